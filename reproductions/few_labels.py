@@ -31,10 +31,17 @@ from ledger import RESULTS, Ledger
 MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class
 LABELS = 100
 TOKENS = 3_000_000
-SYSTEMS = ("ngrams", "random", "quick", "minilm")
+SYSTEMS = ("ngrams", "random", "quick", "minilm", "best")
+BEST = {  # results of `cloze best`, by the name of a system in its table
+    "words": "n-grams and texts", "fasttext": "fastText", "vectors": "word vectors", "frozen": "quick",
+    "frozen_mixed": "quick + n-grams", "student": "quick, fine-tuned", "kept": "quick, fine-tuned + n-grams",
+}  # fmt: skip
 ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "n-grams": ("ngrams", "linear"), "random start": ("random", "network"), "random start + n-grams": ("random", "mixture"),
     "quick on own text": ("quick", "network"), "quick on own text + n-grams": ("quick", "mixture"),
+    "fastText": ("best", "fasttext"), "mean of word vectors": ("best", "vectors"), "n-grams and texts": ("best", "words"),
+    "quick, frozen": ("best", "frozen"), "quick, frozen + n-grams and texts": ("best", "frozen_mixed"),
+    "quick, taught": ("best", "student"), "quick, taught + n-grams and texts": ("best", "kept"),
     "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
 }  # fmt: skip
 
@@ -60,9 +67,7 @@ def pretrained(labelled: Labelled, work: Path) -> Path:
     """The run of `quick` on the corpus of a set; one that was stopped resumes."""
     import cloze
 
-    corpus, out = work / f"{labelled.name}.txt", work / f"quick-{labelled.name}"
-    if not corpus.exists():
-        corpus.write_text("".join(f"{' '.join(text.split())}\n" for text in labelled.corpus()), encoding="utf-8")
+    corpus, out = corpus_of(labelled, work), work / f"quick-{labelled.name}"
     cloze.pretrain(
         "quick", corpus=corpus, text_format="line", size="tiny", budget=f"{TOKENS}tokens", out=out, device="cpu",
         report=lambda line: None,
@@ -102,6 +107,40 @@ def tuned(start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
 
 
+def best(labelled: Labelled, files: Mapping[str, Path], work: Path) -> dict[str, Any]:
+    """The test accuracies of the systems that `cloze best` finds the best of, and what cross-validation
+    with the labelled rows says of what it keeps."""
+    from cloze.comparison.best.best import answer
+    from cloze.comparison.best.question import Question
+    from cloze.jobs import workers_on
+
+    corpus = corpus_of(labelled, work)
+    unlabelled: list[str] = []
+    if labelled.further:  # the corpus has texts of other classes, too
+        path = work / f"unlabelled-{labelled.name}.jsonl"
+        lines = (json.dumps({"text": text}, ensure_ascii=False) for text, _ in labelled.pool)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        unlabelled = [str(path)]
+    question = Question(
+        "sentence_classification", [str(files["labelled"])], str(files["test"]), [str(corpus)], unlabelled,
+        budget=f"{TOKENS}tokens", text_format="line",
+    )
+    verdict, _ = answer(question, work / f"best-{labelled.name}", workers_on("local", 1))
+    standings = {key: verdict.standing(name) for key, name in BEST.items()}
+    scores = {key: 100 * one.test for key, one in standings.items() if one is not None and one.test is not None}
+    kept = standings["kept"]
+    held = {} if kept is None else {f"kept_{name}": 100 * value for name, value in kept.score._asdict().items()}
+    return {**scores, **held}
+
+
+def corpus_of(labelled: Labelled, work: Path) -> Path:
+    """The corpus of a set as a file of lines."""
+    corpus = work / f"{labelled.name}.txt"
+    if not corpus.exists():
+        corpus.write_text("".join(f"{' '.join(text.split())}\n" for text in labelled.corpus()), encoding="utf-8")
+    return corpus
+
+
 def run_cell(name: str, system: str, seed: int, *, data: Path, work: Path, ledger: Ledger) -> None:
     """Run one system on one draw of a set, unless the ledger has it."""
     run = {"set": name, "system": system, "labels": MANY.get(name, LABELS), "seed": seed}
@@ -109,9 +148,11 @@ def run_cell(name: str, system: str, seed: int, *, data: Path, work: Path, ledge
         return
     labelled = SETS[name](data, work / "lists")
     files = files_of(labelled, MANY.get(name, LABELS), seed, work / f"{name}-{system}-{seed}")
-    start = None if system == "ngrams" else minilm() if system == "minilm" else pretrained(labelled, work)
+    start = minilm() if system == "minilm" else pretrained(labelled, work) if system in ("quick", "random") else None
     begun = time.process_time()
-    if start is None:
+    if system == "best":
+        result = best(labelled, files, work)
+    elif start is None:
         result = linear_alone(files)
     else:
         result = tuned(start, files, seed, work / f"out-{name}-{system}-{seed}", from_scratch=system == "random")

@@ -12,7 +12,7 @@ import cloze
 from cloze.arguments import _plain_types, checked
 from cloze.errors import ClozeError, UserError
 
-FUNCTIONS = ("load", "pretrain", "finetune", "compare", "sweep", "plan", "load_recipe", "report")
+FUNCTIONS = ("load", "pretrain", "finetune", "best", "compare", "sweep", "plan", "load_recipe", "report")
 
 
 class Wrong:

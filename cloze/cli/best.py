@@ -1,61 +1,71 @@
-"""`cloze compare` without candidates: which model is best for this text and these few labels?"""
+"""`cloze best`: which model is best for this text and these few labels?"""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
-#: Options that have no meaning with candidates, and those that have none without.
-_WITHOUT = ("models", "unlabelled", "keep")
-_WITH = (
-    "seeds", "transfer", "vary", "values", "rates", "tokenizer", "reach", "shared", "no_baselines", "with_files", "csv",
-)  # fmt: skip
+from cloze.cli.options import Encoding
 
 
-def require_candidates(context: typer.Context) -> None:
-    """Refuse options of a comparison without candidates."""
-    _refuse(context, _WITHOUT, "is for a comparison without candidates; these are named. Leave one of the two out.")
+def command(
+    corpus: Annotated[list[str] | None, typer.Option("--corpus", help="Your text without labels; repeatable.")] = None,
+    train: Annotated[list[str] | None, typer.Option("--train", help="A table of labelled rows; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the comparison; the same folder resumes it.")] = None,
+    test: Annotated[str | None, typer.Option(help="A table of labelled rows that nothing learns from.")] = None,
+    unlabelled: Annotated[list[str] | None, typer.Option(
+        "--unlabelled", help="A table of texts like the rows, without labels; default: those in the corpus."
+    )] = None,
+    task: Annotated[str, typer.Option(help="A task on a text or a pair of texts.")] = "sentence_classification",
+    models: Annotated[list[Path] | None, typer.Option("--from", help="A folder of a model to compare with; repeatable.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A new folder for the best model.")] = None,
+    budget: Annotated[str, typer.Option(help="What each run of pre-training may spend: 10m, 5Mtokens.")] = "2m",
+    size: Annotated[str, typer.Option(help="The size of quick: tiny, mini, small, medium, base or large.")] = "tiny",
+    values: Annotated[list[str] | None, typer.Option(
+        "--set", help="Set a value in the recipe of the task, such as corpus.text=review."
+    )] = None,
+    text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
+    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do in parallel.")] = 1,
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    encoding: Encoding = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the number of cells, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
+) -> None:
+    """Find the best model for your text and a few labels, say how sure that is, and keep it.
 
+    Example: cloze best --corpus TEXT --train labelled.tsv --keep MODEL --out DIR
 
-def answer_question(context: typer.Context, *, as_json: bool) -> None:
-    """Run `cloze compare` without candidates on the options of the command."""
+    Compares by cross-validation linear models on n-grams, with and without the texts that have no label, fastText, word vectors,
+    quick pre-trained on your text, and what --from names. The best network also learns from texts that a teacher labels.
+
+    Exit code: 0 if every run (cell) finished, 1 if one failed (the others still finish), 130 or 143 after a signal."""
     from cloze.cli.hints import typed
-    from cloze.comparison.best.best import answer, plan, require
-    from cloze.comparison.best.question import BUDGET, SIZE, Question, asked
+    from cloze.comparison.best.best import answer, plan_of
+    from cloze.comparison.best.question import Question
     from cloze.comparison.best.verdict import as_data, as_text
     from cloze.comparison.compare import Interrupted
-    from cloze.errors import TaskError, UserError
+    from cloze.errors import UserError
     from cloze.jobs import workers_on
 
-    given: dict[str, Any] = context.params
-    _refuse(context, _WITH, "compares candidates, and none is named. Name recipes or models, or leave it out.")
-    tasks, budgets = given["tasks"] or [], given["budgets"] or [BUDGET]
-    if len(tasks) != 1:
-        number = "is missing" if not tasks else "is given more than once"
-        raise TaskError(f"--task {number}: without candidates, give one task with its labelled rows: --task NAME=TRAIN.")
-    if len(budgets) != 1:
-        raise UserError("--budget is given more than once: without candidates, there is one budget for each pre-training.")
-    name, kind, labelled, test = asked(tasks[0])
+    for option, given in (("--train", train), ("--out", out)):
+        if not given:
+            raise UserError(f"{option} is missing. Example: cloze best --corpus TEXT --train labelled.tsv --out DIR")
+    assert train is not None and out is not None
     question = Question(
-        name, kind, labelled, test, given["corpus"] or [], given["unlabelled"] or [], given["models"] or [], budgets[0],
-        given["size"] or SIZE, tuning=given["tuning"] or [], text_format=given["text_format"], device=given["device"],
-        encoding=given["encoding"], fit=given["fit"],
-    )  # fmt: skip
-    out: Path | None = given["out"]
-    if out is None:
-        raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE.")
-    workers = workers_on(given["on"], given["jobs"])
-    if given["plan"]:
-        require(question, out, workers, given["keep"])
-        typer.echo("\n".join(plan(question, out)))
+        task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [], text_format, device, encoding
+    )
+    workers = workers_on(on, jobs)
+    if plan:
+        typer.echo("\n".join(plan_of(question, out, workers, keep=keep)))
         return
     try:
         verdict, page = answer(
-            question, out, workers, keep=given["keep"], command=typed(), say=lambda line: typer.echo(line, err=True)
+            question, out, workers, keep=keep, command=typed(), say=lambda line: typer.echo(line, err=True)
         )
     except Interrupted as stopped:
         typer.echo(f"Stopped. Finished cells are kept in {out}. To resume, repeat the command.", err=True)
@@ -63,13 +73,3 @@ def answer_question(context: typer.Context, *, as_json: bool) -> None:
     typer.echo(json.dumps(as_data(verdict), ensure_ascii=False, indent=2) if as_json else as_text(verdict))
     typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
     raise typer.Exit(1 if verdict.failures else 0)
-
-
-def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
-    from cloze.errors import UserError
-
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if name in names and source is not None and not source.name.startswith("DEFAULT"):
-            raise UserError(f"{parameter.opts[0]} {why}")

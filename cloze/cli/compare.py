@@ -14,13 +14,11 @@ from cloze.cli.with_files import WithFiles
 
 
 def command(
-    context: typer.Context,
-    candidates: Annotated[list[str] | None, typer.Argument(
-        show_default=False, help="Recipes (names or files), or folders of checkpoints. None: what suits a text and a few labels."
-    )] = None,
+    candidates: Annotated[
+        list[str] | None, typer.Argument(help="Recipes (names or files), or folders of checkpoints.", show_default=False)
+    ] = None,
     tasks: Annotated[list[str] | None, typer.Option(
-        "--task", show_default=False,
-        help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; repeatable. Without candidates, TRAIN suffices."
+        "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; repeatable."
     )] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the comparison; the same folder resumes or extends it.")] = None,
     corpus: Annotated[list[str] | None, typer.Option("--corpus", help="Text or a token store to pre-train on.")] = None,
@@ -48,13 +46,6 @@ def command(
     no_baselines: Annotated[bool, typer.Option(
         "--no-baselines", help="Do not fit a linear model on n-grams to each task for comparison."
     )] = False,
-    models: Annotated[list[Path] | None, typer.Option(
-        "--from", help="Without candidates: the folder of a model to compare with; repeatable."
-    )] = None,
-    unlabelled: Annotated[list[str] | None, typer.Option(
-        "--unlabelled", help="Without candidates: a table of texts like the rows, without labels; default: those in --corpus."
-    )] = None,
-    keep: Annotated[Path | None, typer.Option(help="Without candidates: a new folder for the best model.")] = None,
     fit: Fit = None,
     encoding: Encoding = None,
     with_files: WithFiles = None,
@@ -66,21 +57,9 @@ def command(
 
     Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
 
-    Without candidates, it finds the best model for your text and a few labels: linear models on n-grams, with and without the
-    texts that have no label, fastText, word vectors, quick on your text (2 minutes by default), and what --from names.
-
-    Example: cloze compare --corpus TEXT --task mood=labelled.tsv --keep MODEL --out DIR
-
     Exit code: 0 if every run (cell) finished, 1 if one failed (the others still finish), 130 or 143 after a signal."""
-    from cloze.cli.best import answer_question, require_candidates
     from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
-
-    if not candidates:
-        answer_question(context, as_json=as_json)
-        return
-    require_candidates(context)
-
     from cloze.comparison.cell import planned
     from cloze.comparison.compare import finish, require_own
     from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
@@ -90,7 +69,7 @@ def command(
     from cloze.jobs import workers_on
 
     design = Design(
-        candidates_of(candidates, vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
+        candidates_of(candidates or [], vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
         budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
         with_files or [], shared, fit, encoding, not no_baselines,
     )

@@ -175,7 +175,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     from cloze.tasks.metrics import measure
 
     question = Question(
-        "packages", "sentence_classification", [str(packages["labelled"])], str(packages["test"]), [CORPUS],
+        "sentence_classification", [str(packages["labelled"])], str(packages["test"]), [CORPUS],
         [str(packages["unlabelled"])],
     )
     texts = out.with_name(f"{out.name}-texts.json")

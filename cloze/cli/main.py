@@ -22,7 +22,7 @@ from cloze.untrusted import guard_terminal, visible
 _as_python_does = warnings.formatwarning
 _FEWER = "Read fewer rows at once: --set training.micro_batch=N"
 _BATCH = "Read fewer texts at once: --batch N"
-_RESUMING = frozenset({"pretrain", "finetune", "compare", "sweep"})
+_RESUMING = frozenset({"pretrain", "finetune", "best", "compare", "sweep"})
 #: What takes less memory, for the verbs that have an option for it.
 LESS_MEMORY = {
     "pretrain": f"{_FEWER}. Or use shorter rows (--set length=N) or a smaller --size.",

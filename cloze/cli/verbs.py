@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "augment": Verb("augment", "write more labelled rows for a student by replacing words"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
+        "best": Verb("best", "find the best model for your text and a few labels, and keep it"),
         "compare": Verb("compare", "find the best recipe at an equal budget, with its uncertainty"),
         "sweep": Verb("sweep", "find the best values of a recipe; the worst trials stop early"),
     },

@@ -156,7 +156,10 @@ def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Seq
             own = Candidate(" ".join([name, *combination]), known_recipe(one), (*values, *combination), varied=combination)
             found.append(own)
     if not found:
-        raise RecipeError("nothing to compare: name recipes (see `cloze list`), files of recipes, or checkpoints.")
+        raise RecipeError(
+            "nothing to compare: name recipes (see `cloze list`), files of recipes, or checkpoints.\n"
+            "  To find the best model for a text and a few labelled rows: cloze best --corpus TEXT --train ROWS --out DIR"
+        )
     options = (("--vary", vary), ("--set", values))
     if unused := [f"{option} {given}" for option, all_of in options for given in all_of if len(found) == len(folders)]:
         raise RecipeError(

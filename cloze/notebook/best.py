@@ -1,4 +1,4 @@
-"""The best model for a text and a few labels as a function: what `cloze compare` answers without candidates."""
+"""The best model for a text and a few labels as a function: what `cloze best` answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloze.notebook.train import Say, Values, overrides_of
 class Best:
     """What was found: `sentences` say which model is kept and how sure that is, `model` is that model, `page` the HTML page.
 
-    The representation is the table of `cloze compare`.
+    The representation is the table of `cloze best`.
     """
 
     def __init__(self, verdict: Verdict, page: Path, kept: Path) -> None:
@@ -50,7 +50,7 @@ def best(
     task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,
     tuning: Values = (), jobs: int = 1, text_format: str = "auto", device: str = "auto", report: Say | None = print,
 ) -> Best:
-    """Find the best model for a text and a few labels, and keep it in `out/best`; see `cloze compare` without candidates.
+    """Find the best model for a text and a few labels, and keep it in `out/best`; see `cloze best`.
 
     Linear models on n-grams, fastText, word vectors, `quick` on the corpus and `models` answer the labelled rows by
     cross-validation. The best network is fine-tuned, also on texts of the corpus that its teacher has labelled, and mixed with
@@ -79,7 +79,7 @@ def best(
     kept = Path(out) / "best"
     with cells_run(out, report) as say:
         question = Question(
-            "task", task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
+            task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=kept, say=say)

@@ -17,7 +17,7 @@ STAGED = ROOT / "build" / "docs"
 #: The pages and figures of the site and the files that pages link to, as patterns from the root.
 PATTERNS = (
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
-    "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl", "reproductions/demo_baseline.py",
+    "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
 
 #: The pages of the Python API: title, opening, and the full names of what is shown.
@@ -27,11 +27,11 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Functions that train a model, open one, forecast a run or write a report. "
         "[cloze from Python](../../python.md) shows them in use.",
         (
-            "cloze.pretrain", "cloze.finetune", "cloze.compare", "cloze.sweep", "cloze.load", "cloze.plan",
-            "cloze.load_recipe", "cloze.report", "cloze.frame",
+            "cloze.pretrain", "cloze.finetune", "cloze.best", "cloze.compare", "cloze.sweep", "cloze.load",
+            "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame",
         ),
     ),
-    "comparison": ("Comparisons", "What `cloze.compare` and `cloze.sweep` return.", ("cloze.Comparison", "cloze.Swept")),
+    "comparison": ("Comparisons", "What `cloze.best`, `cloze.compare` and `cloze.sweep` return.", ("cloze.Best", "cloze.Comparison", "cloze.Swept")),
     "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("cloze.Model",)),
     "results": (
         "Results",

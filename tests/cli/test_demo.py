@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sysconfig
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     records = python_docs_records()[::5]
     monkeypatch.setattr(reader, "python_docs_records", lambda: records)
     monkeypatch.setattr(demo, "CORPUS", str(text))
-    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(demo, "LABELS", 40)
+    monkeypatch.setattr(demo, "LENGTH", 16)
     monkeypatch.setattr(demo, "OVERRIDES", (*demo.OVERRIDES, "text.tokenizer.size=2000", "training.held_out=0.05"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -41,7 +43,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_demo_tells_the_whole_story(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--budget", "6steps"]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
-    for start in (r"always '\w+'", "random start", "pre-trained"):
+    for start in (r"always '\w+'", "random start", "n-grams", "pre-trained", r"pre-trained \+ n-grams"):
         assert re.search(rf"{start} +accuracy +[\d.]+ %", shown), start
     assert "Raise a [MASK] if the argument is not a string." in shown
     page = (small / "demo-run" / "quick" / "report.html").read_text(encoding="utf-8")
@@ -49,6 +51,25 @@ def test_the_demo_tells_the_whole_story(small: Path, capsys: pytest.CaptureFixtu
     assert (small / "demo-run" / "quick" / "model.safetensors").is_file()
     assert (small / "demo-run" / "packages" / "cloze" / "task.json").is_file()
     assert [line for line in shown.splitlines() if line.strip().startswith("cloze fill demo-run/quick")]
+    labelled, other, test = ((small / "demo-run" / f"packages-{part}.jsonl").read_text(encoding="utf-8").splitlines()
+                             for part in ("labelled", "unlabelled", "test"))  # fmt: skip
+    rows = [json.loads(line) for line in labelled]
+    assert set(Counter(row["label"] for row in rows).values()) == {8}
+    assert "label" not in other[0] and not {row["text"] for row in rows} & {json.loads(line)["text"] for line in [*other, *test]}
+
+
+def test_without_scikit_learn_the_demo_compares_the_two_starts(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    packages = demo.write_task(small / "demo-run", seed=1)
+    tuned = []
+    monkeypatch.setattr(demo, "_tuned", lambda run, files, out, **options: tuned.append(options) or out)
+    monkeypatch.setattr(demo, "_metrics", lambda folder, rows: {"accuracy": 0.5, "macro_f1": 0.5})
+    rows, note = demo.compare_starts(small / "quick", packages, small / "packages", seed=1)
+    assert [row[0] for row in rows[1:]] == ["random start", "pre-trained"]
+    assert tuned == [{"seed": 1, "from_scratch": True}, {"seed": 1}]
+    assert 'pip install "cloze-lm[baselines]"' in capsys.readouterr().out
 
 
 def test_an_impossible_budget_is_refused_before_anything_is_trained(

@@ -1,10 +1,8 @@
-"""Comparisons without candidates: what answers, what is kept, what is repeated, and what is refused."""
+"""`cloze best`: what answers, what is kept, what is repeated, and what is refused."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,9 @@ import pytest
 import cloze
 from cloze.cli.main import main
 from cloze.comparison import work
-from cloze.comparison.best.best import answer, plan
+from cloze.comparison.best.best import answer, plan_of
 from cloze.comparison.best.cells import Systems
-from cloze.comparison.best.question import Question, asked, read_rows, write_texts
+from cloze.comparison.best.question import Question, read_rows, write_texts
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.comparison.compare import Interrupted
 from cloze.errors import TaskError
@@ -52,7 +50,7 @@ def question(folder: Path, **values: Any) -> Question:
         "device": "cpu", "tuning": TUNING,
     }  # fmt: skip
     labelled = [str(folder / "labelled.tsv")]
-    return Question("topic", "sentence_classification", labelled, **{**given, **values})
+    return Question("sentence_classification", labelled, **{**given, **values})
 
 
 class Counted(Here):
@@ -148,6 +146,7 @@ def test_texts_are_lines_like_the_rows_and_none_of_them(tmp_path: Path) -> None:
     assert rows.texts is not None and len(rows.texts) == 2 and rows.metric == "accuracy"
 
 
+@pytest.mark.slow
 def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
     folder = written(tmp_path)
     draws = np.random.default_rng(1)
@@ -155,7 +154,7 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
     text = "".join(f"{first}\t{second}\t{4 * (1 - number % 2)}\n" for number, (first, second) in enumerate(pairs))
     (folder / "pairs.tsv").write_text(f"text\ttext_b\tlabel\n{text}", encoding="utf-8")
     asking = Question(
-        "near", "regression", [str(folder / "pairs.tsv")], None, [str(folder / "text.txt")], budget="3steps", text_format="line",
+        "regression", [str(folder / "pairs.tsv")], None, [str(folder / "text.txt")], budget="3steps", text_format="line",
         device="cpu", tuning=[*TUNING, "corpus.text_b=text_b"],
     )
     verdict, _ = answer(asking, folder / "out", Here())
@@ -171,7 +170,8 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
         ({"corpus": ["-"]}, "standard input can be read only once"),
         ({"budget": "soon"}, "soon"),
         ({"models": [Path("nowhere")]}, "nowhere"),
-        ({"type": "token_labelling"}, "without candidates, tasks on a text or a pair of texts are compared"),
+        ({"type": "token_labelling"}, "the best model is found for tasks on a text or a pair of texts"),
+        ({"type": "sentences"}, "unknown task. "),
     ],
 )
 def test_what_cannot_be_answered_is_refused_before_anything_is_written(
@@ -189,21 +189,11 @@ def test_too_few_rows_and_one_label_are_refused(tmp_path: Path) -> None:
     lines = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()
     (folder / "labelled.tsv").write_text("\n".join(lines[:11]) + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match="has 10 labelled rows; at least 20 are needed"):
-        plan(question(folder), folder / "out")
+        plan_of(question(folder), folder / "out", Here())
     same = [line.replace("land", "sea") for line in lines]
     (folder / "labelled.tsv").write_text("\n".join(same) + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match="all rows have the same answer"):
-        plan(question(folder, test=None), folder / "out")
-
-
-def test_a_task_is_a_name_with_one_file_or_more() -> None:
-    name, kind, labelled, test = asked("mood=a.tsv,b.tsv,c.tsv")
-    assert (name, kind, [Path(one).name for one in labelled]) == ("mood", "sentence_classification", ["a.tsv", "b.tsv"])
-    assert test is not None and Path(test).name == "c.tsv"
-    assert asked("near=regression:a.tsv")[1:] == ("regression", [str(Path("a.tsv").absolute())], None)
-    for wrong in ("a.tsv", "mood=", "mood=a,b,c,d", "mo od=a"):
-        with pytest.raises(TaskError, match="expected NAME=TRAIN"):
-            asked(wrong)
+        plan_of(question(folder, test=None), folder / "out", Here())
 
 
 def test_the_command_plans_answers_and_refuses(
@@ -211,22 +201,23 @@ def test_the_command_plans_answers_and_refuses(
 ) -> None:
     folder, verdict, _ = answered
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
-    shutil.copytree(folder / "out", tmp_path / "out")
     typed = [
-        "compare", "--corpus", str(folder / "text.txt"), "--task", f"topic={folder}/labelled.tsv,{folder}/test.tsv", "--budget",
-        "3steps", "--format", "line", "--device", "cpu", *(word for value in TUNING for word in ("--tune", value)), "--out",
-        str(tmp_path / "out"),
+        "best", "--corpus", str(folder / "text.txt"), "--train", str(folder / "labelled.tsv"), "--budget", "3steps", "--format",
+        "line", "--device", "cpu", *(word for value in TUNING for word in ("--set", value)),
     ]  # fmt: skip
-    assert main([*typed, "--plan"]) == 0
-    assert "60 labelled rows; the corpus has" in capsys.readouterr().out
-    refused: dict[str, Callable[[], list[str]]] = {
-        "--seeds compares candidates, and none is named": lambda: [*typed, "--seeds", "2"],
-        "--task is missing: without candidates": lambda: ["compare", "--corpus", str(folder / "text.txt")],
-        "--out is missing": lambda: typed[:-2],
-        "--from is for a comparison without candidates": lambda: [*typed, "quick", "--from", "m"],
-    }
-    for message, words in refused.items():
-        assert main(words()) == 2
+    assert main([*typed, "--out", str(tmp_path / "new"), "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "40 labelled rows; 1" in shown and "texts without labels are like them" in shown and not (tmp_path / "new").exists()
+    again = [*typed, "--test", str(folder / "test.tsv"), "--out", str(folder / "out")]
+    assert main([*again, "--keep", str(folder / "kept"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(as_data(verdict)))
+    for words, message in (
+        (typed, "--out is missing. Example: cloze best"),
+        (["best", "--out", "x"], "--train is missing. Example: cloze best"),
+        ([*again, "--keep", str(folder)], f"{folder}: is not empty. Choose a new or empty folder."),
+        (["compare", "--task", f"m={folder}/labelled.tsv"], "the best model for a text and a few labelled rows: cloze best"),
+    ):
+        assert main(words) == 2
         assert message in capsys.readouterr().err
 
 

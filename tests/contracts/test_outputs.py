@@ -39,6 +39,7 @@ FILES: dict[str, tuple[list[str], str]] = {
 }
 #: The arguments of each verb that writes a folder, which is named last.
 FOLDERS: dict[str, list[str]] = {
+    "best": ["--corpus", "a.txt", "--train", "t.tsv", "--budget", "2steps", "--out", "d"],
     "compare": ["quick", "bert", "--corpus", "a.txt", "--budget", "2steps", "--task", "m=t.tsv,u.tsv,v.tsv", "--out", "d"],
     "compress": ["none", "--depth", "1", "--out", "d"],
     "corpus build": ["a.txt", "--out", "d"],

@@ -52,12 +52,14 @@ def answer(
     return verdict, page
 
 
-def plan(question: Question, out: Path) -> list[str]:
-    """Lines that say how many cells there will be, and how many texts of the corpus are like the rows."""
+def plan_of(question: Question, out: Path, workers: Workers, *, keep: Path | None = None) -> list[str]:
+    """Lines that say how many cells there will be, and how many texts are like the rows. Writes nothing; raises as `answer`
+    does."""
+    require(question, out, workers, keep)
     with TemporaryDirectory() as folder:
         fresh = Systems(question, out if out.exists() else Path(folder))
         texts = "no texts" if fresh.rows.texts is None else f"{len(fresh.rows.texts):,} texts"
-        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows; the corpus has {texts} that are like them"]
+        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows; {texts} without labels are like them"]
 
 
 def require(question: Question, out: Path, workers: Workers, keep: Path | None) -> None:

@@ -23,6 +23,7 @@ from cloze.comparison.design import Candidate, Design, checked
 from cloze.comparison.grid import Grid
 from cloze.corpus.store import file_hash
 from cloze.reports.page import unique_names
+from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.fit import FOLDS
 from cloze.tasks.mixture import pooled
 from cloze.training.budget import Budget
@@ -80,15 +81,18 @@ class Systems:
         question = self.question
         shared: dict[str, Any] = {
             "corpus": question.corpus, "seeds": 1, "text_format": question.text_format, "device": question.device,
-            "fit": question.fit,
         }  # fmt: skip
         budget = Budget.parse(question.budget)
         less = replace(budget, amount=budget.amount / 4) if budget.kind == "seconds" else budget  # vectors learn fast
         own: dict[str, dict[str, Any]] = {QUICK: {"size": question.size, "budgets": [budget]}, VECTORS: {"budgets": [less]}}
-        return {
-            name: Grid(checked(Design([Candidate(recipe, recipe)], [], **own[name], **shared)), self.out, self.failed)
+        rows = read_rows(question)
+        spaced = Cutter.of(rows.linear.texts(rows.labelled)).spaced
+        values = {VECTORS: () if spaced else ("text.normalise.cjk_spacing=true",)}  # a word of every character
+        designs = {
+            name: Design([Candidate(recipe, recipe, values.get(name, ()))], [], **own[name], **shared)
             for name, recipe in _RECIPES.items()
         }
+        return {name: Grid(checked(design), self.out, self.failed) for name, design in designs.items()}
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """The result of a cell, None where it is not finished."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from cloze.assembly.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
+from cloze.errors import CorpusError, MissingExtra, TaskError
 from cloze.missing import require_checkpoint
 from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.fit import FEWEST
@@ -48,7 +47,6 @@ class Question:
     the task; `encoding` is that of its files.
     """
 
-    name: str
     type: str
     labelled: Sequence[str]
     test: str | None
@@ -57,12 +55,10 @@ class Question:
     models: Sequence[Path] = ()
     budget: str = BUDGET
     size: str = SIZE
-    seed: int = 1
     tuning: Sequence[str] = ()
     text_format: str = "auto"
     device: str = "auto"
     encoding: str | None = None
-    fit: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -92,29 +88,10 @@ class Rows:
         return self.kind.metrics[self.metric]
 
 
-def asked(task: str) -> tuple[str, str, list[str], str | None]:
-    """NAME=TRAIN, NAME=TRAIN,DEV or NAME=TRAIN,DEV,TEST, with TYPE: before the files if it is not a classification of sentences,
-    as (name, type, files of labelled rows, test file). The dev rows are labelled rows: all systems are measured by folds."""
-    name, equals, rest = task.partition("=")
-    kind, colon, files = rest.partition(":")
-    if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
-        kind, files = name if name in task_recipe_names() else "sentence_classification", rest
-    if kind not in task_recipe_names():
-        raise TaskError(f"--task {task}: unknown task {kind!r}. {similar_task(kind)}")
-    parts = files.split(",")
-    if not equals or len(parts) > 3 or not all(parts) or not name.replace("_", "").replace("-", "").isalnum():
-        raise TaskError(
-            f"--task {task}: expected NAME=TRAIN, NAME=TRAIN,DEV or NAME=TRAIN,DEV,TEST, or NAME=TYPE:TRAIN; a name has letters, "
-            "digits, _ and -."
-        )
-    paths = [os.path.abspath(part) for part in parts]
-    return name, kind, paths[:2], paths[2] if len(paths) == 3 else None
-
-
 def require_answerable(question: Question) -> None:
     """Raise a `UserError` before anything is trained or written if the question cannot be answered."""
     if find_spec("sklearn") is None:
-        raise MissingExtra("scikit-learn", "baselines", "cloze compare without candidates")
+        raise MissingExtra("scikit-learn", "baselines", "cloze best")
     Budget.parse(question.budget)
     if not question.corpus:
         raise CorpusError("--corpus is missing: your text without labels, from which a network is pre-trained.")
@@ -133,14 +110,15 @@ def require_answerable(question: Question) -> None:
 
 def read_rows(question: Question, texts: Path | None = None) -> Rows:
     """The rows of a question; `texts` is the file of texts without labels that `write_texts` wrote."""
-    with naming_options({"--set ": "--tune "}):
-        recipe = load_recipe(question.type, overrides=list(question.tuning))
+    if question.type not in task_recipe_names():
+        raise TaskError(f"--task {question.type}: unknown task. {similar_task(question.type)}")
+    recipe = load_recipe(question.type, overrides=list(question.tuning))
     kind: Any = task_of_recipe(stage_recipes(recipe)[-1])
     linear = kind.linear()
     if not isinstance(linear, LinearTexts):
         raise TaskError(
-            f"{question.type}: without candidates, tasks on a text or a pair of texts are compared.\n"
-            "  For this task, name candidates: cloze compare quick --task …"
+            f"--task {question.type}: the best model is found for tasks on a text or a pair of texts.\n"
+            "  For this task, name what to compare: cloze compare quick --task …"
         )
     labelled = together([kind.read(file) for file in question.labelled])
     if len(labelled) < FEWEST:
