@@ -31,7 +31,10 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame",
         ),
     ),
-    "comparison": ("Comparisons", "What `cloze.best`, `cloze.compare` and `cloze.sweep` return.", ("cloze.Best", "cloze.Comparison", "cloze.Swept")),
+    "comparison": (
+        "Comparisons", "What `cloze.best`, `cloze.compare` and `cloze.sweep` return.",
+        ("cloze.Best", "cloze.Comparison", "cloze.Swept"),
+    ),
     "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("cloze.Model",)),
     "results": (
         "Results",
