@@ -33,8 +33,8 @@ LABELS = 100
 TOKENS = 3_000_000
 SYSTEMS = ("ngrams", "random", "quick", "minilm", "best")
 BEST = {  # results of `cloze best`, by the name of a system in its table
-    "words": "n-grams and texts", "fasttext": "fastText", "vectors": "word vectors", "frozen": "quick",
-    "frozen_mixed": "quick + n-grams", "student": "quick, fine-tuned", "kept": "quick, fine-tuned + n-grams",
+    "words": "n-grams and texts", "fasttext": "fastText", "vectors": "word vectors", "frozen": "quick, frozen",
+    "frozen_mixed": "quick, frozen + n-grams", "student": "quick, fine-tuned", "kept": "quick, fine-tuned + n-grams",
 }  # fmt: skip
 ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "n-grams": ("ngrams", "linear"), "random start": ("random", "network"), "random start + n-grams": ("random", "mixture"),

@@ -92,8 +92,8 @@ def test_every_system_stands_in_the_table_and_learned_topics_beat_none(
 ) -> None:
     folder, verdict, _ = answered
     assert {one.name for one in verdict.standings} == {
-        "n-grams", "n-grams and texts", "fastText", "word vectors", "quick", "quick + n-grams", "quick, fine-tuned",
-        "quick, fine-tuned + n-grams",
+        "n-grams", "n-grams and texts", "fastText", "word vectors", "quick, frozen", "quick, frozen + n-grams",
+        "quick, fine-tuned", "quick, fine-tuned + n-grams",
     }  # fmt: skip
     texts = verdict.standing("n-grams and texts")
     assert texts is not None and texts.score.value > 0.9 and texts.score.low <= texts.score.value <= texts.score.high

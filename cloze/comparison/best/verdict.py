@@ -38,14 +38,13 @@ class Interval(NamedTuple):
 
 class Standing(NamedTuple):
     """A system: its score on labelled rows that it has not seen, the difference from n-grams (None of n-grams and of the constant
-    answer), its score on test rows, the seconds that it took, and what it is."""
+    answer), its score on test rows, and the seconds that it took."""
 
     name: str
     score: Interval
     above: Interval | None
     test: float | None
     seconds: float
-    about: str = ""
 
 
 class Curve(NamedTuple):
@@ -78,8 +77,13 @@ class Verdict:
         return next((one for one in self.standings if one.name == name), None)
 
 
+def frozen_name(name: str) -> str:
+    """The name of a frozen network under a linear head; word vectors are always frozen."""
+    return name if name == VECTORS else f"{name}, frozen"
+
+
 def mixed_name(name: str) -> str:
-    """The name of a network's mixture with n-grams."""
+    """The name of a system's mixture with n-grams."""
     return f"{name} + n-grams"
 
 
@@ -91,14 +95,13 @@ def tuned_name(name: str) -> str:
 def verdict_of(systems: Systems) -> Verdict:
     """What the finished cells say."""
     rows = systems.rows
-    held, test, seconds, about = _answers(systems)
+    held, test, seconds = _answers(systems)
     start, shares = systems.best_start(), None
     kept: str | None = None
     if start is not None and (tuned := _tuned(systems, start)) is not None:
         name = tuned_name(start.name)
         held[name], test[name], spent = tuned
-        seconds[name] = seconds[start.name] + spent
-        about[name] = "one network, which transformers opens"
+        seconds[name] = seconds[frozen_name(start.name)] + spent
         words = systems.words()
         assert words is not None  # the best start is known, so n-grams have answered
         outputs = outputs_in(words.folder(systems.out))
@@ -106,8 +109,8 @@ def verdict_of(systems: Systems) -> Verdict:
         kept = mixed_name(name)
         held[kept] = pooled(rows.linear, held[name], outputs[HELD], *shares)
         test[kept] = None if test[name] is None else pooled(rows.linear, test[name], outputs[TEST], *shares)
-        seconds[kept], about[kept] = seconds[name], "what is kept"
-    standings = _standings(systems, held, test, seconds, about)
+        seconds[kept] = seconds[name]
+    standings = _standings(systems, held, test, seconds)
     failures = {
         cell.label: systems.failed.get(cell.key) or failure_of(cell.folder(systems.out)) or ""
         for cell in systems.cells() if systems.result(cell) is None and _failed(systems, cell)
@@ -123,32 +126,29 @@ def _failed(systems: Systems, cell: Cell) -> bool:
     return cell.key in systems.failed or failure_of(cell.folder(systems.out)) is not None
 
 
-def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | None], dict[str, float], dict[str, str]]:
-    """The answers of systems to labelled and to test rows, what they took, and what they are."""
+def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | None], dict[str, float]]:
+    """The answers of systems to labelled and to test rows, and what they took."""
     held: dict[str, Outputs] = {}
     test: dict[str, Outputs | None] = {}
     seconds: dict[str, float] = {}
-    about: dict[str, str] = {}
     trained = {start.name: start for start in systems.starts()}
     words = systems.words()
-    for name, cell in systems.answers().items():
-        result = systems.result(cell)
+    for answering, cell in systems.answers().items():
+        result, start = systems.result(cell), trained.get(answering)
         if result is None:
             continue
-        outputs = outputs_in(cell.folder(systems.out))
+        outputs, name = outputs_in(cell.folder(systems.out)), answering if start is None else frozen_name(answering)
         held[name], test[name], seconds[name] = outputs[HELD], outputs.get(TEST), result["seconds"]
-        about[name] = "" if name not in trained else "frozen, with a linear head"
-        start = trained.get(name)
         if start is not None and start.cell is not None and (run := systems.result(start.cell)) is not None:
             seconds[name] += run["seconds"]
-        if name in trained and name != VECTORS and words is not None:
+        if start is not None and name != VECTORS and words is not None:
             others = outputs_in(words.folder(systems.out))
             shares = shares_of(systems.rows, systems.rows.labelled, outputs[HELD], others[HELD])
             both = mixed_name(name)
             held[both] = pooled(systems.rows.linear, outputs[HELD], others[HELD], *shares)
             test[both] = pooled(systems.rows.linear, outputs[TEST], others[TEST], *shares) if TEST in outputs else None
-            seconds[both], about[both] = seconds[name], "frozen, with a linear head"
-    return held, test, seconds, about
+            seconds[both] = seconds[name]
+    return held, test, seconds
 
 
 def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, float] | None:
@@ -168,8 +168,7 @@ def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, flo
 
 
 def _standings(
-    systems: Systems, held: Mapping[str, Outputs], test: Mapping[str, Outputs | None], seconds: Mapping[str, float],
-    about: Mapping[str, str],
+    systems: Systems, held: Mapping[str, Outputs], test: Mapping[str, Outputs | None], seconds: Mapping[str, float]
 ) -> list[Standing]:
     rows = systems.rows
     sign = 1.0 if rows.more else -1.0
@@ -185,7 +184,7 @@ def _standings(
             above = _interval(sign * (value - base), sign * (samples - others))
         outputs = test[name]
         on_test = None if outputs is None else _metric(systems, rows.test, outputs)
-        standings.append(Standing(name, _interval(value, samples), above, on_test, seconds[name], about[name]))
+        standings.append(Standing(name, _interval(value, samples), above, on_test, seconds[name]))
     return sorted(standings, key=lambda one: -sign * one.score.value)
 
 
@@ -216,7 +215,7 @@ def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing])
     if result is None or start is None or not result["rows"]:
         return None
     full = {one.name: one.score.value for one in standings}
-    whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(start.name), math.nan)]
+    whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(frozen_name(start.name)), math.nan)]
     points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), whole, strict=True)]
     counts = [*result["rows"].values(), round(0.8 * len(systems.rows.labelled))]
     return Curve(counts, points[0], points[1])
@@ -232,6 +231,9 @@ def sentences(verdict: Verdict) -> list[str]:
         f"Kept: {kept.name}. Its {name} is {_shown(kept.score.value)} on labelled rows that it had not seen "
         f"(95 %: {_shown(kept.score.low)} to {_shown(kept.score.high)}; {verdict.labelled:,} rows)."
     ]
+    ngrams = verdict.standing(NGRAMS)
+    if kept.test is not None and ngrams is not None and ngrams.test is not None:
+        said.append(f"On the {verdict.tested:,} test rows it has {_shown(kept.test)}, and n-grams have {_shown(ngrams.test)}.")
     if kept.above is not None:
         gap = f"{_points(kept.above.value)} (95 %: {_points(kept.above.low)} to {_points(kept.above.high)})"
         if not kept.above.apart:
@@ -250,7 +252,7 @@ def sentences(verdict: Verdict) -> list[str]:
 
 
 def _on_more_labels(curve: Curve, start: Start | None) -> str:
-    name = "The mixture" if start is None else mixed_name(start.name)
+    name = "The mixture" if start is None else mixed_name(frozen_name(start.name))
     gain = curve.mixture[-1] - curve.mixture[0]
     steps = ", ".join(f"{_shown(score)} from {rows:,}" for rows, score in zip(curve.rows, curve.mixture, strict=True))
     times = curve.rows[-1] / max(curve.rows[0], 1)
@@ -274,8 +276,8 @@ def table(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
         above = "" if one.above is None else _points(one.above.value).removesuffix(" points") + (" *" if one.above.apart else "")
         row = [one.name, _shown(one.score.value), f"{_shown(one.score.low)} to {_shown(one.score.high)}", above]
         row += [] if not verdict.tested else ["" if one.test is None else _shown(one.test)]
-        rows.append([*row, f"{one.seconds:.0f} s", one.about])
-    return [*columns, "time", ""], rows
+        rows.append([*row, f"{one.seconds:.0f} s"])
+    return [*columns, "time"], rows
 
 
 def as_text(verdict: Verdict) -> str:
@@ -283,7 +285,7 @@ def as_text(verdict: Verdict) -> str:
     columns, rows = table(verdict)
     widths = [max(len(row[number]) for row in [columns, *rows]) for number in range(len(columns))]
     lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:-1], widths[1:-1]), row[-1]]).rstrip()
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in [columns, *rows]
     ]
     note = "* surely different from n-grams: zero is outside the 95 % interval of the difference (bootstrap over rows)"
