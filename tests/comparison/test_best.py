@@ -169,6 +169,7 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
         ({"corpus": []}, "--corpus is missing: your text without labels"),
         ({"corpus": ["-"]}, "standard input can be read only once"),
         ({"budget": "soon"}, "soon"),
+        ({"size": "tinny"}, "--size tinny: transformer has no such size"),
         ({"models": [Path("nowhere")]}, "nowhere"),
         ({"type": "token_labelling"}, "the best model is found for tasks on a text or a pair of texts"),
         ({"type": "sentences"}, "unknown task. "),
@@ -189,6 +190,9 @@ def test_too_few_rows_and_one_label_are_refused(tmp_path: Path) -> None:
     lines = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()
     (folder / "labelled.tsv").write_text("\n".join(lines[:11]) + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match="has 10 labelled rows; at least 20 are needed"):
+        plan_of(question(folder), folder / "out", Here())
+    (folder / "labelled.tsv").write_text("\n".join(["review\tlabel", *lines[1:]]) + "\n", encoding="utf-8")
+    with pytest.raises(TaskError, match="it has: review, label.\n  Choose a column with --set corpus.text=NAME"):
         plan_of(question(folder), folder / "out", Here())
     same = [line.replace("land", "sea") for line in lines]
     (folder / "labelled.tsv").write_text("\n".join(same) + "\n", encoding="utf-8")

@@ -20,7 +20,7 @@ from cloze.assembly.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import CorpusError, MissingExtra, TaskError
+from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
 from cloze.missing import require_checkpoint
 from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.fit import FEWEST
@@ -33,6 +33,10 @@ from cloze.whole import whole_file
 
 BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named
 TEXTS = 8_000  # without labels that are read at most
+_COLUMNS = {  # how `cloze best` names the columns of a table
+    "--text-b NAME": "--set corpus.text_b=NAME", "--text NAME": "--set corpus.text=NAME",
+    "--label NAME": "--set corpus.label=NAME", "--columns A,B": "--set 'corpus.columns=[A, B]'",
+}  # fmt: skip
 _DOCUMENTS = 200_000  # of the corpus that texts are drawn from
 _SHORTEST, _LONGEST = 0.25, 4.0  # how many times shorter and longer than nearly all rows a text may be
 _NEARLY_ALL = (5, 95)  # percentiles
@@ -104,7 +108,7 @@ def require_answerable(question: Question) -> None:
     require_files([*question.labelled, *([] if question.test is None else [question.test]), *question.unlabelled])
     for model in question.models:
         require_checkpoint(model, expected="--from needs the folder of a model")
-    with reading_as(question.encoding, lambda line: None):
+    with reading_as(question.encoding, lambda line: None), naming_options(_COLUMNS):
         read_rows(question)
 
 
