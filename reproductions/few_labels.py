@@ -3,14 +3,17 @@
     python reproductions/few_labels.py --data ../shared/data --work runs/few [--jobs 2] [--sets polarity,fewrel] [--seeds 1,2]
     python reproductions/few_labels.py --table
 
-A set (few_labels_data.py) keeps the labels of a few rows: a hundred, or ten a class. A fifth of these are the dev rows. The
-corpus is the text of all rows but the test rows, without labels; `quick --size tiny` reads three million tokens of it, which
-takes one to two minutes of one core. Every seed draws other labelled rows. `cloze finetune --mix-ngrams` then tunes a start:
-that run (quick), the same network untrained (random), or all-MiniLM-L6-v2 (MiniLM). A cell holds the accuracy on the test rows
-of the network alone, of the linear model on n-grams, which has the same training rows, and of their mixture. `ngrams` is the
-linear model with the dev rows as training rows, too, its constant chosen by cross-validation: what a person without a network
-would do. A finished cell is a line in results/few_labels.jsonl and is not repeated (ledger.py). Results of any outcome are
-written to reproductions/few_labels.md.
+A set (few_labels_data.py) keeps the labels of a few rows: a hundred, or ten a class. The corpus is the text of all rows but the
+test rows, without labels; `quick --size tiny` reads three million tokens of it. Every seed draws other labelled rows. Systems:
+
+    ngrams  the linear model on n-grams, its constant chosen by cross-validation: what a person without a network would do
+    random, quick, minilm  `cloze finetune --mix-ngrams` of the untrained network, of `quick`, and of all-MiniLM-L6-v2; a fifth
+            of the labelled rows are the dev rows. A cell has the accuracy of the network alone, and of the mixture
+    best    `cloze best` on the same rows: all systems of its table, and what it keeps. Its texts without labels are those of
+            the set; where the corpus has more, the rows of the set
+
+A finished cell is a line in results/few_labels.jsonl and is not repeated (ledger.py). Results of any outcome are written to
+reproductions/few_labels.md.
 """
 
 from __future__ import annotations
