@@ -1,7 +1,7 @@
 """A hundred labels and text of one's own: simple models, networks of that text, and a large sentence encoder, on the same rows.
 
     python reproductions/few_labels.py --data ../shared/data --work runs/few [--jobs 2] [--sets polarity,fewrel] [--seeds 1,2]
-    python reproductions/few_labels.py --table
+    python reproductions/few_labels.py --table [--figure docs/figures/few-labels.svg]
 
 A set (few_labels_data.py) keeps the labels of a few rows: a hundred, or ten a class. The corpus is the text of all rows but the
 test rows, without labels; `quick --size tiny` reads three million tokens of it. Every seed draws other labelled rows. Systems:
@@ -46,6 +46,11 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "quick, frozen": ("best", "frozen"), "quick, frozen + n-grams and texts": ("best", "frozen_mixed"),
     "quick, taught": ("best", "student"), "quick, taught + n-grams and texts": ("best", "kept"),
     "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
+}  # fmt: skip
+#: Rows of the figure and their colours.
+DRAWN: Mapping[str, str] = {
+    "random start": "#b5b5b5", "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "quick, taught": "#7fb2e5",
+    "quick, taught + n-grams and texts": "#1f5fb0", "MiniLM": "#3b3b3b",
 }  # fmt: skip
 
 
@@ -193,12 +198,50 @@ def table(ledger: Ledger, sets: Sequence[str], seeds: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
+def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
+    """Write an SVG: a row for each set, and on it the mean accuracy of each of `DRAWN`."""
+    left, width, row, top = 150, 520, 44, 64
+    named = [(title, ROWS[title], colour) for title, colour in DRAWN.items()]
+    means = {
+        name: [
+            (title, mean(values), colour) for title, (system, key), colour in named
+            if (values := [one[key] for one in ledger.results(set=name, system=system) if key in one])
+        ]
+        for name in sets
+    }  # fmt: skip
+    low = 10 * int(min(score for scores in means.values() for _, score, _ in scores) / 10)
+    at = lambda score: left + width * (score - low) / (100 - low)  # noqa: E731
+    bottom = top + row * len(sets)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {bottom + 40}" font-family="sans-serif" '
+        'font-size="14"><rect width="100%" height="100%" fill="#fff"/>'
+    ]
+    for number, (title, _, colour) in enumerate(named):
+        x, y = 12 + 235 * (number % 3), 20 + 22 * (number // 3)
+        parts.append(f'<circle cx="{x}" cy="{y - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{y}">{title}</text>')
+    for tick in range(low, 101, 10):
+        parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke="#ddd"/>')
+        parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle" fill="#555">{tick} %</text>')
+    for number, name in enumerate(sets):
+        y = top + row * number + row / 2
+        scores = means[name]
+        ends = [score for _, score, _ in scores]
+        parts.append(f'<text x="{left - 14}" y="{y + 5}" text-anchor="end">{name}</text>')
+        parts.append(f'<line x1="{at(min(ends))}" x2="{at(max(ends))}" y1="{y}" y2="{y}" stroke="#999" stroke-width="1.5"/>')
+        parts += [
+            f'<circle cx="{at(score):.1f}" cy="{y}" r="7" fill="{colour}"><title>{title}: {score:.1f} %</title></circle>'
+            for title, score, colour in scores
+        ]
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Run the cells that are missing, then print the tables."""
     options = parser(__doc__, "runs/few", "SET:SYSTEM:SEED")
     options.add_argument("--sets", default=",".join(SETS))
     options.add_argument("--systems", default=",".join(SYSTEMS))
     options.add_argument("--seeds", default="1,2,3,4,5")
+    options.add_argument("--figure", type=Path, help="also write an SVG")
     chosen = options.parse_args()
     ledger = Ledger(RESULTS / "few_labels.jsonl")
     sets, systems = chosen.sets.split(","), chosen.systems.split(",")
@@ -210,6 +253,8 @@ def main() -> None:
     if not chosen.table:
         share([f"{name}:{system}:{seed}" for seed in seeds for system in systems for name in sets], chosen.jobs)
     print(table(ledger, sets, seeds))
+    if chosen.figure is not None:
+        figure(ledger, [name for name in sets if ledger.results(set=name)], chosen.figure)
 
 
 if __name__ == "__main__":
