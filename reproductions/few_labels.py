@@ -217,7 +217,7 @@ def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
         'font-size="14"><rect width="100%" height="100%" fill="#fff"/>'
     ]
     for number, (title, _, colour) in enumerate(named):
-        x, y = 12 + 235 * (number % 3), 20 + 22 * (number // 3)
+        x, y = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
         parts.append(f'<circle cx="{x}" cy="{y - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{y}">{title}</text>')
     for tick in range(low, 101, 10):
         parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke="#ddd"/>')
