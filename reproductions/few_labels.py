@@ -49,8 +49,8 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
 }  # fmt: skip
 #: Rows of the figure and their colours.
 DRAWN: Mapping[str, str] = {
-    "random start": "#b5b5b5", "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "quick, taught": "#7fb2e5",
-    "quick, taught + n-grams and texts": "#1f5fb0", "MiniLM": "#3b3b3b",
+    "random start": "#9a9a9a", "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "quick, taught": "#7fb2e5",
+    "quick, taught + n-grams and texts": "#1f5fb0", "MiniLM": "#3f9e6e",
 }  # fmt: skip
 
 
@@ -214,20 +214,21 @@ def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
     bottom = top + row * len(sets)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {bottom + 40}" font-family="sans-serif" '
-        'font-size="14"><rect width="100%" height="100%" fill="#fff"/>'
+        'font-size="14"><style>text{fill:#222}line{stroke:#999}@media (prefers-color-scheme: dark){text{fill:#ddd}'
+        "line{stroke:#777}}</style>"
     ]
     for number, (title, _, colour) in enumerate(named):
         x, y = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
         parts.append(f'<circle cx="{x}" cy="{y - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{y}">{title}</text>')
     for tick in range(low, 101, 10):
-        parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke="#ddd"/>')
-        parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle" fill="#555">{tick} %</text>')
+        parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke-width="0.4"/>')
+        parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle">{tick} %</text>')
     for number, name in enumerate(sets):
         y = top + row * number + row / 2
         scores = means[name]
         ends = [score for _, score, _ in scores]
         parts.append(f'<text x="{left - 14}" y="{y + 5}" text-anchor="end">{name}</text>')
-        parts.append(f'<line x1="{at(min(ends))}" x2="{at(max(ends))}" y1="{y}" y2="{y}" stroke="#999" stroke-width="1.5"/>')
+        parts.append(f'<line x1="{at(min(ends))}" x2="{at(max(ends))}" y1="{y}" y2="{y}" stroke-width="1.5"/>')
         parts += [
             f'<circle cx="{at(score):.1f}" cy="{y}" r="7" fill="{colour}"><title>{title}: {score:.1f} %</title></circle>'
             for title, score, colour in scores

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.options import Encoding
+from cloze.cli.with_files import WithFiles
 
 
 def command(
@@ -33,6 +34,7 @@ def command(
     on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     encoding: Encoding = None,
+    with_files: WithFiles = None,
     plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the number of cells, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
 ) -> None:
@@ -57,8 +59,9 @@ def command(
             raise UserError(f"{option} is missing. Example: cloze best --corpus TEXT --train labelled.tsv --out DIR")
     assert train is not None and out is not None
     question = Question(
-        task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [], text_format, device, encoding
-    )
+        task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [], text_format, device,
+        encoding, with_files or [],
+    )  # fmt: skip
     workers = workers_on(on, jobs)
     if plan:
         typer.echo("\n".join(plan_of(question, out, workers, keep=keep)))

@@ -97,7 +97,7 @@ def test_the_same_command_started_twice_is_refused_and_leaves_the_first(
         fcntl.flock(file, fcntl.LOCK_EX)
         before = files(place)
         for again in (command(place, "training.epochs=1"), [*command(place, "training.epochs=1"), "--overwrite"]):
-            assert main(again) == 1
+            assert main(again) == 2
             assert "cloze finetune: out: another process (pid " in capsys.readouterr().err
         assert files(place) == before
 

@@ -64,7 +64,10 @@ def test_texts_in_another_encoding_and_labels_of_fasttext_are_read_as_texts(cloz
     assert done.code == 2 and "a.txt:1: byte 0xe9 is not UTF-8" in done.err
     done = cloze("predict", tuned(), tmp_path / "a.txt", "--encoding", "cp1252")
     assert [(row["line"], row["text"]) for row in done.rows] == [(1, "café"), (3, "rain")]
-    assert done.err == f"note: {tmp_path / 'a.txt'}: read as cp1252, as asked for\n"
+    assert done.err == (
+        f"note: {tmp_path / 'a.txt'}: read as cp1252, as asked for\n"
+        "note: 1 of 2 texts have no word that the vocabulary knows: their answers say nothing of them\n"
+    )
 
 
 def test_a_pair_is_typed_with_a_tab_between(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:

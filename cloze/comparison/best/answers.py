@@ -44,7 +44,7 @@ _DRAWS = 3
 def question_of(request: Mapping[str, Any]) -> Question:
     """The question in the request of a cell."""
     values = dict(request["question"])
-    return Question(**{**values, "models": [Path(model) for model in values["models"]]})
+    return Question(**{**values, **{name: [Path(path) for path in values.get(name, ())] for name in ("models", "with_files")}})
 
 
 def rows_of(request: Mapping[str, Any]) -> Rows:
@@ -172,7 +172,8 @@ def _assignment(request: Mapping[str, Any], files: Mapping[str, Path], *, taught
     question = question_of(request)
     values = STUDENT if taught else ()
     return Assignment(
-        question.type, [str(files["train"])], [str(files["dev"])], overrides=[*values, *question.tuning], baselines=False
+        question.type, [str(files["train"])], [str(files["dev"])], overrides=[*values, *question.tuning], baselines=False,
+        with_files=question.with_files,
     )
 
 

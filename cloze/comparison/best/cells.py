@@ -82,6 +82,7 @@ class Systems:
         question = self.question
         shared: dict[str, Any] = {
             "corpus": question.corpus, "seeds": 1, "text_format": question.text_format, "device": question.device,
+            "with_files": question.with_files,
         }  # fmt: skip
         budget = Budget.parse(question.budget)
         less = replace(budget, amount=budget.amount / 4) if budget.kind == "seconds" else budget  # vectors learn fast
@@ -167,6 +168,7 @@ class Systems:
             "version": _VERSION, "type": question.type, "files": self._files,
             "tested": question.test is not None, "texts": file_hash(self.texts_file), "tuning": list(question.tuning),
             "encoding": question.encoding,
+            **({"code": [file_hash(Path(file)) for file in question.with_files]} if question.with_files else {}),
         }  # fmt: skip
 
     @cached_property
@@ -174,9 +176,13 @@ class Systems:
         question = {
             **asdict(self.question), "models": [os.path.abspath(model) for model in self.question.models],
             "unlabelled": [os.path.abspath(file) for file in self.question.unlabelled],
+            "with_files": [os.path.abspath(file) for file in self.question.with_files],
             "corpus": [os.path.abspath(path) if os.path.exists(path) else path for path in self.question.corpus],
         }  # fmt: skip
-        return {"question": question, "texts": os.path.abspath(self.texts_file), "with": [], "encoding": self.question.encoding}
+        return {
+            "question": question, "texts": os.path.abspath(self.texts_file), "encoding": self.question.encoding,
+            "with": question["with_files"],
+        }  # fmt: skip
 
     # --- the best start, fine-tuned ---------------------------------------------------------------------------------------
 

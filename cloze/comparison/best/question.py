@@ -17,6 +17,7 @@ from cloze.assembly.label_counts import stage_recipes
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.assembly.measuring import task_of_recipe
 from cloze.assembly.several import similar_task
+from cloze.assembly.user_files import import_files, require_parts
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
@@ -48,7 +49,7 @@ class Question:
 
     `unlabelled` are files of texts like the rows; without any, they are looked for in the corpus. `models` are folders of further
     networks. Every run of pre-training may spend `budget`. `tuning` are values for the recipe of
-    the task; `encoding` is that of its files.
+    the task; `encoding` is that of its files. `with_files` register parts that `models` are made of.
     """
 
     type: str
@@ -63,6 +64,7 @@ class Question:
     text_format: str = "auto"
     device: str = "auto"
     encoding: str | None = None
+    with_files: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def require_answerable(question: Question) -> None:
     if find_spec("sklearn") is None:
         raise MissingExtra("scikit-learn", "baselines", "cloze best")
     Budget.parse(question.budget)
+    import_files(question.with_files)
     if not question.corpus:
         raise CorpusError("--corpus is missing: your text without labels, from which a network is pre-trained.")
     if "-" in question.corpus:
@@ -108,6 +111,7 @@ def require_answerable(question: Question) -> None:
     require_files([*question.labelled, *([] if question.test is None else [question.test]), *question.unlabelled])
     for model in question.models:
         require_checkpoint(model, expected="--from needs the folder of a model")
+        require_parts(model)
     with reading_as(question.encoding, lambda line: None), naming_options(_COLUMNS):
         read_rows(question)
 
