@@ -12,9 +12,11 @@ import pytest
 import cloze
 from cloze.cli.main import main
 from cloze.comparison import work
+from cloze.comparison.best.answers import aligned
 from cloze.comparison.best.best import answer, plan_of
 from cloze.comparison.best.cells import Systems
 from cloze.comparison.best.question import Question, read_rows, write_texts
+from cloze.comparison.best.teaching import write_rows
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.comparison.compare import Interrupted
 from cloze.errors import TaskError
@@ -144,6 +146,19 @@ def test_texts_are_lines_like_the_rows_and_none_of_them(tmp_path: Path) -> None:
     assert sorted(json.loads((folder / "own.json").read_text(encoding="utf-8"))) == ["boat boat", "quay"]
     rows = read_rows(question(folder), folder / "own.json")
     assert rows.texts is not None and len(rows.texts) == 2 and rows.metric == "accuracy"
+
+
+def test_a_class_that_a_fold_lacks_has_no_probability_and_every_class_is_trained_on(tmp_path: Path) -> None:
+    outputs = np.array([[0.3, 0.7]], np.float32)
+    np.testing.assert_array_equal(aligned(outputs, ("c", "a"), ("a", "b", "c")), np.array([[0.7, 0.0, 0.3]], np.float32))
+    assert aligned(outputs, None, ()) is outputs
+    folder = written(tmp_path)
+    lines = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()
+    for number in range(1, 21):  # whichever row is the only one of its class
+        rare = [f"{line.split(chr(9))[0]}\tair" if place == number else line for place, line in enumerate(lines)]
+        (folder / "labelled.tsv").write_text("\n".join(rare) + "\n", encoding="utf-8")
+        files = write_rows(read_rows(question(folder)), folder / "rows")
+        assert '"air"' in files["train"].read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -95,9 +95,7 @@ def answer_by_fasttext(folder: Path, request: Mapping[str, Any]) -> dict[str, An
         run = folder / f"run-{number}"
         learn("fasttext-supervised", _assignment(request, files), out=run, device="cpu", report=print)
         learner, _ = load_tuned(load_checkpoint(run))
-        names = list(learner.labels or ())
-        order = [names.index(label) for label in rows.labels]
-        outputs = learner.outputs(rows.labelled if number is not None else rows.test)[:, order]
+        outputs = aligned(learner.outputs(rows.labelled if number is not None else rows.test), learner.labels, rows.labels)
         held = _filled(held, outputs, fold == number) if number is not None else held
     _write(folder, held, outputs if rows.test is not None else None)
     return {"seconds": time.perf_counter() - began}
@@ -119,8 +117,12 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         device=request["question"]["device"], report=print,
     )
     learner, described = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
-    held = learner.outputs(selected(rows.labelled, np.flatnonzero(inside).tolist())) if inside.any() else None
-    _write(folder, held, learner.outputs(rows.test) if number is None and rows.test is not None else None)
+    answered = {HELD: selected(rows.labelled, np.flatnonzero(inside).tolist()), TEST: rows.test if number is None else None}
+    held, test = (
+        aligned(learner.outputs(examples), learner.labels, rows.labels) if examples is not None and len(examples) else None
+        for examples in answered.values()
+    )
+    _write(folder, held, test)
     return {"seconds": time.perf_counter() - began, "texts": len(taught), "dev": described.get("dev")}
 
 
@@ -175,6 +177,16 @@ def _assignment(request: Mapping[str, Any], files: Mapping[str, Path], *, taught
         question.type, [str(files["train"])], [str(files["dev"])], overrides=[*values, *question.tuning], baselines=False,
         with_files=question.with_files,
     )
+
+
+def aligned(outputs: Any, names: Sequence[str] | None, labels: Sequence[str]) -> Any:
+    """Outputs with a column for each of `names` in the order of `labels`; a label that a network has never seen has no
+    probability. Other outputs are left as they are."""
+    if names is None or tuple(names) == tuple(labels):
+        return outputs
+    columns = np.zeros((len(outputs), len(labels)), outputs.dtype)
+    columns[:, [labels.index(name) for name in names]] = outputs
+    return columns
 
 
 def _filled(held: Any, outputs: Any, inside: NDArray[np.bool_]) -> Any:

@@ -119,18 +119,18 @@ class Systems:
 
     def counts(self) -> dict[str, int]:
         """How many cells of each stage there will be, if none fails."""
-        simple = [NGRAMS, *([TEXTS] if self.rows.texts is not None else []), *([FASTTEXT] if self._classifies else [])]
         return {
-            "corpus": len(_RECIPES), "pretrain": len(_RECIPES), **{_WORKS[name]: 1 for name in simple},
+            "corpus": len(_RECIPES), "pretrain": len(_RECIPES), **{_WORKS[name]: 1 for name in self._simple},
             "network": len(_RECIPES) + len(self.question.models), "curve": 1, "tune": FOLDS + 1,
         }
 
     # --- answers ----------------------------------------------------------------------------------------------------------
 
     @property
-    def _classifies(self) -> bool:
-        """Whether the task is a classification of one text, for which fastText has a recipe."""
-        return self.question.type == "sentence_classification"
+    def _simple(self) -> list[str]:
+        """The systems without a network of their own; fastText has a recipe for the classification of one text."""
+        texts = [TEXTS] if self.rows.texts is not None else []
+        return [NGRAMS, *texts, *([FASTTEXT] if self.question.type == "sentence_classification" else [])]
 
     def starts(self) -> list[Start]:
         """The networks that there will be, the trained ones first."""
@@ -141,14 +141,15 @@ class Systems:
             cell = cells[0] if cells else None
             done = cell is not None and self.result(cell) is not None
             trained.append(Start(name, cell, cell.folder(self.out).resolve() / "run" if cell is not None and done else None))
-        names = unique_names(list(self.question.models)) if self.question.models else []
+        short = unique_names(list(self.question.models)) if self.question.models else []
+        taken = {*_RECIPES, *_WORKS}
+        names = [str(path) if name in taken else name for name, path in zip(short, self.question.models, strict=True)]
         given = [Start(name, None, Path(os.path.abspath(one))) for name, one in zip(names, self.question.models, strict=True)]
         return [*trained, *given]
 
     def answers(self) -> dict[str, Cell]:
         """The cells of answers that can be named, by system."""
-        simple = [NGRAMS, *([TEXTS] if self.rows.texts is not None else []), *([FASTTEXT] if self._classifies else [])]
-        named = {name: self._cell(_WORKS[name], name, {}) for name in simple}
+        named = {name: self._cell(_WORKS[name], name, {}) for name in self._simple}
         return {**named, **{start.name: self._network(start) for start in self.starts() if start.folder is not None}}
 
     def _network(self, start: Start) -> Cell:

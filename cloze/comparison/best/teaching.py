@@ -92,7 +92,7 @@ def write_rows(
     """Files of rows to train on and of dev rows: four fifths and one fifth of the labelled rows that are `learned` (N,), of all
     without it. What was `taught` is trained on, too."""
     numbers = np.arange(len(rows.labelled)) if learned is None else np.flatnonzero(learned)
-    held = fold_numbers(len(numbers)) == 0
+    held = (fold_numbers(len(numbers)) == 0) & ~_first_of_class(rows, numbers)
     parts = {"train": selected(rows.labelled, numbers[~held].tolist()), "dev": selected(rows.labelled, numbers[held].tolist())}
     folder.mkdir(parents=True, exist_ok=True)
     paths = {part: folder / f"{part}.jsonl" for part in parts}
@@ -102,6 +102,15 @@ def write_rows(
         lines = (json.dumps(record, ensure_ascii=False) for record in records)
         paths[part].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return paths
+
+
+def _first_of_class(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows are the first of their class, so that a network that trains on them knows every class; (N,)."""
+    answers = rows.linear.targets(rows.labelled)[numbers]
+    first = np.zeros(len(numbers), bool)
+    if rows.labels and answers.ndim == 1:
+        first[np.unique(answers, return_index=True)[1]] = True
+    return first
 
 
 def _record(kind: Any, texts: Sequence[str], answer: Any) -> dict[str, Any]:
