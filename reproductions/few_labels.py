@@ -218,8 +218,8 @@ def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
         "line{stroke:#777}}</style>"
     ]
     for number, (title, _, colour) in enumerate(named):
-        x, y = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
-        parts.append(f'<circle cx="{x}" cy="{y - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{y}">{title}</text>')
+        x, line = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
+        parts.append(f'<circle cx="{x}" cy="{line - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{line}">{title}</text>')
     for tick in range(low, 101, 10):
         parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke-width="0.4"/>')
         parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle">{tick} %</text>')
