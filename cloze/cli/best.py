@@ -54,8 +54,8 @@ def command(
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
-    for option, given in (("--train", train), ("--out", out)):
-        if not given:
+    for option, value in (("--train", train), ("--out", out)):
+        if not value:
             raise UserError(f"{option} is missing. Example: cloze best --corpus TEXT --train labelled.tsv --out DIR")
     assert train is not None and out is not None
     question = Question(

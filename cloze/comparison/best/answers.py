@@ -139,13 +139,13 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
             train, others = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
             linear = fit_linear(rows.kind, train, labels=rows.labels)
             model, held = fit_vectors(rows.linear, train, vectors[LABELLED][learned], scaling_of(vectors))
-            known = fold_outputs(rows.kind, train, labels=rows.labels)
+            held_words = fold_outputs(rows.kind, train, labels=rows.labels)
             if rows.texts is not None:
                 learned_from = fit_with_texts(rows.kind, train, rows.texts, labels=rows.labels)
-                best, known = learned_from.linear, learned_from.held
+                best, held_words = learned_from.linear, learned_from.held
             else:
                 best = linear
-            shares = shares_of(rows, train, held, known)
+            shares = shares_of(rows, train, held, held_words)
             mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~learned]), best.outputs(others), *shares)
             for system, outputs in (("n-grams", linear.outputs(others)), ("mixture", mixed)):
                 metrics = rows.linear.metrics(rows.linear.judged(others, outputs))
@@ -165,8 +165,8 @@ def _drawn(rows: Rows, share: float, draw: int) -> NDArray[np.bool_]:
     answers = np.array([json.dumps(answer) for answer in rows.labelled.known()]) if rows.labels else np.zeros(len(order), str)
     chosen = np.zeros(len(order), bool)
     for answer in np.unique(answers):
-        own = order[answers[order] == answer]
-        chosen[own[: max(2, round(share * len(own)))]] = True
+        members = order[answers[order] == answer]
+        chosen[members[: max(2, round(share * len(members)))]] = True
     return chosen
 
 
@@ -197,8 +197,8 @@ def _filled(held: Any, outputs: Any, inside: NDArray[np.bool_]) -> Any:
 
 
 def _write(folder: Path, held: Any, test: Any) -> None:
-    given = {HELD: held, TEST: test}
-    save_file({name: np.ascontiguousarray(outputs) for name, outputs in given.items() if outputs is not None}, folder / OUTPUTS)
+    arrays = {HELD: held, TEST: test}
+    save_file({name: np.ascontiguousarray(outputs) for name, outputs in arrays.items() if outputs is not None}, folder / OUTPUTS)
 
 
 def outputs_in(folder: Path) -> dict[str, NDArray[Any]]:

@@ -86,12 +86,12 @@ class Systems:
         }  # fmt: skip
         budget = Budget.parse(question.budget)
         less = replace(budget, amount=budget.amount / 4) if budget.kind == "seconds" else budget  # vectors learn fast
-        own: dict[str, dict[str, Any]] = {QUICK: {"size": question.size, "budgets": [budget]}, VECTORS: {"budgets": [less]}}
+        options: dict[str, dict[str, Any]] = {QUICK: {"size": question.size, "budgets": [budget]}, VECTORS: {"budgets": [less]}}
         rows = read_rows(question)
         spaced = Cutter.of(rows.linear.texts(rows.labelled)).spaced
         values = {VECTORS: () if spaced else ("text.normalise.cjk_spacing=true",)}  # a word of every character
         designs = {
-            name: Design([Candidate(recipe, recipe, values.get(name, ()))], [], **own[name], **shared)
+            name: Design([Candidate(recipe, recipe, values.get(name, ()))], [], **options[name], **shared)
             for name, recipe in _RECIPES.items()
         }
         return {name: Grid(checked(design), self.out, self.failed) for name, design in designs.items()}
@@ -114,8 +114,8 @@ class Systems:
 
     def ready(self) -> list[Cell]:
         """The cells to work on now, each once."""
-        named = {cell.key: cell for cell in self.cells()}
-        return [cell for key, cell in named.items() if key not in self.failed and self.result(cell) is None]
+        cells = {cell.key: cell for cell in self.cells()}
+        return [cell for key, cell in cells.items() if key not in self.failed and self.result(cell) is None]
 
     def counts(self) -> dict[str, int]:
         """How many cells of each stage there will be, if none fails."""
@@ -142,15 +142,15 @@ class Systems:
             done = cell is not None and self.result(cell) is not None
             trained.append(Start(name, cell, cell.folder(self.out).resolve() / "run" if cell is not None and done else None))
         short = unique_names(list(self.question.models)) if self.question.models else []
-        taken = {*_RECIPES, *_WORKS}
-        names = [str(path) if name in taken else name for name, path in zip(short, self.question.models, strict=True)]
-        given = [Start(name, None, Path(os.path.abspath(one))) for name, one in zip(names, self.question.models, strict=True)]
-        return [*trained, *given]
+        reserved = {*_RECIPES, *_WORKS}
+        names = [str(path) if name in reserved else name for name, path in zip(short, self.question.models, strict=True)]
+        folders = [Path(os.path.abspath(model)) for model in self.question.models]
+        return [*trained, *(Start(name, None, folder) for name, folder in zip(names, folders, strict=True))]
 
     def answers(self) -> dict[str, Cell]:
         """The cells of answers that can be named, by system."""
-        named = {name: self._cell(_WORKS[name], name, {}) for name in self._simple}
-        return {**named, **{start.name: self._network(start) for start in self.starts() if start.folder is not None}}
+        simple = {name: self._cell(_WORKS[name], name, {}) for name in self._simple}
+        return {**simple, **{start.name: self._network(start) for start in self.starts() if start.folder is not None}}
 
     def _network(self, start: Start) -> Cell:
         return self._cell("network", start.name, {"start": str(start.folder)}, start=self._weights(start))
@@ -198,7 +198,7 @@ class Systems:
         words, cell = self.words(), self.answers().get(name)
         if words is None or cell is None or self.result(cell) is None:
             return None
-        first, second = (outputs_in(one.folder(self.out))[HELD] for one in (cell, words))
+        first, second = (outputs_in(answering.folder(self.out))[HELD] for answering in (cell, words))
         return pooled(self.rows.linear, first, second, *shares_of(self.rows, self.rows.labelled, first, second))
 
     def best_start(self) -> Start | None:

@@ -149,14 +149,14 @@ def write_texts(question: Question, path: Path) -> None:
     """Write the texts without labels that are not among the rows: those of the question, or documents and lines of the corpus
     that have about the length of rows."""
     rows = read_rows(question)
-    known = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
+    row_texts = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
     if question.unlabelled:
         files = [rows.kind.read(file, labelled=False) for file in question.unlabelled]
-        texts = [text for text in dict.fromkeys(_joined(one) for file in files for one in file.texts) if text not in known]
+        texts = [text for text in dict.fromkeys(_joined(line) for file in files for line in file.texts) if text not in row_texts]
     else:
         low, high = np.percentile([len(text) for text in rows.labelled.texts], _NEARLY_ALL)
         least, most = low * _SHORTEST, high * _LONGEST
-        texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in known]
+        texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in row_texts]
     order = rng.permutation(len(texts), 0, "texts")[:TEXTS]
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps([texts[number] for number in order], ensure_ascii=False), encoding="utf-8")

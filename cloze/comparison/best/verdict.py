@@ -202,10 +202,10 @@ def _metric(systems: Systems, examples: Any, outputs: Outputs) -> float:
 
 
 def _interval(value: float, samples: Any) -> Interval:
-    known = samples[np.isfinite(samples)]
-    if not len(known):
+    finite = samples[np.isfinite(samples)]
+    if not len(finite):
         return Interval(value, -math.inf, math.inf)
-    low, high = np.quantile(known, (_LEVEL / 2, 1 - _LEVEL / 2))
+    low, high = np.quantile(finite, (_LEVEL / 2, 1 - _LEVEL / 2))
     return Interval(float(value), float(low), float(high))
 
 
@@ -227,28 +227,28 @@ def sentences(verdict: Verdict) -> list[str]:
     if kept is None:
         return ["Not finished: no model was fine-tuned yet."]
     name = verdict.metric.replace("_", " ")
-    said = [
+    lines = [
         f"Kept: {kept.name}. Its {name} is {_shown(kept.score.value)} on labelled rows that it had not seen "
         f"(95 %: {_shown(kept.score.low)} to {_shown(kept.score.high)}; {verdict.labelled:,} rows)."
     ]
     ngrams = verdict.standing(NGRAMS)
     if kept.test is not None and ngrams is not None and ngrams.test is not None:
-        said.append(f"On the {verdict.tested:,} test rows it has {_shown(kept.test)}, and n-grams have {_shown(ngrams.test)}.")
+        lines.append(f"On the {verdict.tested:,} test rows it has {_shown(kept.test)}, and n-grams have {_shown(ngrams.test)}.")
     if kept.above is not None:
         gap = f"{_points(kept.above.value)} (95 %: {_points(kept.above.low)} to {_points(kept.above.high)})"
         if not kept.above.apart:
-            said.append(
+            lines.append(
                 f"Its difference from n-grams is {gap}: these rows do not tell them apart. A linear model on n-grams may be as "
                 "good, and needs no network."
             )
         else:
-            said.append(f"It is {gap} {'above' if kept.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", ""))
+            lines.append(f"It is {gap} {'above' if kept.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", ""))
     best = verdict.standings[0]
     if best.name != kept.name and best.score.value != kept.score.value:
-        said.append(f"{best.name} has the highest score, {_shown(best.score.value)}; the difference may be chance.")
+        lines.append(f"{best.name} has the highest score, {_shown(best.score.value)}; the difference may be chance.")
     if verdict.curve is not None:
-        said.append(_on_more_labels(verdict.curve, verdict.start))
-    return said
+        lines.append(_on_more_labels(verdict.curve, verdict.start))
+    return lines
 
 
 def _on_more_labels(curve: Curve, start: Start | None) -> str:
