@@ -42,8 +42,8 @@ def command(
 
     Example: cloze best --corpus TEXT --train labelled.tsv --keep MODEL --out DIR
 
-    Compares by cross-validation linear models on n-grams, with and without the texts that have no label, fastText, word vectors,
-    quick pre-trained on your text, and what --from names. The best network also learns from texts that a teacher labels.
+    Cross-validates linear models on n-grams (with and without unlabelled text), fastText, word vectors, quick pre-trained on your
+    text, and the models of --from. The best network is then fine-tuned, also on unlabelled texts with pseudo-labels.
 
     Exit code: 0 if every run (cell) finished, 1 if one failed (the others still finish), 130 or 143 after a signal."""
     from cloze.cli.hints import typed

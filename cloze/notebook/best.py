@@ -28,7 +28,7 @@ class Best:
 
     @property
     def sentences(self) -> list[str]:
-        """What is kept, whether it is surely better than n-grams, and what more labels would bring."""
+        """What is kept, whether it beats n-grams by more than chance, and what more labels would bring."""
         return sentences(self.verdict)
 
     @property

@@ -148,6 +148,30 @@ def test_texts_are_lines_like_the_rows_and_none_of_them(tmp_path: Path) -> None:
     assert rows.texts is not None and len(rows.texts) == 2 and rows.metric == "accuracy"
 
 
+def test_rows_that_repeat_a_text_are_counted_and_other_encodings_are_read(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    lines = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()
+    text = "\n".join([*lines, lines[1], "caf\u00e9 quay\tsea"]) + "\n"
+    (folder / "labelled.tsv").write_bytes(text.encode("cp1252"))
+    with (folder / "test.tsv").open("a", encoding="utf-8") as test:
+        test.write(f"{lines[2]}\n")
+    asking = question(folder, encoding="cp1252")
+    said: list[str] = []
+    stopped = Counted(0)
+    with pytest.raises(Interrupted):
+        answer(asking, folder / "out", stopped, say=said.append)
+    assert "note: 1 of 42 labelled rows repeat the text of another: cross-validated scores are too high" in said
+    assert "note: 1 of 21 test rows have the text of a labelled row: scores on the test rows are too high" in said
+
+
+@pytest.mark.parametrize("keep", ["out", "."])
+def test_a_model_is_not_kept_where_it_would_replace_the_comparison(keep: str, tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    with pytest.raises(cloze.ClozeError, match="holds the folder of the comparison"):
+        answer(question(folder), folder / "out", Here(), keep=folder / keep)
+    assert not (folder / "out").exists()
+
+
 def test_a_class_that_a_fold_lacks_has_no_probability_and_every_class_is_trained_on(tmp_path: Path) -> None:
     outputs = np.array([[0.3, 0.7]], np.float32)
     np.testing.assert_array_equal(aligned(outputs, ("c", "a"), ("a", "b", "c")), np.array([[0.7, 0.0, 0.3]], np.float32))
@@ -226,14 +250,16 @@ def test_the_command_plans_answers_and_refuses(
     ]  # fmt: skip
     assert main([*typed, "--out", str(tmp_path / "new"), "--plan"]) == 0
     shown = capsys.readouterr().out
-    assert "40 labelled rows; 1" in shown and "texts without labels are like them" in shown and not (tmp_path / "new").exists()
+    assert "40 labelled rows, 1" in shown and "unlabelled texts" in shown and not (tmp_path / "new").exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
     again = [*typed, "--test", str(folder / "test.tsv"), "--out", str(folder / "out")]
     assert main([*again, "--keep", str(folder / "kept"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(as_data(verdict)))
     for words, message in (
         (typed, "--out is missing. Example: cloze best"),
         (["best", "--out", "x"], "--train is missing. Example: cloze best"),
-        ([*again, "--keep", str(folder)], f"{folder}: is not empty. Choose a new or empty folder."),
+        ([*again, "--keep", str(tmp_path / "full")], f"{tmp_path / 'full'}: is not empty. Choose a new or empty folder."),
         (["compare", "--task", f"m={folder}/labelled.tsv"], "the best model for a text and a few labelled rows: cloze best"),
     ):
         assert main(words) == 2

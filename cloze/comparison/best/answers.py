@@ -117,12 +117,12 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         device=request["question"]["device"], report=print,
     )
     learner, described = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
-    answered = {HELD: selected(rows.labelled, np.flatnonzero(inside).tolist()), TEST: rows.test if number is None else None}
-    held, test = (
-        aligned(learner.outputs(examples), learner.labels, rows.labels) if examples is not None and len(examples) else None
-        for examples in answered.values()
-    )
-    _write(folder, held, test)
+
+    def outputs_of(examples: Any) -> Any:
+        return aligned(learner.outputs(examples), learner.labels, rows.labels)
+
+    held = outputs_of(selected(rows.labelled, np.flatnonzero(inside).tolist())) if inside.any() else None
+    _write(folder, held, outputs_of(rows.test) if number is None and rows.test is not None else None)
     return {"seconds": time.perf_counter() - began, "texts": len(taught), "dev": described.get("dev")}
 
 
@@ -132,21 +132,21 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
     rows, began = rows_of(request), time.perf_counter()
     vectors = load_file(Path(request["vectors"]) / VECTORS)
     scores: dict[str, dict[str, list[float]]] = {}
-    parts = {part: share for part, share in _CURVE.items() if _drawn(rows, share, 0).sum() >= FEWEST}
+    counts = {part: int(_drawn(rows, share, 0).sum()) for part, share in _CURVE.items()}
+    enough = [part for part, count in counts.items() if count >= FEWEST and len(rows.labelled) - count >= FEWEST // 2]
+    parts = {part: _CURVE[part] for part in enough}
     for part, share in parts.items():
         for draw in range(_DRAWS):
             learned = _drawn(rows, share, draw)
             train, others = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
             linear = fit_linear(rows.kind, train, labels=rows.labels)
             model, held = fit_vectors(rows.linear, train, vectors[LABELLED][learned], scaling_of(vectors))
-            held_words = fold_outputs(rows.kind, train, labels=rows.labels)
-            if rows.texts is not None:
-                learned_from = fit_with_texts(rows.kind, train, rows.texts, labels=rows.labels)
-                best, held_words = learned_from.linear, learned_from.held
+            if rows.texts is None:
+                words, held_words = linear, fold_outputs(rows.kind, train, labels=rows.labels)
             else:
-                best = linear
+                words, held_words = fit_with_texts(rows.kind, train, rows.texts, labels=rows.labels)
             shares = shares_of(rows, train, held, held_words)
-            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~learned]), best.outputs(others), *shares)
+            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~learned]), words.outputs(others), *shares)
             for system, outputs in (("n-grams", linear.outputs(others)), ("mixture", mixed)):
                 metrics = rows.linear.metrics(rows.linear.judged(others, outputs))
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
@@ -155,7 +155,7 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
         "curve": {
             system: {part: float(np.mean(values)) for part, values in of_parts.items()} for system, of_parts in scores.items()
         },
-        "rows": {part: int(_drawn(rows, share, 0).sum()) for part, share in parts.items()},
+        "rows": {part: counts[part] for part in parts},
     }
 
 

@@ -13,7 +13,7 @@ from cloze.assembly.tuned import add_mixture
 from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.cells import Systems
 from cloze.comparison.best.page import write_page
-from cloze.comparison.best.question import Question, require_answerable
+from cloze.comparison.best.question import Question, repeated, require_answerable
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
@@ -23,6 +23,7 @@ from cloze.jobs import LocalWorkers, Workers
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import TASK_FILE, task_of
+from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
 from cloze.whole import require_new
 
@@ -36,9 +37,15 @@ def answer(
     """The verdict and its page. A cell that is finished is never run again; after Ctrl-C the page says what the finished cells
     say, and `Interrupted` is raised. The model is written into `keep`. Raises a `UserError` before anything is written."""
     require(question, out, workers, keep)
-    systems = Systems(question, out)
+    with reading_as(question.encoding, say):
+        systems = Systems(question, out)
+        remarks = repeated(systems.rows)
     if systems.rows.texts is None:
-        say("note: the corpus has no texts that are like the labelled rows, or the task cannot learn from them")
+        remarks.append(
+            "no unlabelled texts are used: the corpus has none of the length of the labelled rows, or the task has no classes"
+        )
+    for remark in remarks:
+        say(f"note: {remark}")
 
     def write(cells: Systems) -> tuple[Verdict, Path]:
         verdict = verdict_of(cells)
@@ -56,17 +63,19 @@ def plan_of(question: Question, out: Path, workers: Workers, *, keep: Path | Non
     """Lines that say how many cells there will be, and how many texts are like the rows. Writes nothing; raises as `answer`
     does."""
     require(question, out, workers, keep)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, reading_as(question.encoding, lambda line: None):
         fresh = Systems(question, out if out.exists() else Path(folder))
-        texts = "no texts" if fresh.rows.texts is None else f"{len(fresh.rows.texts):,} texts"
-        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows; {texts} without labels are like them"]
+        texts = 0 if fresh.rows.texts is None else len(fresh.rows.texts)
+        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows, {texts:,} unlabelled texts"]
 
 
 def require(question: Question, out: Path, workers: Workers, keep: Path | None) -> None:
     """Raise a `UserError` if the question cannot be answered, or a folder cannot be written."""
     test = [] if question.test is None else [question.test]
-    require_apart([*question.corpus, *question.labelled, *test], out)
+    require_apart([*question.corpus, *question.labelled, *question.unlabelled, *test], out)
     require_own(out)
+    if keep is not None and keep.resolve() in (out.resolve(), *out.resolve().parents):
+        raise CheckpointError(f"--keep {keep}: holds the folder of the comparison, {out}. Choose another folder for the model.")
     if keep is not None and not _is_kept(keep):
         require_new(keep)
     if isinstance(workers, LocalWorkers):
@@ -92,8 +101,9 @@ def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
     remarks = [*described.get("remarks", []), *sentences(verdict)]
     add_mixture(fresh, linear, verdict.shares, remarks=remarks, **{KEPT: verdict.kept})
     load_checkpoint(fresh)  # it opens
-    shutil.rmtree(keep, ignore_errors=True)  # an earlier model of a comparison
-    fresh.rename(keep)
+    if _is_kept(keep):
+        shutil.rmtree(keep)
+    fresh.rename(keep)  # refuses a folder that has got files meanwhile
 
 
 def _is_kept(folder: Path) -> bool:

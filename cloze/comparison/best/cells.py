@@ -53,9 +53,7 @@ class Systems:
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        path = self.texts_file  # whatever cannot be trained is refused before the folder is made
-        self.out.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
+        if not self.texts_file.exists():  # its name needs checked recipes, so what cannot be trained is refused first
             write_texts(self.question, self.texts_file)
 
     @cached_property

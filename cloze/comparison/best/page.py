@@ -35,7 +35,8 @@ def _systems(verdict: Verdict) -> Figure | None:
     if not verdict.standings:
         return None
     title = f"{verdict.metric.replace('_', ' ')} on labelled rows that the system had not seen"
-    low, high = min(one.score.low for one in verdict.standings), max(one.score.high for one in verdict.standings)
+    low = min(standing.score.low for standing in verdict.standings)
+    high = max(standing.score.high for standing in verdict.standings)
     at = Scale(low, high if high > low else low + 1.0, 34.0, 98.0)
     bottom = _ROW * len(verdict.standings)
     parts = [f'<svg class="spreads" width="100%" height="{bottom + _AXIS}" role="img" aria-label="{escape(title)}">']
@@ -43,18 +44,21 @@ def _systems(verdict: Verdict) -> Figure | None:
         x = f"{at(value):.2f}%"
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x}" y="{bottom + 18}" text-anchor="middle">{100 * value:g}</text>')
-    parts += [_row(one, at, _ROW * number, kept=one.name == verdict.kept) for number, one in enumerate(verdict.standings)]
+    parts += [
+        _row(standing, at, _ROW * number, kept=standing.name == verdict.kept)
+        for number, standing in enumerate(verdict.standings)
+    ]
     return Figure(title, Markup("".join([*parts, "</svg>"])))
 
 
-def _row(one: Standing, at: Scale, top: int, *, kept: bool) -> str:
+def _row(standing: Standing, at: Scale, top: int, *, kept: bool) -> str:
     y, style = top + _ROW // 2, f'style="--c:var(--series-{0 if kept else 3 % COLOURS})"'
     weight = ' font-weight="700"' if kept else ""
-    x = f"{at(one.score.value):.2f}%"
+    x, low, high = (f"{at(value):.2f}%" for value in standing.score)
     return (
-        f'<text class="label" x="0" y="{y + 5}"{weight}>{escape(one.name)}</text>'
-        f'<line class="interval" {style} x1="{at(one.score.low):.2f}%" x2="{at(one.score.high):.2f}%" y1="{y}" y2="{y}"/>'
-        f'<circle class="mark" {style} cx="{x}" cy="{y}" r="6"><title>{100 * one.score.value:.1f}</title></circle>'
+        f'<text class="label" x="0" y="{y + 5}"{weight}>{escape(standing.name)}</text>'
+        f'<line class="interval" {style} x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>'
+        f'<circle class="mark" {style} cx="{x}" cy="{y}" r="6"><title>{100 * standing.score.value:.1f}</title></circle>'
     )
 
 

@@ -145,19 +145,38 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
     return Rows(kind, linear, labelled, test, without)
 
 
+def repeated(rows: Rows) -> list[str]:
+    """Remarks on texts that make scores too high: those of several labelled rows, and those of labelled rows and test rows."""
+    labelled = [tuple(map(_joined, texts)) for texts in rows.labelled.rows()]
+    tested = [] if rows.test is None else [tuple(map(_joined, texts)) for texts in rows.test.rows()]
+    twice, shared = len(labelled) - len(set(labelled)), sum(texts in set(labelled) for texts in tested)
+    remarks = []
+    if twice:
+        remarks.append(
+            f"{twice:,} of {len(labelled):,} labelled rows repeat the text of another: cross-validated scores are too high"
+        )
+    if shared:
+        remarks.append(
+            f"{shared:,} of {len(tested):,} test rows have the text of a labelled row: scores on the test rows are too high"
+        )
+    return remarks
+
+
 def write_texts(question: Question, path: Path) -> None:
     """Write the texts without labels that are not among the rows: those of the question, or documents and lines of the corpus
-    that have about the length of rows."""
+    that have about the length of rows. Makes the folder."""
     rows = read_rows(question)
     row_texts = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
     if question.unlabelled:
-        files = [rows.kind.read(file, labelled=False) for file in question.unlabelled]
+        with naming_options(_COLUMNS):
+            files = [rows.kind.read(file, labelled=False) for file in question.unlabelled]
         texts = [text for text in dict.fromkeys(_joined(line) for file in files for line in file.texts) if text not in row_texts]
     else:
         low, high = np.percentile([len(text) for text in rows.labelled.texts], _NEARLY_ALL)
         least, most = low * _SHORTEST, high * _LONGEST
         texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in row_texts]
     order = rng.permutation(len(texts), 0, "texts")[:TEXTS]
+    path.parent.mkdir(parents=True, exist_ok=True)  # whatever is wrong was refused above
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps([texts[number] for number in order], ensure_ascii=False), encoding="utf-8")
 

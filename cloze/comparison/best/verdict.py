@@ -37,8 +37,8 @@ class Interval(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A system: its score on labelled rows that it has not seen, the difference from n-grams (None of n-grams and of the constant
-    answer), its score on test rows, and the seconds that it took."""
+    """A system: its score on labelled rows that it has not seen, the difference from n-grams (None for
+    n-grams), its score on test rows, and the seconds that it took."""
 
     name: str
     score: Interval
@@ -58,7 +58,7 @@ class Curve(NamedTuple):
 @dataclass(frozen=True)
 class Verdict:
     """The answer to a question. `standings` are the systems, the best first; `kept` is the one that is written into a folder,
-    with the `shares` of network and n-grams and its `start`."""
+    with the `shares` of network and n-grams and its `start`; `ahead` is how far the best system is above it."""
 
     metric: str
     labelled: int
@@ -68,13 +68,14 @@ class Verdict:
     kept: str | None
     start: Start | None
     shares: Shares | None
+    ahead: Interval | None
     curve: Curve | None
     failures: Mapping[str, str]
     unfinished: int
 
     def standing(self, name: str) -> Standing | None:
         """A system by its name."""
-        return next((one for one in self.standings if one.name == name), None)
+        return next((standing for standing in self.standings if standing.name == name), None)
 
 
 def frozen_name(name: str) -> str:
@@ -110,7 +111,9 @@ def verdict_of(systems: Systems) -> Verdict:
         held[kept] = pooled(rows.linear, held[name], outputs[HELD], *shares)
         test[kept] = None if test[name] is None else pooled(rows.linear, test[name], outputs[TEST], *shares)
         seconds[kept] = seconds[name]
-    standings = _standings(systems, held, test, seconds)
+    scores = _scores_of(systems, held)
+    standings = _standings(systems, scores, test, seconds)
+    ahead = None if kept is None or not standings else _difference(systems, scores[standings[0].name], scores[kept])
     failures = {
         cell.label: systems.failed.get(cell.key) or failure_of(cell.folder(systems.out)) or ""
         for cell in systems.cells() if systems.result(cell) is None and _failed(systems, cell)
@@ -118,7 +121,7 @@ def verdict_of(systems: Systems) -> Verdict:
     texts = 0 if rows.texts is None else len(rows.texts)
     return Verdict(
         rows.metric, len(rows.labelled), 0 if rows.test is None else len(rows.test), texts, standings, kept, start, shares,
-        _curve(systems, start, standings), failures, len(systems.ready()),
+        ahead, _curve(systems, start, standings), failures, len(systems.ready()),
     )
 
 
@@ -167,28 +170,38 @@ def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, flo
     return held, outputs_in(cells[-1].folder(systems.out)).get(TEST), spent
 
 
-def _standings(
-    systems: Systems, held: Mapping[str, Outputs], test: Mapping[str, Outputs | None], seconds: Mapping[str, float]
-) -> list[Standing]:
+Score = tuple[float, Any]  # the metric on all labelled rows, and on bootstrap samples of them
+
+
+def _scores_of(systems: Systems, held: Mapping[str, Outputs]) -> dict[str, Score]:
+    """The scores of systems, on the same bootstrap samples."""
     rows = systems.rows
-    sign = 1.0 if rows.more else -1.0
     draws = np.random.Generator(np.random.Philox(key=rng.fold(0, "bootstrap"))).integers(
         0, len(rows.labelled), (_RESAMPLES, len(rows.labelled))
     )
-    scores = {name: _scores(systems, outputs, draws) for name, outputs in held.items()}
+    return {name: _score(systems, outputs, draws) for name, outputs in held.items()}
+
+
+def _difference(systems: Systems, first: Score, second: Score) -> Interval:
+    """How much better the first is, paired by row."""
+    sign = 1.0 if systems.rows.more else -1.0
+    return _interval(sign * (first[0] - second[0]), sign * (first[1] - second[1]))
+
+
+def _standings(
+    systems: Systems, scores: Mapping[str, Score], test: Mapping[str, Outputs | None], seconds: Mapping[str, float]
+) -> list[Standing]:
+    """The systems, the best first."""
     standings = []
     for name, (value, samples) in scores.items():
-        above = None
-        if name != NGRAMS and NGRAMS in scores:
-            base, others = scores[NGRAMS]
-            above = _interval(sign * (value - base), sign * (samples - others))
+        above = _difference(systems, scores[name], scores[NGRAMS]) if name != NGRAMS and NGRAMS in scores else None
         outputs = test[name]
-        on_test = None if outputs is None else _metric(systems, rows.test, outputs)
+        on_test = None if outputs is None else _metric(systems, systems.rows.test, outputs)
         standings.append(Standing(name, _interval(value, samples), above, on_test, seconds[name]))
-    return sorted(standings, key=lambda one: -sign * one.score.value)
+    return sorted(standings, key=lambda standing: standing.score.value, reverse=systems.rows.more)
 
 
-def _scores(systems: Systems, outputs: Outputs, draws: Any) -> tuple[float, Any]:
+def _score(systems: Systems, outputs: Outputs, draws: Any) -> Score:
     """The metric on all labelled rows, and on bootstrap samples of them."""
     rows = systems.rows
     judged = np.asarray(rows.linear.judged(rows.labelled, outputs))
@@ -214,7 +227,7 @@ def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing])
     result = None if start is None else systems.result(systems.curve(start))
     if result is None or start is None or not result["rows"]:
         return None
-    full = {one.name: one.score.value for one in standings}
+    full = {standing.name: standing.score.value for standing in standings}
     whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(frozen_name(start.name)), math.nan)]
     points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), whole, strict=True)]
     counts = [*result["rows"].values(), round(0.8 * len(systems.rows.labelled))]
@@ -222,7 +235,7 @@ def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing])
 
 
 def sentences(verdict: Verdict) -> list[str]:
-    """What to know, in sentences: what is kept, whether it is surely better than n-grams, and what more labels would bring."""
+    """Sentences on what is kept, whether it beats n-grams by more than chance, and what more labels would bring."""
     kept = None if verdict.kept is None else verdict.standing(verdict.kept)
     if kept is None:
         return ["Not finished: no model was fine-tuned yet."]
@@ -244,8 +257,9 @@ def sentences(verdict: Verdict) -> list[str]:
         else:
             lines.append(f"It is {gap} {'above' if kept.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", ""))
     best = verdict.standings[0]
-    if best.name != kept.name and best.score.value != kept.score.value:
-        lines.append(f"{best.name} has the highest score, {_shown(best.score.value)}; the difference may be chance.")
+    if verdict.ahead is not None and verdict.ahead.value > 0:
+        chance = "is larger than chance explains" if verdict.ahead.apart else "may be chance"
+        lines.append(f"{best.name} has the highest score, {_shown(best.score.value)}; the difference {chance}.")
     if verdict.curve is not None:
         lines.append(_on_more_labels(verdict.curve, verdict.start))
     return lines
@@ -256,7 +270,7 @@ def _on_more_labels(curve: Curve, start: Start | None) -> str:
     gain = curve.mixture[-1] - curve.mixture[0]
     steps = ", ".join(f"{_shown(score)} from {rows:,}" for rows, score in zip(curve.rows, curve.mixture, strict=True))
     times = curve.rows[-1] / max(curve.rows[0], 1)
-    return f"{name} by the number of labelled rows: {steps}. {times:.1f} times as many rows brought {_points(gain)}."
+    return f"Learning curve of {name}: {steps} rows. {times:.1f} times as many labelled rows brought {_points(gain)}."
 
 
 def _shown(score: float) -> str:
@@ -272,11 +286,12 @@ def table(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
     columns = ["system", f"{verdict.metric.replace('_', ' ')}, rows left out", "95 %", "above n-grams"]
     columns += [f"{verdict.tested:,} test rows"] if verdict.tested else []
     rows = []
-    for one in verdict.standings:
-        above = "" if one.above is None else _points(one.above.value).removesuffix(" points") + (" *" if one.above.apart else "")
-        row = [one.name, _shown(one.score.value), f"{_shown(one.score.low)} to {_shown(one.score.high)}", above]
-        row += [] if not verdict.tested else ["" if one.test is None else _shown(one.test)]
-        rows.append([*row, f"{one.seconds:.0f} s"])
+    for standing in verdict.standings:
+        score, above = standing.score, standing.above
+        gap = "" if above is None else _points(above.value).removesuffix(" points") + (" *" if above.apart else "")
+        row = [standing.name, _shown(score.value), f"{_shown(score.low)} to {_shown(score.high)}", gap]
+        row += [] if not verdict.tested else ["" if standing.test is None else _shown(standing.test)]
+        rows.append([*row, f"{standing.seconds:.0f} s"])
     return [*columns, "time"], rows
 
 
@@ -288,8 +303,8 @@ def as_text(verdict: Verdict) -> str:
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in [columns, *rows]
     ]
-    note = "* surely different from n-grams: zero is outside the 95 % interval of the difference (bootstrap over rows)"
-    return "\n".join([*lines, "", *(["" + note, ""] if any("*" in row[3] for row in rows) else []), *sentences(verdict)])
+    note = "* the 95 % bootstrap interval of the difference from n-grams excludes zero"
+    return "\n".join([*lines, "", *([note, ""] if any("*" in row[3] for row in rows) else []), *sentences(verdict)])
 
 
 def as_data(verdict: Verdict) -> dict[str, Any]:
@@ -298,11 +313,11 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "metric": verdict.metric, "labelled": verdict.labelled, "tested": verdict.tested, "texts": verdict.texts,
         "systems": [
             {
-                "name": one.name, "score": one.score.value, "low": one.score.low, "high": one.score.high,
-                "above_ngrams": None if one.above is None else {**one.above._asdict(), "apart": one.above.apart},
-                "test": one.test, "seconds": one.seconds,
+                "name": standing.name, "score": standing.score.value, "low": standing.score.low, "high": standing.score.high,
+                "above_ngrams": None if standing.above is None else {**standing.above._asdict(), "apart": standing.above.apart},
+                "test": standing.test, "seconds": standing.seconds,
             }
-            for one in verdict.standings
+            for standing in verdict.standings
         ],
         "kept": verdict.kept, "shares": None if verdict.shares is None else verdict.shares._asdict(),
         "curve": None if verdict.curve is None else verdict.curve._asdict(), "sentences": sentences(verdict),

@@ -38,12 +38,10 @@ NUMBERS = 20_000_000  # entries of rows times classes that are read at most
 
 
 class Learned(NamedTuple):
-    """A linear model, what it says of its training rows by weights that are learned without their fold, and what the regression
-    alone says of them so."""
+    """A linear model, and what it says of its training rows by weights that are learned without their fold."""
 
     linear: Linear
     held: Outputs
-    held_alone: Outputs
 
 
 def learns_from_texts(linear: LinearTask | None) -> bool:
@@ -86,8 +84,7 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
         round(share, 2),
     )
     return Learned(
-        Linear(linear, cutter, features, weights, fit), training.outputs(sharpness * _mixed(alone, held, share)),
-        training.outputs(alone),
+        Linear(linear, cutter, features, weights, fit), training.outputs(sharpness * _mixed(alone, held, share))
     )
 
 
