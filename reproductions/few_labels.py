@@ -1,16 +1,21 @@
 """A hundred labels and text of one's own: simple models, networks of that text, and a large sentence encoder, on the same rows.
 
     python reproductions/few_labels.py --data ../shared/data --work runs/few [--jobs 2] [--sets polarity,fewrel] [--seeds 1,2]
-    python reproductions/few_labels.py --table [--figure docs/figures/few-labels.svg]
+                                       [--labels 20,50,100,500,2000]
+    python reproductions/few_labels.py --table [--labels 500] [--figure docs/figures/few-labels.svg]
 
-A set (few_labels_data.py) keeps the labels of a few rows: a hundred, or ten a class. The corpus is the text of all rows but the
-test rows, without labels; `quick --size tiny` reads three million tokens of it. Every seed draws other labelled rows. Systems:
+A set (few_labels_data.py) keeps the labels of a few rows: `--labels` of them, the same number of each class; for a hundred, ten
+a class where there are many. The corpus is the text of all rows but the test rows, without labels; `quick --size tiny` reads
+three million tokens of it. Every seed draws other labelled rows. Systems:
 
     ngrams  the linear model on n-grams, its constant chosen by cross-validation: what a person without a network would do
     random, quick, minilm  `cloze finetune --mix-ngrams` of the untrained network, of `quick`, and of all-MiniLM-L6-v2; a fifth
             of the labelled rows are the dev rows. A cell has the accuracy of the network alone, and of the mixture
     best    `cloze best` on the same rows: all systems of its table, and what it keeps. Its texts without labels are those of
             the set; where the corpus has more, the rows of the set
+    starts  other networks, frozen under a linear model, alone and mixed with the n-grams of `best`: all-MiniLM-L6-v2, `quick`
+            of three million tokens of Wikipedia, and that continued on three million of the set
+    head    all-MiniLM-L6-v2 fine-tuned: the accuracy of the head that fine-tuning starts from, and of what it ends with
 
 A finished cell is a line in results/few_labels.jsonl and is not repeated (ledger.py). Results of any outcome are written to
 reproductions/few_labels.md.
@@ -19,22 +24,27 @@ reproductions/few_labels.md.
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cells import difference, parser, share, shown
 from few_labels_data import SETS, Labelled
 from ledger import RESULTS, Ledger
 
-MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class
+if TYPE_CHECKING:
+    from cloze.comparison.best.question import Question
+
+MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class, instead of a hundred
 LABELS = 100
 TOKENS = 3_000_000
-SYSTEMS = ("ngrams", "random", "quick", "minilm", "best")
+WIKIPEDIA = 25_000_000  # bytes that networks of general text may read of
+SYSTEMS = ("ngrams", "random", "quick", "minilm", "best", "starts", "head")
 BEST = {  # results of `cloze best`, by the name of a system in its table
     "words": "n-grams and texts", "fasttext": "fastText", "vectors": "word vectors", "frozen": "quick, frozen",
     "frozen_mixed": "quick, frozen + n-grams", "student": "quick, fine-tuned", "kept": "quick, fine-tuned + n-grams",
@@ -45,7 +55,12 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "fastText": ("best", "fasttext"), "mean of word vectors": ("best", "vectors"), "n-grams and texts": ("best", "words"),
     "quick, frozen": ("best", "frozen"), "quick, frozen + n-grams and texts": ("best", "frozen_mixed"),
     "quick, taught": ("best", "student"), "quick, taught + n-grams and texts": ("best", "kept"),
+    "quick on Wikipedia, frozen": ("starts", "wikipedia"),
+    "quick on Wikipedia, frozen + n-grams and texts": ("starts", "wikipedia_mixed"),
+    "quick on Wikipedia, then own text, frozen": ("starts", "continued"),
+    "quick on Wikipedia, then own text, frozen + n-grams and texts": ("starts", "continued_mixed"),
     "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
+    "MiniLM, frozen": ("starts", "minilm"), "MiniLM, frozen + n-grams and texts": ("starts", "minilm_mixed"),
 }  # fmt: skip
 #: Rows of the figure and their colours.
 DRAWN: Mapping[str, str] = {
@@ -62,8 +77,7 @@ def files_of(labelled: Labelled, labels: int, seed: int, work: Path) -> dict[str
     work.mkdir(parents=True, exist_ok=True)
     paths = {part: work / f"{part}.jsonl" for part in parts}
     for part, path in paths.items():
-        lines = (json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in parts[part])
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(labelled.record(text, label) for text, label in parts[part]), encoding="utf-8")
     return paths
 
 
@@ -73,27 +87,94 @@ def _of(rows: Sequence[tuple[str, str]], label: str) -> list[tuple[str, str]]:
 
 def pretrained(labelled: Labelled, work: Path) -> Path:
     """The run of `quick` on the corpus of a set; one that was stopped resumes."""
+    return _quick(corpus_of(labelled, work), work / f"quick-{labelled.name}")
+
+
+def _quick(corpus: Path, out: Path, init: Path | None = None) -> Path:
     import cloze
 
-    corpus, out = corpus_of(labelled, work), work / f"quick-{labelled.name}"
     cloze.pretrain(
-        "quick", corpus=corpus, text_format="line", size="tiny", budget=f"{TOKENS}tokens", out=out, device="cpu",
-        report=lambda line: None,
+        init or "quick", corpus=corpus, text_format="line", size=None if init else "tiny", budget=f"{TOKENS}tokens", out=out,
+        init=init, device="cpu", report=lambda line: None,
     )
     return out
 
 
-def linear_alone(files: Mapping[str, Path]) -> dict[str, Any]:
+def general(language: str, data: Path, work: Path) -> Path | None:
+    """The run of `quick` on Wikipedia in a language; None where there is none at hand."""
+    packed, text = data / f"text_{language}_wiki" / "train.txt.xz", work / f"wikipedia-{language}.txt"
+    if not packed.exists():
+        return None
+    if not text.exists():
+        with lzma.open(packed) as whole:
+            text.write_bytes(b"".join(whole.readlines(WIKIPEDIA)))
+    return _quick(text, work / f"quick-wikipedia-{language}")
+
+
+def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path) -> dict[str, Any]:
+    """The test accuracies of other networks than `quick` on own text: frozen, and mixed with the n-grams that learn from texts,
+    as `cloze best` does it."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.comparison.best.answers import HELD, TEST, outputs_in
+    from cloze.comparison.best.cells import Systems
+    from cloze.comparison.best.teaching import scaling_of, shares_of, vectors_for, vectors_of
+    from cloze.tasks.linear.vectors import fit_vectors
+    from cloze.tasks.mixture import pooled
+
+    wikipedia = general(labelled.language, data, work)
+    starts = {"minilm": minilm()} if labelled.language != "zh" else {}
+    if wikipedia is not None:
+        own = _quick(corpus_of(labelled, work), work / f"quick-continued-{labelled.name}", wikipedia)
+        starts |= {"wikipedia": wikipedia, "continued": own}
+    best(labelled, files, work)
+    systems = Systems(question_of(labelled, files, work), work / f"best-{labelled.name}")
+    rows, words = systems.rows, systems.words()
+    assert words is not None
+    others = outputs_in(words.folder(systems.out))
+    scores = {}
+    for name, start in starts.items():
+        loaded = load_checkpoint(start, "cpu")
+        vectors = vectors_for(loaded, rows)
+        model, held = fit_vectors(rows.linear, rows.labelled, vectors["labelled"], scaling_of(vectors))
+        tested = model.outputs(vectors_of(loaded, rows.test))
+        mixed = pooled(rows.linear, tested, others[TEST], *shares_of(rows, rows.labelled, held, others[HELD]))
+        for title, outputs in ((name, tested), (f"{name}_mixed", mixed)):
+            scores[title] = 100 * rows.linear.metrics(rows.linear.judged(rows.test, outputs))["accuracy"]
+    return scores
+
+
+def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -> dict[str, Any]:
+    """The test accuracies of MiniLM under the head that fine-tuning starts from, and after it."""
+    from cloze.assembly.assignment import Assignment
+    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.finetune import learn
+    from cloze.tasks.result import load_tuned
+
+    scores = {}
+    for name, values in (("start", ["training.rate.linear.peak=1e-12", "training.epochs=1"]), ("end", [])):
+        shutil.rmtree(out, ignore_errors=True)
+        assignment = Assignment(labelled.task, [str(files["train"])], [str(files["dev"])], overrides=values, baselines=False)
+        learn(minilm(), assignment, out=out, seeds=(seed,), device="cpu", report=lambda line: None)
+        learner, described = load_tuned(load_checkpoint(out))
+        judged = learner.judge(learner.answered(learner.task.read(files["test"])))
+        scores[name] = 100 * learner.metrics(judged)["accuracy"]
+    shutil.rmtree(out)
+    return {**scores, "epoch": described["epoch"]}
+
+
+def linear_alone(labelled: Labelled, files: Mapping[str, Path]) -> dict[str, Any]:
     """The test accuracy of the linear model on all labelled rows."""
     from cloze.tasks.linear.fit import fit_linear
     from cloze.tasks.task import task
 
-    kind = task("sentence_classification")
+    kind = task(labelled.task)
     linear = fit_linear(kind, kind.read(files["labelled"]))
     return {"linear": 100 * linear.metrics(kind.read(files["test"]))["accuracy"]}
 
 
-def tuned(start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_scratch: bool) -> dict[str, Any]:
+def tuned(
+    labelled: Labelled, start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_scratch: bool
+) -> dict[str, Any]:
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
     from cloze.assembly.assignment import Assignment
     from cloze.assembly.build import load_checkpoint
@@ -101,7 +182,7 @@ def tuned(start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_
     from cloze.tasks.result import load_tuned, task_of
 
     shutil.rmtree(out, ignore_errors=True)
-    assignment = Assignment(train=[str(files["train"])], dev=[str(files["dev"])], mix_ngrams=True)
+    assignment = Assignment(labelled.task, [str(files["train"])], [str(files["dev"])], mix_ngrams=True)
     learn(start, assignment, out=out, seeds=(seed,), device="cpu", from_scratch=from_scratch, report=lambda line: None)
     learner, described = load_tuned(load_checkpoint(out))
     assert learner.mixture is not None
@@ -115,12 +196,9 @@ def tuned(start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
 
 
-def best(labelled: Labelled, files: Mapping[str, Path], work: Path) -> dict[str, Any]:
-    """The test accuracies of the systems that `cloze best` finds the best of, and what cross-validation
-    with the labelled rows says of what it keeps."""
-    from cloze.comparison.best.best import answer
+def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> Question:
+    """What `cloze best` is asked."""
     from cloze.comparison.best.question import Question
-    from cloze.jobs import workers_on
 
     corpus = corpus_of(labelled, work)
     unlabelled: list[str] = []
@@ -129,10 +207,19 @@ def best(labelled: Labelled, files: Mapping[str, Path], work: Path) -> dict[str,
         lines = (json.dumps({"text": text}, ensure_ascii=False) for text, _ in labelled.pool)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         unlabelled = [str(path)]
-    question = Question(
-        "sentence_classification", [str(files["labelled"])], str(files["test"]), [str(corpus)], unlabelled,
-        budget=f"{TOKENS}tokens", text_format="line",
+    return Question(
+        labelled.task, [str(files["labelled"])], str(files["test"]), [str(corpus)], unlabelled, budget=f"{TOKENS}tokens",
+        text_format="line",
     )
+
+
+def best(labelled: Labelled, files: Mapping[str, Path], work: Path) -> dict[str, Any]:
+    """The test accuracies of the systems that `cloze best` finds the best of, and what cross-validation
+    with the labelled rows says of what it keeps."""
+    from cloze.comparison.best.best import answer
+    from cloze.jobs import workers_on
+
+    question = question_of(labelled, files, work)
     verdict, _ = answer(question, work / f"best-{labelled.name}", workers_on("local", 1))
     standings = {key: verdict.standing(name) for key, name in BEST.items()}
     scores = {key: 100 * one.test for key, one in standings.items() if one is not None and one.test is not None}
@@ -149,23 +236,35 @@ def corpus_of(labelled: Labelled, work: Path) -> Path:
     return corpus
 
 
-def run_cell(name: str, system: str, seed: int, *, data: Path, work: Path, ledger: Ledger) -> None:
+def count_of(name: str, labels: int) -> int:
+    """How many labelled rows a set has for a number of labels."""
+    return MANY.get(name, labels) if labels == LABELS else labels
+
+
+def run_cell(name: str, system: str, labels: int, seed: int, *, data: Path, work: Path, ledger: Ledger) -> None:
     """Run one system on one draw of a set, unless the ledger has it."""
-    run = {"set": name, "system": system, "labels": MANY.get(name, LABELS), "seed": seed}
+    count = count_of(name, labels)
+    run = {"set": name, "system": system, "labels": count, "seed": seed}
     if ledger.has(run):
         return
     labelled = SETS[name](data, work / "lists")
-    files = files_of(labelled, MANY.get(name, LABELS), seed, work / f"{name}-{system}-{seed}")
+    more = "" if labels == LABELS else f"-{labels}"
+    files = files_of(labelled, count, seed, work / f"{name}-{'best' if system == 'starts' else system}-{seed}{more}")
+    out = work / f"out-{name}-{system}-{seed}{more}"
     start = minilm() if system == "minilm" else pretrained(labelled, work) if system in ("quick", "random") else None
     begun = time.process_time()
-    if system == "best":
+    if start is not None:
+        result = tuned(labelled, start, files, seed, out, from_scratch=system == "random")
+    elif system == "best":
         result = best(labelled, files, work)
-    elif start is None:
-        result = linear_alone(files)
+    elif system == "starts":
+        result = frozen(labelled, files, data, work)
+    elif system == "head":
+        result = heads(labelled, files, seed, out)
     else:
-        result = tuned(start, files, seed, work / f"out-{name}-{system}-{seed}", from_scratch=system == "random")
+        result = linear_alone(labelled, files)
     ledger.add(run, {**result, "seconds": round(time.process_time() - begun, 1)})
-    print(name, system, seed, result, flush=True)
+    print(name, system, count, seed, result, flush=True)
 
 
 def minilm() -> Path:
@@ -176,12 +275,13 @@ def minilm() -> Path:
     return Path(package.origin).parent / "model"
 
 
-def table(ledger: Ledger, sets: Sequence[str], seeds: Sequence[int]) -> str:
+def table(ledger: Ledger, sets: Sequence[str], labels: int, seeds: Sequence[int]) -> str:
     """Means over seeds with standard deviations, and the difference from the n-grams of all labelled rows, paired by seed."""
     def scores(name: str, system: str, key: str) -> dict[int, float]:
-        return {row["seed"]: row[key] for row in ledger.results(set=name, system=system) if key in row}
+        rows = ledger.results(set=name, system=system, labels=count_of(name, labels))
+        return {row["seed"]: row[key] for row in rows if key in row}
 
-    present = [name for name in sets if ledger.results(set=name)]
+    present = [name for name in sets if ledger.results(set=name, labels=count_of(name, labels))]
     lines = ["| | " + " | ".join(present) + " | mean |", "|---|" + "---|" * (len(present) + 1)]
     for title, (system, key) in ROWS.items():
         every = [scores(name, system, key) for name in present]
@@ -205,7 +305,9 @@ def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
     means = {
         name: [
             (title, mean(values), colour) for title, (system, key), colour in named
-            if (values := [one[key] for one in ledger.results(set=name, system=system) if key in one])
+            if (values := [
+                one[key] for one in ledger.results(set=name, system=system, labels=count_of(name, LABELS)) if key in one
+            ])
         ]
         for name in sets
     }  # fmt: skip
@@ -238,22 +340,27 @@ def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
 
 def main() -> None:
     """Run the cells that are missing, then print the tables."""
-    options = parser(__doc__, "runs/few", "SET:SYSTEM:SEED")
+    options = parser(__doc__, "runs/few", "SET:SYSTEM:LABELS:SEED")
     options.add_argument("--sets", default=",".join(SETS))
     options.add_argument("--systems", default=",".join(SYSTEMS))
+    options.add_argument("--labels", default=str(LABELS), help="how many rows keep their labels; several are tables of their own")
     options.add_argument("--seeds", default="1,2,3,4,5")
-    options.add_argument("--figure", type=Path, help="also write an SVG")
+    options.add_argument("--figure", type=Path, help="also write an SVG of a hundred labels")
     chosen = options.parse_args()
     ledger = Ledger(RESULTS / "few_labels.jsonl")
     sets, systems = chosen.sets.split(","), chosen.systems.split(",")
-    seeds = [int(seed) for seed in chosen.seeds.split(",")]
+    labels, seeds = ([int(number) for number in numbers.split(",")] for numbers in (chosen.labels, chosen.seeds))
     if chosen.only:
-        name, system, seed = chosen.only.split(":")
-        run_cell(name, system, int(seed), data=chosen.data, work=chosen.work, ledger=ledger)
+        name, system, count, seed = chosen.only.split(":")
+        run_cell(name, system, int(count), int(seed), data=chosen.data, work=chosen.work, ledger=ledger)
         return
     if not chosen.table:
-        share([f"{name}:{system}:{seed}" for seed in seeds for system in systems for name in sets], chosen.jobs)
-    print(table(ledger, sets, seeds))
+        share(
+            [f"{name}:{system}:{count}:{seed}" for seed in seeds for count in labels for name in sets for system in systems],
+            chosen.jobs,
+        )
+    for count in labels:
+        print(f"{count} labels\n\n{table(ledger, sets, count, seeds)}\n")
     if chosen.figure is not None:
         figure(ledger, [name for name in sets if ledger.results(set=name)], chosen.figure)
 

@@ -2,7 +2,7 @@
 
 A set has rows to draw training labels from, rows to test on, and a corpus: every text of the set that is not a test row, without
 its label. Anyone can make the sets of Debian packages: short descriptions, with the section of the archive as label, in English
-and Danish.
+and Danish. The two texts of a pair are one text with a tab between them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import lzma
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import task_files
 
 TEST_ROWS = 2_000
 MIRROR = "http://deb.debian.org/debian/dists/bookworm/main"
@@ -32,6 +33,7 @@ class Labelled:
     pool: list[tuple[str, str]]
     test: list[tuple[str, str]]
     further: list[str]
+    task: str = "sentence_classification"
 
     @property
     def classes(self) -> list[str]:
@@ -40,8 +42,13 @@ class Labelled:
 
     def corpus(self) -> list[str]:
         """The texts of all rows that are not test rows, in a fixed order that does not follow the labels."""
-        texts = [text for text, _ in self.pool] + self.further
+        texts = [part for text, _ in self.pool for part in text.split("\t")] + self.further
         return [texts[number] for number in np.random.default_rng(0).permutation(len(texts))]
+
+    def record(self, text: str, label: str) -> str:
+        """A row as a line of a file of the task."""
+        first, *others = text.split("\t")
+        return task_files.line(text=first, **({"text_b": others[0]} if others else {}), label=label)
 
     def draw(self, labels: int, seed: int) -> list[tuple[str, str]]:
         """So many rows of the pool, the same number of every class; at least one, so there may be more than `labels`."""
@@ -128,6 +135,15 @@ def chnsenticorp(data: Path, _: Path) -> Labelled:
     return _split("chnsenticorp", "zh", [*rows("train"), *rows("dev")], test=list(rows("test")))
 
 
+def pawsx(data: Path, _: Path) -> Labelled:
+    """Two sentences of nearly the same words: do they mean the same?"""
+    def rows(part: str) -> list[tuple[str, str]]:
+        records = map(json.loads, task_files.pawsx("en")(data)[part])
+        return [(f"{row['text']}\t{row['text_b']}", row["label"]) for row in records]
+
+    return replace(_split("pawsx", "en", rows("train"), test=rows("test")), task="pair_classification")
+
+
 def debian(language: str) -> Callable[[Path, Path], Labelled]:
     """Short descriptions of Debian packages in a language, with the section as label; `cache` keeps the downloaded lists."""
     def load(_: Path, cache: Path) -> Labelled:
@@ -164,7 +180,7 @@ def _download(address: str, cache: Path) -> bytes:
 
 SETS: dict[str, Callable[[Path, Path], Labelled]] = {
     "polarity": polarity, "subjectivity": subjectivity, "clinc150": clinc150, "fewrel": fewrel, "chnsenticorp": chnsenticorp,
-    "debian-en": debian("en"), "debian-da": debian("da"),
+    "debian-en": debian("en"), "debian-da": debian("da"), "pawsx": pawsx,
 }
 
 

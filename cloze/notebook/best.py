@@ -62,7 +62,7 @@ def best(
         out: The folder of the comparison; the model is in `out/best`.
         test: A file of rows that are not learned from.
         unlabelled: Files of texts like the rows, without labels. None: such texts are looked for in the corpus.
-        task: The type of the task, one on a text or a pair of texts.
+        task: The type of the task: classes or numbers of texts or of pairs of texts, labels of words, or choices.
         models: Further networks to compare, folders of Hugging Face.
         budget: What each run of pre-training may spend.
         size: The size of `quick`.

@@ -104,6 +104,10 @@ class LinearChoice(LinearTask):
         """The texts with all that they offer."""
         return (" ".join([text, *choices]) for text, choices in zip(examples.texts, examples.choices, strict=True))
 
+    def texts_apart(self, examples: Offered) -> Iterable[Sequence[str]]:
+        """The text and what it offers."""
+        return ((text, *choices) for text, choices in zip(examples.texts, examples.choices, strict=True))
+
     def bags(self, examples: Offered, cutter: Cutter) -> Iterator[Bags]:
         """The n-grams of the text and a choice."""
         for text, choices in zip(examples.texts, examples.choices, strict=True):
@@ -123,6 +127,10 @@ class LinearChoice(LinearTask):
     def outputs(self, scores: NDArray[Any], examples: Offered) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
         return _shares(scores[:, 0].astype(np.float64), self.decisions(examples).tolist())
+
+    def by_example(self, values: NDArray[Any], examples: Offered) -> list[NDArray[Any]]:
+        """The values of what each example offers."""
+        return np.split(values, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
 
     def judged(self, examples: Offered, outputs: Outputs) -> NDArray[np.int64]:
         """The number of the right text of every example, and that of the likeliest: (N, 2)."""

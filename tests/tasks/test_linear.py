@@ -25,7 +25,7 @@ from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Features
-from cloze.tasks.linear.fit import fit_linear, fold_outputs
+from cloze.tasks.linear.fit import fit_linear, fold_numbers, fold_outputs
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Task, selected, task
@@ -137,6 +137,21 @@ def test_rows_are_answered_by_weights_that_have_not_seen_them(tmp_path: Path, mo
     seen, unseen = fit_linear(made, chance).outputs(chance), fold_outputs(made, chance)
     truth = np.arange(40) % 2
     assert unseen.shape == (40, 2) and (seen.argmax(1) == truth).mean() > 0.9 > (unseen.argmax(1) == truth).mean()
+
+
+def test_examples_that_share_a_text_are_in_one_fold_unless_it_is_in_many(tmp_path: Path) -> None:
+    rows = [{"text": f"first {n // 2}", "text_b": f"second {n}", "label": n % 2} for n in range(40)]
+    kind, pairs = read("pair_classification", tmp_path, rows)
+    folds = fold_numbers(kind.linear(), pairs)
+    assert (folds[::2] == folds[1::2]).all() and np.bincount(folds).tolist() == [8] * 5
+    for row in rows:
+        row["text_b"] = "the same of all"
+    kind, pairs = read("pair_classification", tmp_path, rows)
+    assert (fold_numbers(kind.linear(), pairs) == folds).all()
+    for n, row in enumerate(rows):  # a chain that holds all examples
+        row["text"], row["text_b"] = f"text {n}", f"text {n + 1}"
+    kind, pairs = read("pair_classification", tmp_path, rows)
+    assert np.bincount(fold_numbers(kind.linear(), pairs)).tolist() == [8] * 5
 
 
 def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_never_likely(tmp_path: Path) -> None:

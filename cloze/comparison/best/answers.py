@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,17 +16,10 @@ from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn
 from cloze.comparison.best.question import Question, Rows, read_rows
-from cloze.comparison.best.teaching import (
-    LABELLED,
-    STUDENT,
-    scaling_of,
-    shares_of,
-    teach,
-    vectors_for,
-    vectors_of,
-    write_rows,
-)
-from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_numbers, fold_outputs
+from cloze.comparison.best.teaching import STUDENT, shares_of, teach, write_rows
+from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vectors_of
+from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_outputs, groups_of
+from cloze.tasks.linear.task import Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
 from cloze.tasks.linear.vectors import fit_vectors
 from cloze.tasks.mixture import pooled
@@ -76,27 +68,26 @@ def answer_by_network(folder: Path, request: Mapping[str, Any]) -> dict[str, Any
     loaded = load_checkpoint(request["start"], request["question"]["device"])
     vectors = vectors_for(loaded, rows)
     if rows.test is not None:
-        vectors[TEST] = vectors_of(loaded, rows.test)
+        vectors[TEST] = vectors_of(rows.linear, loaded, rows.test)
     save_file(vectors, folder / VECTORS)
     model, held = fit_vectors(rows.linear, rows.labelled, vectors[LABELLED], scaling_of(vectors))
-    _write(folder, held, model.outputs(vectors[TEST]) if TEST in vectors else None)
+    _write(folder, held, model.outputs(vectors[TEST], rows.test) if TEST in vectors else None)
     return {"seconds": time.perf_counter() - began, "width": int(vectors[LABELLED].shape[1])}
 
 
 def answer_by_fasttext(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """fastText's classifier, trained without each fold in turn, and with all rows."""
     rows, began = rows_of(request), time.perf_counter()
-    fold = fold_numbers(len(rows.labelled))
     held: Any = None
     for number in (*range(FOLDS), None):
         if number is None and rows.test is None:
             break
-        files = write_rows(rows, folder / "rows", None if number is None else fold != number)
+        files = write_rows(rows, folder / "rows", None if number is None else rows.folds != number)
         run = folder / f"run-{number}"
         learn("fasttext-supervised", _assignment(request, files), out=run, device="cpu", report=print)
         learner, _ = load_tuned(load_checkpoint(run))
         outputs = aligned(learner.outputs(rows.labelled if number is not None else rows.test), learner.labels, rows.labels)
-        held = _filled(held, outputs, fold == number) if number is not None else held
+        held = _filled(held, outputs, rows.folds == number) if number is not None else held
     _write(folder, held, outputs if rows.test is not None else None)
     return {"seconds": time.perf_counter() - began}
 
@@ -105,8 +96,8 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """A network fine-tuned without a fold of the labelled rows, or with all of them (`fold` None); where there are texts without
     labels, also on what a teacher that has not seen the fold either says of them (`teaching.py`)."""
     rows, began = rows_of(request), time.perf_counter()
-    number, fold = request["fold"], fold_numbers(len(rows.labelled))
-    inside = np.zeros(len(fold), bool) if number is None else fold == number
+    number = request["fold"]
+    inside = np.zeros(len(rows.labelled), bool) if number is None else rows.folds == number
     taught: list[tuple[str, str]] = []
     if rows.texts is not None:
         vectors = load_file(Path(request["vectors"]) / VECTORS)
@@ -139,14 +130,15 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
         for draw in range(_DRAWS):
             learned = _drawn(rows, share, draw)
             train, others = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
+            inside = np.repeat(learned, rows.linear.decisions(rows.labelled))
             linear = fit_linear(rows.kind, train, labels=rows.labels)
-            model, held = fit_vectors(rows.linear, train, vectors[LABELLED][learned], scaling_of(vectors))
+            model, held = fit_vectors(rows.linear, train, vectors[LABELLED][inside], scaling_of(vectors))
             if rows.texts is None:
                 words, held_words = linear, fold_outputs(rows.kind, train, labels=rows.labels)
             else:
                 words, held_words = fit_with_texts(rows.kind, train, rows.texts, labels=rows.labels)
             shares = shares_of(rows, train, held, held_words)
-            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~learned]), words.outputs(others), *shares)
+            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~inside], others), words.outputs(others), *shares)
             for system, outputs in (("n-grams", linear.outputs(others)), ("mixture", mixed)):
                 metrics = rows.linear.metrics(rows.linear.judged(others, outputs))
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
@@ -162,10 +154,11 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
 def _drawn(rows: Rows, share: float, draw: int) -> NDArray[np.bool_]:
     """A share of the labelled rows, the same share of each class where there are classes."""
     order = np.random.default_rng([draw, 46]).permutation(len(rows.labelled))
-    answers = np.array([json.dumps(answer) for answer in rows.labelled.known()]) if rows.labels else np.zeros(len(order), str)
+    order = np.argsort(np.argsort(order)[groups_of(rows.linear, rows.labelled)], kind="stable")  # groups stay together
+    classes = np.zeros(len(order), np.int64) if rows.classes is None else rows.classes
     chosen = np.zeros(len(order), bool)
-    for answer in np.unique(answers):
-        members = order[answers[order] == answer]
+    for number in np.unique(classes):
+        members = order[classes[order] == number]
         chosen[members[: max(2, round(share * len(members)))]] = True
     return chosen
 
@@ -181,9 +174,11 @@ def _assignment(request: Mapping[str, Any], files: Mapping[str, Path], *, taught
 
 def aligned(outputs: Any, names: Sequence[str] | None, labels: Sequence[str]) -> Any:
     """Outputs with a column for each of `names` in the order of `labels`; a label that a network has never seen has no
-    probability. Other outputs are left as they are."""
+    probability. Other outputs are left as they are; those of each example are aligned alike."""
     if names is None or tuple(names) == tuple(labels):
         return outputs
+    if isinstance(outputs, list):
+        return [aligned(part, names, labels) for part in outputs]
     columns = np.zeros((len(outputs), len(labels)), outputs.dtype)
     columns[:, [labels.index(name) for name in names]] = outputs
     return columns
@@ -197,10 +192,18 @@ def _filled(held: Any, outputs: Any, inside: NDArray[np.bool_]) -> Any:
 
 
 def _write(folder: Path, held: Any, test: Any) -> None:
-    arrays = {HELD: held, TEST: test}
-    save_file({name: np.ascontiguousarray(outputs) for name, outputs in arrays.items() if outputs is not None}, folder / OUTPUTS)
+    arrays = {name: outputs for name, outputs in ((HELD, held), (TEST, test)) if outputs is not None}
+    flat = {name: np.concatenate(outputs) if isinstance(outputs, list) else outputs for name, outputs in arrays.items()}
+    save_file({name: np.ascontiguousarray(outputs) for name, outputs in flat.items()}, folder / OUTPUTS)
 
 
-def outputs_in(folder: Path) -> dict[str, NDArray[Any]]:
-    """The outputs that a cell has written: of labelled rows that it has not seen, and of test rows."""
-    return load_file(folder / OUTPUTS)
+def outputs_in(folder: Path, rows: Rows, fold: int | None = None) -> dict[str, Outputs]:
+    """The outputs that a cell has written: of labelled rows that it has not seen, those of a `fold` if it was trained on the
+    others, and of test rows."""
+    labelled = rows.labelled
+    if fold is not None:
+        labelled = selected(labelled, np.flatnonzero(rows.folds == fold).tolist())
+    return {
+        name: rows.linear.by_example(values, {HELD: labelled, TEST: rows.test}[name])
+        for name, values in load_file(folder / OUTPUTS).items()
+    }

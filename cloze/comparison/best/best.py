@@ -41,9 +41,7 @@ def answer(
         systems = Systems(question, out)
         remarks = repeated(systems.rows)
     if systems.rows.texts is None:
-        remarks.append(
-            "no unlabelled texts are used: the corpus has none of the length of the labelled rows, or the task has no classes"
-        )
+        remarks.append(f"no unlabelled texts are used: {systems.rows.why_no_texts}")
     for remark in remarks:
         say(f"note: {remark}")
 

@@ -31,7 +31,7 @@ from cloze.training.budget import Budget
 NGRAMS, TEXTS, FASTTEXT, VECTORS, QUICK = "n-grams", "n-grams and texts", "fastText", "word vectors", "quick"
 _RECIPES = {QUICK: "quick", VECTORS: "word2vec-skipgram"}
 _WORKS = {NGRAMS: "ngrams", TEXTS: "texts", FASTTEXT: "fasttext"}  # kinds of cells
-_VERSION = 1  # of what cells hold
+_VERSION = 2  # of what cells hold
 
 
 class Start(NamedTuple):
@@ -196,7 +196,7 @@ class Systems:
         words, cell = self.words(), self.answers().get(name)
         if words is None or cell is None or self.result(cell) is None:
             return None
-        first, second = (outputs_in(answering.folder(self.out))[HELD] for answering in (cell, words))
+        first, second = (outputs_in(answering.folder(self.out), self.rows)[HELD] for answering in (cell, words))
         return pooled(self.rows.linear, first, second, *shares_of(self.rows, self.rows.labelled, first, second))
 
     def best_start(self) -> Start | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.assembly.label_counts import stage_recipes
@@ -23,17 +25,20 @@ from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
 from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
 from cloze.missing import require_checkpoint
-from cloze.tasks.linear.classes import LinearTexts
-from cloze.tasks.linear.fit import FEWEST
+from cloze.tasks.linear.classes import LinearClassification, LinearTexts
+from cloze.tasks.linear.fit import FEWEST, fold_numbers
 from cloze.tasks.linear.task import LinearTask
 from cloze.tasks.linear.unlabelled import learns_from_texts
-from cloze.tasks.task import Task, together
+from cloze.tasks.linear.words import LinearLabelling
+from cloze.tasks.multiple_choice import LinearChoice
+from cloze.tasks.task import Task, chosen_metric, together
 from cloze.text.encodings import reading_as
 from cloze.training.budget import Budget
 from cloze.whole import whole_file
 
 BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named
 TEXTS = 8_000  # without labels that are read at most
+TEXTS_OF_TEACHER = 4_000  # of them that a teacher labels at most
 _COLUMNS = {  # how `cloze best` names the columns of a table
     "--text-b NAME": "--set corpus.text_b=NAME", "--text NAME": "--set corpus.text=NAME",
     "--label NAME": "--set corpus.label=NAME", "--columns A,B": "--set 'corpus.columns=[A, B]'",
@@ -69,10 +74,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a question: the task, its linear form with the labels in their order, labelled examples, test examples, and
-    texts without labels (None where there are none to learn from)."""
+    """The rows of a question: the task, the metric that systems are measured by, the linear form of the task with the labels in
+    their order, labelled examples, test examples, and texts without labels (None where there are none to learn from)."""
 
     kind: Task
+    metric: str
     linear: LinearTask
     labelled: Any
     test: Any | None
@@ -84,9 +90,26 @@ class Rows:
         return self.linear.labels
 
     @property
-    def metric(self) -> str:
-        """What systems are measured by: the first metric of the task."""
-        return next(iter(self.kind.metrics))
+    def classes(self) -> NDArray[np.int64] | None:
+        """The number of the class of each labelled row, (N,); None if a row has another kind of answer."""
+        return self.linear.targets(self.labelled) if isinstance(self.linear, LinearClassification) else None
+
+    @property
+    def learns_from_texts(self) -> bool:
+        """Whether texts without labels can be learned from: the task has classes of one text."""
+        return learns_from_texts(self.linear) and self.labelled.others is None
+
+    @property
+    def why_no_texts(self) -> str:
+        """Why there are no `texts`."""
+        if self.learns_from_texts:
+            return "there are none that have the length of the labelled rows"
+        return f"{self.kind.name} does not learn from them"
+
+    @cached_property
+    def folds(self) -> NDArray[np.int64]:
+        """The fold of each labelled row, (N,)."""
+        return fold_numbers(self.linear, self.labelled)
 
     @property
     def more(self) -> bool:
@@ -121,11 +144,14 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
     if question.type not in task_recipe_names():
         raise TaskError(f"--task {question.type}: unknown task. {similar_task(question.type)}")
     recipe = load_recipe(question.type, overrides=list(question.tuning))
-    kind: Any = task_of_recipe(stage_recipes(recipe)[-1])
+    last = stage_recipes(recipe)[-1]
+    kind: Any = task_of_recipe(last)
+    metric = chosen_metric(kind, None if last.task is None else last.task.metric)
     linear = kind.linear()
-    if not isinstance(linear, LinearTexts):
+    if not isinstance(linear, (LinearTexts, LinearLabelling, LinearChoice)):
         raise TaskError(
-            f"--task {question.type}: the best model is found for tasks on a text or a pair of texts.\n"
+            f"--task {question.type}: the best model is found for classes and numbers of a text or a pair of texts, labels of "
+            "words, and choices.\n"
             "  For this task, name what to compare: cloze compare quick --task …"
         )
     labelled = together([kind.read(file) for file in question.labelled])
@@ -137,35 +163,32 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
         linear.targets(test)  # labels that no labelled row has are an error
     if len(np.unique(linear.targets(labelled), axis=0)) < 2:
         raise TaskError(f"{labelled.path}: all rows have the same answer, so there is nothing to learn.")
-    without = None
-    if texts is not None and learns_from_texts(linear) and labelled.others is None:
-        lines = json.loads(texts.read_text(encoding="utf-8"))
-        if lines:
-            without = type(labelled)(lines, None, None, str(texts), tuple(range(1, len(lines) + 1)))
-    return Rows(kind, linear, labelled, test, without)
+    rows = Rows(kind, metric, linear, labelled, test, None)
+    if texts is None or not rows.learns_from_texts:
+        return rows
+    lines = json.loads(texts.read_text(encoding="utf-8"))
+    without = type(labelled)(lines, None, None, str(texts), tuple(range(1, len(lines) + 1)))
+    return replace(rows, texts=without) if lines else rows
 
 
 def repeated(rows: Rows) -> list[str]:
-    """Remarks on texts that make scores too high: those of several labelled rows, and those of labelled rows and test rows."""
-    labelled = [tuple(map(_joined, texts)) for texts in rows.labelled.rows()]
-    tested = [] if rows.test is None else [tuple(map(_joined, texts)) for texts in rows.test.rows()]
-    twice, shared = len(labelled) - len(set(labelled)), sum(texts in set(labelled) for texts in tested)
-    remarks = []
-    if twice:
-        remarks.append(
-            f"{twice:,} of {len(labelled):,} labelled rows repeat the text of another: cross-validated scores are too high"
-        )
-    if shared:
-        remarks.append(
-            f"{shared:,} of {len(tested):,} test rows have the text of a labelled row: scores on the test rows are too high"
-        )
-    return remarks
+    """Remarks on texts that make scores too high: those of labelled rows and test rows."""
+    labelled = {_joined(text) for text in rows.linear.texts(rows.labelled)}
+    tested = [] if rows.test is None else [_joined(text) for text in rows.linear.texts(rows.test)]
+    shared = sum(text in labelled for text in tested)
+    if not shared:
+        return []
+    return [f"{shared:,} of {len(tested):,} test rows have the text of a labelled row: scores on the test rows are too high"]
 
 
 def write_texts(question: Question, path: Path) -> None:
     """Write the texts without labels that are not among the rows: those of the question, or documents and lines of the corpus
     that have about the length of rows. Makes the folder."""
     rows = read_rows(question)
+    texts: list[str] = []
+    if not rows.learns_from_texts:
+        _write_json(path, texts)
+        return
     row_texts = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
     if question.unlabelled:
         with naming_options(_COLUMNS):
@@ -176,9 +199,13 @@ def write_texts(question: Question, path: Path) -> None:
         least, most = low * _SHORTEST, high * _LONGEST
         texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in row_texts]
     order = rng.permutation(len(texts), 0, "texts")[:TEXTS]
-    path.parent.mkdir(parents=True, exist_ok=True)  # whatever is wrong was refused above
+    _write_json(path, [texts[number] for number in order])
+
+
+def _write_json(path: Path, texts: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)  # whatever is wrong was refused before
     with whole_file(path) as fresh:
-        fresh.write_text(json.dumps([texts[number] for number in order], ensure_ascii=False), encoding="utf-8")
+        fresh.write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
 
 
 def _pieces(question: Question, most: float) -> Iterator[str]:

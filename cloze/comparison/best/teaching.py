@@ -8,61 +8,29 @@ text with them, so that one ordinary network answers nearly as well as both.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.assembly.build import Loaded
 from cloze.comparison.best.question import Rows
-from cloze.decoding.embedding import embed, length_of, sentence_head
-from cloze.decoding.reader import Reader
+from cloze.comparison.best.vectors import LABELLED, WITHOUT, scaling_of
+from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.fit import fold_numbers
 from cloze.tasks.linear.shares import Shares, choose_shares
-from cloze.tasks.linear.task import Outputs
+from cloze.tasks.linear.task import LinearTask, Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
-from cloze.tasks.linear.vectors import Scaling, Vectors, fit_vectors
+from cloze.tasks.linear.vectors import Vectors, fit_vectors
+from cloze.tasks.linear.words import LinearLabelling
 from cloze.tasks.mixture import pooled
+from cloze.tasks.multiple_choice import LinearChoice
 from cloze.tasks.task import selected
 
-LABELLED, WITHOUT = "labelled", "without"  # arrays of vectors
-TAUGHT = 4_000  # texts without labels that a student learns from, at most
 #: Values of a student's recipe: it reads each of its texts twice.
 STUDENT = ("training.epochs=2", "task.patience=0")
-
-
-def vectors_of(loaded: Loaded, examples: Any) -> Vectors:
-    """The vectors (N, W) of examples: those that a sentence encoder was trained to give, else the means of the states of the
-    middle layer and of the top layer, one after the other. A network that reads one text at a time, as encoders of sentences and
-    tables of words do, gives a pair both vectors and their absolute difference."""
-    reader, head = Reader.of(loaded), sentence_head(loaded)
-    network: Any = loaded.network
-    depth = len(network.layers) if head is None and "layers" in network.gives and not network.of_words else 0
-    layers = [depth // 2, -1] if depth > 1 else [-1]
-
-    def read(texts: Sequence[str], others: Sequence[str] | None = None) -> Vectors:
-        framed = reader.encode(texts, others, max_length=length_of(loaded))
-        return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in layers], axis=1)
-
-    if examples.others is None or not (head is not None or network.of_words):
-        return read(examples.texts, examples.others)
-    first, second = read(examples.texts), read(examples.others)
-    return np.concatenate([first, second, np.abs(first - second)], axis=1)
-
-
-def vectors_for(loaded: Loaded, rows: Rows) -> dict[str, Vectors]:
-    """The vectors that a teacher needs: of labelled rows and of the first texts without labels."""
-    vectors = {LABELLED: vectors_of(loaded, rows.labelled)}
-    if rows.texts is not None:
-        vectors[WITHOUT] = vectors_of(loaded, selected(rows.texts, range(min(TAUGHT, len(rows.texts)))))
-    return vectors
-
-
-def scaling_of(vectors: Mapping[str, Vectors]) -> Scaling:
-    """The scaling of the vectors of labelled rows and of texts without labels."""
-    return Scaling.of(np.concatenate([vectors[name] for name in (LABELLED, WITHOUT) if name in vectors]))
 
 
 def teach(rows: Rows, vectors: Mapping[str, Vectors], learned: NDArray[np.bool_] | None = None) -> list[tuple[str, str]]:
@@ -73,7 +41,7 @@ def teach(rows: Rows, vectors: Mapping[str, Vectors], learned: NDArray[np.bool_]
     model, held = fit_vectors(rows.linear, train, vectors[LABELLED][learned], scaling_of(vectors))
     texts = selected(rows.texts, range(len(vectors[WITHOUT])))
     shares = shares_of(rows, train, held, words.held)
-    answers = pooled(rows.linear, model.outputs(vectors[WITHOUT]), words.linear.outputs(texts), *shares)
+    answers = pooled(rows.linear, model.outputs(vectors[WITHOUT], texts), words.linear.outputs(texts), *shares)
     return [(text, rows.labels[number]) for text, number in zip(texts.texts, answers.argmax(1), strict=True)]
 
 
@@ -81,7 +49,7 @@ def shares_of(rows: Rows, examples: Any, first: Outputs, second: Outputs) -> Sha
     """How two systems are mixed best, by their answers to examples that they have not seen."""
     task = rows.linear
     return choose_shares(
-        lambda share, sharp: task.loss(examples, pooled(task, first, second, share, sharp)), len(examples),
+        lambda share, sharp: task.loss(examples, pooled(task, first, second, share, sharp)), len(task.targets(examples)),
         sharpens=task.estimator.sharpens,
     )
 
@@ -92,12 +60,12 @@ def write_rows(
     """Files of rows to train on and of dev rows: four fifths and one fifth of the labelled rows that are `learned` (N,), of all
     without it. What was `taught` is trained on, too."""
     numbers = np.arange(len(rows.labelled)) if learned is None else np.flatnonzero(learned)
-    held = (fold_numbers(len(numbers)) == 0) & ~_first_of_class(rows, numbers)
+    held = (fold_numbers(rows.linear, selected(rows.labelled, numbers.tolist())) == 0) & ~_first_of_class(rows, numbers)
     parts = {"train": selected(rows.labelled, numbers[~held].tolist()), "dev": selected(rows.labelled, numbers[held].tolist())}
     folder.mkdir(parents=True, exist_ok=True)
     paths = {part: folder / f"{part}.jsonl" for part in parts}
     for part, examples in parts.items():
-        records = [_record(rows.kind, *row) for row in zip(examples.rows(), examples.known(), strict=True)]
+        records = list(records_of(rows.linear, examples))
         records += [_record(rows.kind, (text,), label) for text, label in taught if part == "train"]
         lines = (json.dumps(record, ensure_ascii=False) for record in records)
         paths[part].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -106,14 +74,37 @@ def write_rows(
 
 def _first_of_class(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows are the first of their class, so that a network that trains on them knows every class; (N,)."""
-    answers = rows.linear.targets(rows.labelled)[numbers]
     first = np.zeros(len(numbers), bool)
-    if rows.labels and answers.ndim == 1:
-        first[np.unique(answers, return_index=True)[1]] = True
+    classes = rows.classes
+    if classes is not None:
+        first[np.unique(classes[numbers], return_index=True)[1]] = True
     return first
 
 
-def _record(kind: Any, texts: Sequence[str], answer: Any) -> dict[str, Any]:
+@singledispatch
+def records_of(linear: LinearTask, examples: Any) -> Iterator[dict[str, Any]]:
+    """Examples with answers as JSON objects that the task reads."""
+    raise NotImplementedError(f"{type(linear).__name__} has no records")
+
+
+@records_of.register
+def _texts_as_records(linear: LinearTexts, examples: Any) -> Iterator[dict[str, Any]]:
+    return (_record(linear.task, *row) for row in zip(examples.rows(), examples.known(), strict=True))
+
+
+@records_of.register
+def _choices_as_records(linear: LinearChoice, examples: Any) -> Iterator[dict[str, Any]]:
+    texts = zip(examples.texts, examples.choices, strict=True)
+    return (_record(linear.task, *row) for row in zip(texts, examples.known(), strict=True))
+
+
+@records_of.register
+def _words_as_records(linear: LinearLabelling, examples: Any) -> Iterator[dict[str, Any]]:
+    task = linear.task
+    return ({task.text: words, task.label: labels} for words, labels in zip(examples.words, examples.labels, strict=True))
+
+
+def _record(kind: Any, texts: Sequence[Any], answer: Any) -> dict[str, Any]:
     """A row of a task as a JSON object."""
     second = {} if len(texts) == 1 else {kind.text_b: texts[1]}
     return {kind.text: texts[0], **second, kind.label: answer}

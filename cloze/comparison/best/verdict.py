@@ -14,11 +14,12 @@ from cloze.comparison.best.answers import HELD, TEST, outputs_in
 from cloze.comparison.best.cells import NGRAMS, VECTORS, Start, Systems
 from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, failure_of
-from cloze.tasks.linear.fit import FOLDS, fold_numbers
+from cloze.tasks.linear.fit import FOLDS
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.linear.task import Outputs
 from cloze.tasks.mixture import pooled
 
+CONSTANT = "constant answer"
 _RESAMPLES = 1000
 _LEVEL = 0.05
 
@@ -105,7 +106,7 @@ def verdict_of(systems: Systems) -> Verdict:
         seconds[name] = seconds[frozen_name(start.name)] + spent
         words = systems.words()
         assert words is not None  # the best start is known, so n-grams have answered
-        outputs = outputs_in(words.folder(systems.out))
+        outputs = outputs_in(words.folder(systems.out), rows)
         shares = shares_of(rows, rows.labelled, held[name], outputs[HELD])
         kept = mixed_name(name)
         held[kept] = pooled(rows.linear, held[name], outputs[HELD], *shares)
@@ -135,21 +136,24 @@ def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | 
     test: dict[str, Outputs | None] = {}
     seconds: dict[str, float] = {}
     trained = {start.name: start for start in systems.starts()}
-    words = systems.words()
+    words, rows = systems.words(), systems.rows
+    held[CONSTANT] = rows.linear.constant(rows.labelled, rows.labelled)
+    test[CONSTANT] = None if rows.test is None else rows.linear.constant(rows.labelled, rows.test)
+    seconds[CONSTANT] = 0.0
     for answering, cell in systems.answers().items():
         result, start = systems.result(cell), trained.get(answering)
         if result is None:
             continue
-        outputs, name = outputs_in(cell.folder(systems.out)), answering if start is None else frozen_name(answering)
+        outputs, name = outputs_in(cell.folder(systems.out), rows), answering if start is None else frozen_name(answering)
         held[name], test[name], seconds[name] = outputs[HELD], outputs.get(TEST), result["seconds"]
         if start is not None and start.cell is not None and (run := systems.result(start.cell)) is not None:
             seconds[name] += run["seconds"]
         if start is not None and name != VECTORS and words is not None:
-            others = outputs_in(words.folder(systems.out))
-            shares = shares_of(systems.rows, systems.rows.labelled, outputs[HELD], others[HELD])
+            others = outputs_in(words.folder(systems.out), rows)
+            shares = shares_of(rows, rows.labelled, outputs[HELD], others[HELD])
             both = mixed_name(name)
-            held[both] = pooled(systems.rows.linear, outputs[HELD], others[HELD], *shares)
-            test[both] = pooled(systems.rows.linear, outputs[TEST], others[TEST], *shares) if TEST in outputs else None
+            held[both] = pooled(rows.linear, outputs[HELD], others[HELD], *shares)
+            test[both] = pooled(rows.linear, outputs[TEST], others[TEST], *shares) if TEST in outputs else None
             seconds[both] = seconds[name]
     return held, test, seconds
 
@@ -160,14 +164,15 @@ def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, flo
     results = [systems.result(cell) for cell in cells]
     if any(result is None for result in results):
         return None
-    folds = fold_numbers(len(systems.rows.labelled))
-    held: Any = None
-    for number, cell in enumerate(cells[:FOLDS]):
-        outputs = outputs_in(cell.folder(systems.out))[HELD]
-        held = np.zeros((len(folds), *outputs.shape[1:]), np.float32) if held is None else held
-        held[folds == number] = outputs
+    rows = systems.rows
+    outputs: list[Any] = [None] * len(rows.labelled)  # of each labelled row
+    for fold, cell in enumerate(cells[:FOLDS]):
+        parts = outputs_in(cell.folder(systems.out), rows, fold)[HELD]
+        for number, part in zip(np.flatnonzero(rows.folds == fold), parts, strict=True):
+            outputs[number] = part
+    held = outputs if isinstance(parts, list) else np.stack(outputs)
     spent = sum(result["seconds"] for result in results if result is not None)
-    return held, outputs_in(cells[-1].folder(systems.out)).get(TEST), spent
+    return held, outputs_in(cells[-1].folder(systems.out), rows).get(TEST), spent
 
 
 Score = tuple[float, Any]  # the metric on all labelled rows, and on bootstrap samples of them
@@ -204,9 +209,18 @@ def _standings(
 def _score(systems: Systems, outputs: Outputs, draws: Any) -> Score:
     """The metric on all labelled rows, and on bootstrap samples of them."""
     rows = systems.rows
-    judged = np.asarray(rows.linear.judged(rows.labelled, outputs))
+    judged = _array(rows.linear.judged(rows.labelled, outputs))
     measure: Callable[[Any], float] = lambda items: rows.linear.metrics(items)[rows.metric]  # noqa: E731
     return measure(judged), np.array([measure(judged[draw]) for draw in draws])
+
+
+def _array(items: Any) -> Any:
+    """Judged items as an array, of which some can be drawn."""
+    if not isinstance(items, list):
+        return np.asarray(items)
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
 
 
 def _metric(systems: Systems, examples: Any, outputs: Outputs) -> float:

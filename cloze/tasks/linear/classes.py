@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,10 @@ class LinearTexts(LinearTask):
     def texts(self, examples: Any) -> Iterable[str]:
         """The texts; of two, both together."""
         return (" ".join(texts) for texts in examples.rows())
+
+    def texts_apart(self, examples: Any) -> Iterable[Sequence[str]]:
+        """The text, or the two."""
+        return iter(examples.rows())
 
     def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
         """N-grams of words and of characters."""

@@ -88,6 +88,11 @@ class Estimator(ABC):
     constants: ClassVar[tuple[float, ...]]
     sharpens: ClassVar[bool] = True  # outputs are probabilities, which may be too sure
 
+    @property
+    def unit_constants(self) -> tuple[float, ...]:
+        """The constants for rows of length 1."""
+        return self.constants
+
     @abstractmethod
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         """The weights for rows and their targets."""

@@ -22,6 +22,7 @@ from cloze.tasks.task import selected
 FEWEST = 20  # training rows with which a comparison says something
 FEWEST_DEV = 50  # dev rows that choose the constant; with fewer, folds of the training rows do
 FOLDS = 5
+_SHARED = 10  # a text of more than one in so many examples does not make them alike
 CHARACTERS, DEV_CHARACTERS = 4_000_000, 1_000_000  # that are read of the training rows and of the dev rows
 
 
@@ -126,17 +127,55 @@ def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:
 
 def folds_of(training: Training) -> Iterator[tuple[NDArray[np.bool_], Training]]:
     """Which decisions each fold has, (D,), and the training set without them. Decisions of an example are in one fold."""
-    fold_of_decision = np.repeat(fold_numbers(len(training.examples)), training.linear.decisions(training.examples))
+    fold_of_example = fold_numbers(training.linear, training.examples)
+    fold_of_decision = np.repeat(fold_of_example, training.linear.decisions(training.examples))
     for number in range(FOLDS):
         inside = fold_of_decision == number
         yield inside, training.without(inside)
 
 
-def fold_numbers(count: int) -> NDArray[np.int64]:
-    """The fold of each of so many rows, the same for every model."""
-    folds = np.empty(count, np.int64)
-    folds[rng.permutation(count, 0, "folds")] = np.arange(count) % FOLDS
+def fold_numbers(linear: LinearTask, examples: Any) -> NDArray[np.int64]:
+    """The fold of each example, (N,), the same for every model.
+
+    Examples that share a text are in one fold: pairs of one premise, or twins with the same choices, would tell each other's
+    answers. A text of more than a tenth of the examples, such as the choice "yes", is no sign of that.
+    """
+    groups = groups_of(linear, examples)
+    folds, sizes = np.empty(len(groups), np.int64), np.zeros(FOLDS, np.int64)
+    fold_of_group: dict[int, int] = {}
+    counts = np.bincount(groups, minlength=len(groups))
+    for number in rng.permutation(len(groups), 0, "folds"):
+        group = int(groups[number])
+        if group not in fold_of_group:
+            fold_of_group[group] = int(sizes.argmin())
+            sizes[fold_of_group[group]] += counts[group]
+        folds[number] = fold_of_group[group]
     return folds
+
+
+def groups_of(linear: LinearTask, examples: Any) -> NDArray[np.int64]:
+    """The number of the first of the examples that each shares a text with, directly or through others, (N,); each its own
+    where nearly all would be one group."""
+    rows_of_text: dict[str, list[int]] = {}
+    for number, texts in enumerate(linear.texts_apart(examples)):
+        for text in texts:
+            rows_of_text.setdefault(text, []).append(number)
+    alone = np.arange(len(examples))
+    groups = alone.copy()
+
+    def first_of(number: int) -> int:
+        while groups[number] != number:
+            groups[number] = groups[groups[number]]
+            number = int(groups[number])
+        return number
+
+    most = max(len(examples) // _SHARED, 2)
+    for rows in rows_of_text.values():
+        for number in rows[1:] if len(rows) <= most else ():
+            first, second = sorted((first_of(rows[0]), first_of(number)))
+            groups[second] = first
+    groups = np.array([first_of(number) for number in range(len(alone))], np.int64)
+    return groups if np.bincount(groups, minlength=1).max(initial=0) * FOLDS <= 2 * len(alone) else alone
 
 
 def scores_of(rows: Rows, weights: Weights) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.tasks.linear.cutting import Cutter
-from cloze.tasks.linear.estimators import Estimator
+from cloze.tasks.linear.estimators import Estimator, TrainingRows
 from cloze.tasks.linear.features import Bags, Weighting, prefixed
 
 Outputs = Any  # probabilities (N, C), numbers (N,), or an array for each example
@@ -43,6 +43,10 @@ class LinearTask(ABC):
     def texts(self, examples: Any) -> Iterable[str]:
         """The texts by which it is decided how texts are cut."""
 
+    def texts_apart(self, examples: Any) -> Iterable[Sequence[str]]:
+        """The texts that each example is about, by which examples that belong together are found."""
+        return ((text,) for text in self.texts(examples))
+
     @abstractmethod
     def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
         """The features of every decision, by block."""
@@ -58,6 +62,17 @@ class LinearTask(ABC):
     def outputs(self, scores: NDArray[Any], examples: Any) -> Outputs:
         """What the scores (D, K) of all decisions say: probabilities, or numbers."""
         return self.estimator.outputs(scores)
+
+    def constant(self, train: Any, examples: Any) -> Outputs:
+        """The outputs of a model without features: how frequent answers are in `train`, or their mean."""
+        nothing = np.zeros(int(self.decisions(train).sum()) + 1, np.int64)
+        empty = TrainingRows.of(np.zeros(0, np.int32), np.zeros(0, np.float32), nothing, 1)
+        weights = self.estimator.fit(empty, self.targets(train), self.estimator.constants[0])
+        return self.outputs(np.tile(weights.intercepts, (int(self.decisions(examples).sum()), 1)), examples)
+
+    def by_example(self, values: NDArray[Any], examples: Any) -> Outputs:
+        """Values (D, …) of all decisions in the form of outputs: an array for each example if it has several decisions."""
+        return values
 
     def loss(self, examples: Any, outputs: Outputs) -> float:
         """The mean negative log-likelihood of the answers of examples, or their mean squared error."""

@@ -45,17 +45,17 @@ class VectorModel:
     scaling: Scaling
     weights: Weights
 
-    def outputs(self, vectors: Vectors) -> Outputs:
-        """What it says of examples with these vectors (N, W), in the form of `Linear.outputs`."""
-        return self.task.outputs(scores_of(self.scaling.rows(vectors), self.weights), None)
+    def outputs(self, vectors: Vectors, examples: Any) -> Outputs:
+        """What it says of examples whose decisions have these vectors (D, W), in the form of `Linear.outputs`."""
+        return self.task.outputs(scores_of(self.scaling.rows(vectors), self.weights), examples)
 
 
 def fit_vectors(task: LinearTask, train: Any, vectors: Vectors, scaling: Scaling) -> tuple[VectorModel, Outputs]:
-    """The model of training rows with these vectors (N, W), and what it says of each row by weights that are learned without the
-    fold of that row. The constant is the one with the lowest loss of these answers."""
+    """The model of training rows whose decisions have these vectors (D, W), and what it says of each row by weights that are
+    learned without the fold of that row. The constant is the one with the lowest loss of these answers."""
     training = Training.of(task, train, scaling.rows(vectors), vectors.shape[1])
     held: dict[float, Outputs] = {}
-    for constant in task.estimator.constants:
+    for constant in task.estimator.unit_constants:
         scores = scores_of(training.rows, training.weights(constant))
         for inside, others in folds_of(training):
             scores = np.where(inside[:, None], scores_of(training.rows, others.weights(constant)), scores)

@@ -27,6 +27,7 @@ class _WordClasses(Classes):
     """Rows of words have length √n instead of 1, so they need stronger regularisation than texts."""
 
     constants = (0.1, 1.0, 10.0)
+    unit_constants = Classes.constants
 
 
 class LinearLabelling(LinearTask):
@@ -66,8 +67,11 @@ class LinearLabelling(LinearTask):
 
     def outputs(self, scores: NDArray[Any], examples: Tagged) -> list[NDArray[np.float32]]:
         """The probabilities (words, C) of each text."""
-        shares = self.estimator.outputs(scores)
-        return np.split(shares, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
+        return self.by_example(self.estimator.outputs(scores), examples)
+
+    def by_example(self, values: NDArray[Any], examples: Tagged) -> list[NDArray[Any]]:
+        """The values of the words of each text."""
+        return np.split(values, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
 
     def judged(self, examples: Tagged, outputs: Outputs) -> Any:
         """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
