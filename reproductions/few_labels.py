@@ -75,7 +75,7 @@ def files_of(labelled: Labelled, labels: int, seed: int, work: Path) -> dict[str
     dev = [row for label in labelled.classes for row in _of(rows, label)[: max(1, len(_of(rows, label)) // 5)]]
     parts = {"train": [row for row in rows if row not in dev], "dev": dev, "labelled": rows, "test": labelled.test}
     work.mkdir(parents=True, exist_ok=True)
-    paths = {part: work / f"{part}.jsonl" for part in parts}
+    paths = {part: work / f"{part}.{labelled.ending}" for part in parts}
     for part, path in paths.items():
         path.write_text("".join(labelled.record(text, label) for text, label in parts[part]), encoding="utf-8")
     return paths
@@ -117,7 +117,8 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
     from cloze.assembly.build import load_checkpoint
     from cloze.comparison.best.answers import HELD, TEST, outputs_in
     from cloze.comparison.best.cells import Systems
-    from cloze.comparison.best.teaching import scaling_of, shares_of, vectors_for, vectors_of
+    from cloze.comparison.best.teaching import shares_of
+    from cloze.comparison.best.vectors import scaling_of, vectors_for, vectors_of
     from cloze.tasks.linear.vectors import fit_vectors
     from cloze.tasks.mixture import pooled
 
@@ -130,16 +131,16 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
     systems = Systems(question_of(labelled, files, work), work / f"best-{labelled.name}")
     rows, words = systems.rows, systems.words()
     assert words is not None
-    others = outputs_in(words.folder(systems.out))
+    others = outputs_in(words.folder(systems.out), rows)
     scores = {}
     for name, start in starts.items():
         loaded = load_checkpoint(start, "cpu")
         vectors = vectors_for(loaded, rows)
         model, held = fit_vectors(rows.linear, rows.labelled, vectors["labelled"], scaling_of(vectors))
-        tested = model.outputs(vectors_of(loaded, rows.test))
+        tested = model.outputs(vectors_of(rows.linear, loaded, rows.test), rows.test)
         mixed = pooled(rows.linear, tested, others[TEST], *shares_of(rows, rows.labelled, held, others[HELD]))
         for title, outputs in ((name, tested), (f"{name}_mixed", mixed)):
-            scores[title] = 100 * rows.linear.metrics(rows.linear.judged(rows.test, outputs))["accuracy"]
+            scores[title] = 100 * rows.linear.metrics(rows.linear.judged(rows.test, outputs))[rows.metric]
     return scores
 
 
@@ -157,7 +158,7 @@ def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -
         learn(minilm(), assignment, out=out, seeds=(seed,), device="cpu", report=lambda line: None)
         learner, described = load_tuned(load_checkpoint(out))
         judged = learner.judge(learner.answered(learner.task.read(files["test"])))
-        scores[name] = 100 * learner.metrics(judged)["accuracy"]
+        scores[name] = 100 * learner.metrics(judged)[labelled.metric]
     shutil.rmtree(out)
     return {**scores, "epoch": described["epoch"]}
 
@@ -169,7 +170,7 @@ def linear_alone(labelled: Labelled, files: Mapping[str, Path]) -> dict[str, Any
 
     kind = task(labelled.task)
     linear = fit_linear(kind, kind.read(files["labelled"]))
-    return {"linear": 100 * linear.metrics(kind.read(files["test"]))["accuracy"]}
+    return {"linear": 100 * linear.metrics(kind.read(files["test"]))[labelled.metric]}
 
 
 def tuned(
@@ -191,7 +192,9 @@ def tuned(
     outputs = {
         "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)
     }
-    scores = {name: 100 * linear.task.metrics(linear.task.judged(examples, own))["accuracy"] for name, own in outputs.items()}
+    scores = {
+        name: 100 * linear.task.metrics(linear.task.judged(examples, output))[labelled.metric] for name, output in outputs.items()
+    }
     shutil.rmtree(out)
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
 
@@ -209,7 +212,7 @@ def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> Qu
         unlabelled = [str(path)]
     return Question(
         labelled.task, [str(files["labelled"])], str(files["test"]), [str(corpus)], unlabelled, budget=f"{TOKENS}tokens",
-        text_format="line",
+        tuning=[f"task.metric={labelled.metric}"], text_format="line",
     )
 
 

@@ -2,7 +2,8 @@
 
 A set has rows to draw training labels from, rows to test on, and a corpus: every text of the set that is not a test row, without
 its label. Anyone can make the sets of Debian packages: short descriptions, with the section of the archive as label, in English
-and Danish. The two texts of a pair are one text with a tab between them.
+and Danish. The two texts of a pair are one text with a tab between them. Where words are labelled,
+a row is a sentence as the file has it, and all rows are of one class.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Labelled:
     test: list[tuple[str, str]]
     further: list[str]
     task: str = "sentence_classification"
+    metric: str = "accuracy"
+    ending: str = "jsonl"
 
     @property
     def classes(self) -> list[str]:
@@ -42,8 +45,12 @@ class Labelled:
 
     def corpus(self) -> list[str]:
         """The texts of all rows that are not test rows, in a fixed order that does not follow the labels."""
-        texts = [part for text, _ in self.pool for part in text.split("\t")] + self.further
+        texts = [part for text, _ in self.pool for part in self.plain(text)] + self.further
         return [texts[number] for number in np.random.default_rng(0).permutation(len(texts))]
+
+    def plain(self, text: str) -> list[str]:
+        """What a row adds to the corpus."""
+        return text.split("\t")
 
     def record(self, text: str, label: str) -> str:
         """A row as a line of a file of the task."""
@@ -59,6 +66,21 @@ class Labelled:
             own = [row for row in self.pool if row[1] == label]
             rows += [own[number] for number in draw.permutation(len(own))[:each]]
         return [rows[number] for number in draw.permutation(len(rows))]
+
+
+@dataclass(frozen=True)
+class Tagged(Labelled):
+    """A set of sentences whose words are labelled."""
+
+    def plain(self, text: str) -> list[str]:
+        """The words with the spaces that the language writes."""
+        cells = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        column = 1 if self.ending == "conllu" else 0
+        return [("" if self.language == "zh" else " ").join(row[column] for row in cells)]
+
+    def record(self, text: str, label: str) -> str:
+        """The sentence as it is."""
+        return text
 
 
 def _split(
@@ -144,6 +166,18 @@ def pawsx(data: Path, _: Path) -> Labelled:
     return replace(_split("pawsx", "en", rows("train"), test=rows("test")), task="pair_classification")
 
 
+def tagged(name: str, language: str, metric: str) -> Callable[[Path, Path], Labelled]:
+    """A set of task_files.py with labelled words."""
+    def load(data: Path, _: Path) -> Labelled:
+        ending, read = task_files.SETS[name]
+        parts = read(data)
+        rows = {part: [(text, "") for text in parts.get(part, [])] for part in ("train", "dev", "test")}
+        whole = _split(name, language, [*rows["train"], *rows["dev"]], test=rows["test"])
+        return Tagged(name, language, whole.pool, whole.test, [], "token_labelling", metric, ending)
+
+    return load
+
+
 def debian(language: str) -> Callable[[Path, Path], Labelled]:
     """Short descriptions of Debian packages in a language, with the section as label; `cache` keeps the downloaded lists."""
     def load(_: Path, cache: Path) -> Labelled:
@@ -181,6 +215,8 @@ def _download(address: str, cache: Path) -> bytes:
 SETS: dict[str, Callable[[Path, Path], Labelled]] = {
     "polarity": polarity, "subjectivity": subjectivity, "clinc150": clinc150, "fewrel": fewrel, "chnsenticorp": chnsenticorp,
     "debian-en": debian("en"), "debian-da": debian("da"), "pawsx": pawsx,
+    "ewt": tagged("ewt", "en", "accuracy"), "gsd": tagged("gsd", "zh", "accuracy"),
+    "wnut": tagged("wnut", "en", "span_f1"), "weibo": tagged("weibo", "zh", "span_f1"),
 }
 
 
