@@ -125,11 +125,12 @@ def compare(text: str, seconds: float, work: Path, ledger: Ledger) -> None:
         passing = first_pass(text, recipe, ours["tokens"], best["loss"], work, ledger)
         if passing is not None:
             share = passing["cpu"] / best["cpu"]
-            print(f"{text}: {recipe} first passes {best['loss']:.3f} after {passing['cpu']:.0f} s, {share:.3f} of the time", flush=True)
+            line = f"{text}: {recipe} first passes {best['loss']:.3f} after {passing['cpu']:.0f} s, {share:.3f} of the time"
+            print(line, flush=True)
 
 
 def first_pass(text: str, recipe: str, tokens: int, goal: float, work: Path, ledger: Ledger) -> dict[str, Any] | None:
-    """The shortest run of a recipe, each with two thirds of the tokens of the one before, that passes a loss; None if none does."""
+    """The shortest run of a recipe that passes a loss, each with two thirds of the tokens of the one before; None if none does."""
     passing = None
     for _ in range(SHORTER):
         record = run({"side": "cloze", "text": text, "recipe": recipe, "tokens": tokens}, work, ledger)
