@@ -130,7 +130,7 @@ def compare(text: str, seconds: float, work: Path, ledger: Ledger) -> None:
 
 
 def first_pass(text: str, recipe: str, tokens: int, goal: float, work: Path, ledger: Ledger) -> dict[str, Any] | None:
-    """The shortest run of a recipe that passes a loss, each with two thirds of the tokens of the one before; None if none does."""
+    """The shortest run that passes a loss, each with two thirds of the tokens of the one before; None if none does."""
     passing = None
     for _ in range(SHORTER):
         record = run({"side": "cloze", "text": text, "recipe": recipe, "tokens": tokens}, work, ledger)
