@@ -3,8 +3,8 @@
 A page in git has only what people wrote. `build_page` adds the rest:
 
 - to the notes of a system, docs/family/NAME.md: its recipes and the published figures, below the title;
-- to any page: the tables of `BLOCKS`. A table replaces the lines from `<!-- build: NAME -->` to `<!-- end -->`, which tell readers
-  of the repository where to look instead.
+- to any page: the tables of `BLOCKS`. A table replaces the lines from `<!-- build: NAME -->` to `<!-- end -->`, which tell
+  readers of the repository where to look instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def build_page(name: str, text: str) -> str:
     if (ROOT / name).parent == NOTES:
         return _system_page(Path(name).stem, text)
     built = _BLOCK.sub(lambda block: _block(name, block[1]), text)
-    if "<!-- build:" in built:
+    if re.search("^<!-- build:", built, re.MULTILINE):
         raise SystemExit(f"{name}: a block that begins with `<!-- build: NAME -->` ends with the line `<!-- end -->`.")
     return built if built == text else _with_mark(built)
 

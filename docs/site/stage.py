@@ -2,8 +2,9 @@
 
     python docs/site/stage.py        then: mkdocs build --strict
 
-The folder mirrors the repository, so a relative link that works in the repository works on the site. Pages get what the code knows
-(pages.py), figures are drawn from the results in the repository, and the pages of the Python API name what mkdocstrings shows.
+The folder mirrors the repository, so a relative link that works in the repository works on the site. `pages.py` adds to the pages
+what the code knows, scripts draw figures from the results in the repository, and the pages of the Python API name what
+mkdocstrings shows.
 """
 
 from __future__ import annotations
