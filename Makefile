@@ -48,8 +48,8 @@ old: $(VENV)/.dev $(OLD)/.done
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	for scripts in reproductions benchmarks; do \
-		(cd $$scripts && MYPYPATH=..:../reproductions $(CURDIR)/$(BIN)/mypy --config-file ../pyproject.toml \
+	for scripts in reproductions benchmarks docs/site; do \
+		(cd $$scripts && MYPYPATH=$(CURDIR):$(CURDIR)/reproductions $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
 			--ignore-missing-imports --no-warn-unused-ignores *.py) || exit 1; \
 	done
 	$(BIN)/lint-imports --no-cache
@@ -63,9 +63,8 @@ SPEED := text_to_ids corpus_build exercises train_cpu train_family word_vectors 
 bench: $(VENV)/.bench
 	@for name in $(SPEED); do echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
 
-# Renews the generated pages, then builds the site: open site/index.html. A broken link or anchor is an error.
+# Builds the site, with the pages and figures that are not in git: open site/index.html. A broken link or anchor is an error.
 docs: $(VENV)/.docs
-	$(BIN)/python -m cloze.assembly.pages
 	$(BIN)/python docs/site/stage.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"

@@ -1,7 +1,7 @@
 """What a budget of tokens teaches: fits the laws of `cloze/assembly/expected.py` to ledgers of runs and draws them.
 
     python benchmarks/laws.py                              # every benchmarks/results/sweep_*.jsonl
-    python benchmarks/laws.py runs.jsonl --figures docs/figures
+    python benchmarks/laws.py runs.jsonl --figures runs/laws
 
 A ledger is what `benchmarks/sweep.py` writes: `run` with recipe, size, text, tokens and values that were set, `result` with the
 baselines and the curve of held-out losses by objective. Of the runs of one recipe, size, text and number of tokens the best one

@@ -2,7 +2,7 @@
 
     python benchmarks/shuffling.py --data DATA --work runs/shuffling [--seeds 5]
     python benchmarks/shuffling.py --table
-    python benchmarks/shuffling.py --figure docs/figures/shuffling.svg        # needs matplotlib
+    python benchmarks/shuffling.py --figure shuffling.svg        # needs matplotlib; `make docs` draws it, too
 
 32 shards of equal length, each of one topic: 24 clusters of English Wikipedia (k-means over words) and 8 novels. The same
 documents also form one ordinary store, whose rows are permuted as a whole. BERT at size tiny, as it is fitted, reads every text

@@ -1,7 +1,7 @@
 """How long training takes to reach the same held-out loss: `cloze pretrain` against transformers' `Trainer`.
 
     python benchmarks/time_to_quality.py --data DATA --work runs/quality [--language en zh] [--minutes 10]
-    python benchmarks/time_to_quality.py --figure docs/figures/time_to_quality.svg     # of the finished runs
+    python benchmarks/time_to_quality.py --figure time_to_quality.svg     # of the finished runs; `make docs` draws it, too
 
 The text (25 MB of Wikipedia), the tokenizer (WordPiece, 8,000 pieces) and the measure are fixed beforehand: rows of 128 tokens
 of a held-out text, 15 % of their tokens replaced as in BERT (80 % mask, 10 % another token, 10 % kept), once and for all sides.

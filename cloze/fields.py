@@ -3,7 +3,7 @@
 A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `decoder.positions/main`. Fields are few and typed
 by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them. A second
 sequence that a network reads is a view, such as `decoder`, and has the same fields as any other.
-`docs/fields.md` is generated from this file.
+The site builds the tables of `docs/fields.md` from this file.
 
 Shapes: B rows, L positions, M targets, T positions of a second sequence, D width, C characters, R items, P pairs or parts,
 E examples.

@@ -1,7 +1,7 @@
 """What the layers of ELMo, BERT and GPT-2 hold, trained by cloze at one budget, and of MiniLM.
 
     python reproductions/inside.py --data ../shared/data --work runs/inside
-    python reproductions/inside.py --table [--figures docs/figures]
+    python reproductions/inside.py --table [--figures FOLDER]        # `make docs` draws them, too
 
 ELMo, BERT and GPT-2 of size tiny (the Transformers with four layers) read the same number of tokens of 25 MB of English
 Wikipedia. Untrained BERT has the same shape and random weights. Then `cloze probe` measures, for every network:

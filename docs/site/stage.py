@@ -1,15 +1,21 @@
-"""Collects the sources of the site in build/docs: the repository's pages and figures, and the pages of the Python API.
+"""Collects the sources of the site in build/docs: the repository's pages and figures, and all that is generated.
 
     python docs/site/stage.py        then: mkdocs build --strict
 
-The folder mirrors the repository, so a relative link that works in the repository works on the site. The API pages name what
-mkdocstrings shows; it reads docstrings without importing cloze, so building the site needs no torch.
+The folder mirrors the repository, so a relative link that works in the repository works on the site. `pages.py` adds to the pages
+what the code knows, scripts draw figures from the results in the repository, and the pages of the Python API name what
+mkdocstrings shows.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
+
+from pages import build_page
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGED = ROOT / "build" / "docs"
@@ -19,6 +25,13 @@ PATTERNS = (
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
     "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
+
+#: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README shows.
+DRAWN: dict[tuple[str, ...], str] = {
+    ("docs/figures/shuffling.svg",): "benchmarks/shuffling.py --figure {folder}/shuffling.svg",
+    ("docs/figures/time_to_quality.svg",): "benchmarks/time_to_quality.py --figure {folder}/time_to_quality.svg",
+    ("docs/figures/inside_layers.svg", "docs/figures/inside_heads.svg"): "reproductions/inside.py --table --figures {folder}",
+}
 
 #: The pages of the Python API: title, opening, and the full names of what is shown.
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -62,6 +75,11 @@ def sources() -> list[str]:
     return sorted({path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)})
 
 
+def drawn_figures() -> list[str]:
+    """The figures that `draw` adds, as paths from the root."""
+    return [figure for figures in DRAWN for figure in figures]
+
+
 def api_pages() -> dict[str, str]:
     """The pages of the Python API: path → text."""
     pages = {}
@@ -71,15 +89,30 @@ def api_pages() -> dict[str, str]:
     return pages
 
 
+@cache
+def site_pages() -> dict[str, str]:
+    """Every page of the site: path → text."""
+    written = {name: (ROOT / name).read_text(encoding="utf-8") for name in sources() if name.endswith(".md")}
+    return {name: build_page(name, text) for name, text in written.items()} | api_pages()
+
+
+def draw(folder: Path) -> None:
+    """Draw the figures of `DRAWN` into a folder."""
+    for command in DRAWN.values():
+        words = [word.format(folder=folder) for word in command.split()]
+        subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+
+
 def main() -> None:
     """Write build/docs from scratch."""
     shutil.rmtree(STAGED, ignore_errors=True)
     for name in sources():
         (STAGED / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, STAGED / name)
-    for name, text in api_pages().items():
+    for name, text in site_pages().items():
         (STAGED / name).parent.mkdir(parents=True, exist_ok=True)
         (STAGED / name).write_text(text, encoding="utf-8")
+    draw(STAGED / "docs" / "figures")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,17 @@ import pytest
 from cloze.assembly.check import check_recipe
 from cloze.assembly.expand import KEYS
 from cloze.assembly.load import load_recipe
-from cloze.assembly.pages import docs_folder
 from cloze.assembly.schema import arguments_of
 from cloze.document import read_yaml
 
 from .conftest import message_of
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
+
 
 def blocks(language: str) -> list[str]:
     """The fenced blocks of one language."""
-    text = (docs_folder() / "language.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
     return [block for marked, block in found if marked == language]
 
@@ -63,7 +64,7 @@ def test_its_part_can_be_used(mine: Path) -> None:
 def test_its_table_of_training_names_every_key() -> None:
     from cloze.assembly.recipe import TrainingSpec
 
-    text = (docs_folder() / "language.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     assert all(f"`{key}`" in text for key in arguments_of(TrainingSpec))
     assert all(f"`{key}`" in text for key in KEYS)
 

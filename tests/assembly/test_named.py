@@ -8,7 +8,6 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.diff import ABSENT, diff
 from cloze.assembly.family import outline, outlines
 from cloze.assembly.load import load_recipe, pretraining_recipe_names, recipe_names
-from cloze.assembly.pages import docs_folder, page_of, system_pages
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -91,15 +90,3 @@ def test_an_outline_says_the_same_as_the_recipe() -> None:
         assert short.order == ", ".join(dict.fromkeys(orders)) and len(short.networks) == len(recipe.networks)
     assert outline("bert").authors == "Devlin et al., 2019"
     assert outline("electra-small").networks == ("generator: transformer 12x64", "discriminator: transformer 12x256")
-
-
-@pytest.mark.parametrize("system", system_pages())
-def test_every_system_has_a_page_with_words_of_its_own(system: str) -> None:
-    """tests/docs/test_contracts.py compares the generated part."""
-    page = (docs_folder() / "family" / f"{system}.md").read_text(encoding="utf-8")
-    by_hand = page.partition("<!-- What follows is written by hand. -->")[2]
-    assert len(by_hand.split()) >= 60 and "cloze show" in page
-
-
-def test_every_recipe_belongs_to_a_page() -> None:
-    assert {page_of(name) for name in pretraining_recipe_names()} == set(system_pages())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from cloze.assembly.load import pretraining_recipe_names
 from cloze.cli import main as frame
+from tests.site_scripts import pages, stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = sorted(path.parent for path in (ROOT / "cloze").rglob("__init__.py"))
@@ -164,24 +167,39 @@ def test_no_file_promises_later_work() -> None:
 
 
 def test_every_document_is_reachable_from_the_readme() -> None:
-    """By links from page to page, wherever in `docs` it lies."""
-    found, left = set(), [ROOT / "README.md"]
+    """By links from page to page of the site, wherever in `docs` it lies."""
+    texts = stage.site_pages()
+    reached, left = set(), ["README.md"]
     while left:
         page = left.pop()
-        if page in found:
-            continue
-        found.add(page)
-        targets = re.findall(r"\]\(([^)#\s]+\.md)", page.read_text())
-        left += [(page.parent / target).resolve() for target in targets if "://" not in target]
-    written = set((ROOT / "docs").rglob("*.md"))
-    assert written - found == set(), "no link leads there from README.md"
+        if page in texts and page not in reached:
+            reached.add(page)
+            targets = re.findall(r"\]\(([^)#\s:]+\.md)", texts[page])
+            left += [posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) for target in targets]
+    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert written - reached == set(), "no link leads there from README.md"
 
 
-def test_generated_pages_are_up_to_date() -> None:
-    """In a process of its own: other tests register parts, which have no place in the page of parts."""
-    check = [sys.executable, "-m", "cloze.assembly.pages", "--check"]
-    done = subprocess.run(check, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_git_has_no_generated_page_and_ignores_where_they_are_built() -> None:
+    mark = pages.MARK.partition(":")[0]
+    documents = [path for path in tracked_texts() if path.suffix in (".md", ".html", ".svg", ".yml", ".yaml")]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in documents}
+    assert [name for name, text in texts.items() if mark in text or "Created with matplotlib" in text] == []
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert "build/" in ignored and stage.STAGED.is_relative_to(ROOT / "build")
+
+
+def test_git_has_the_figures_of_the_readme_and_no_others() -> None:
+    shown = re.findall(r"\]\((docs/figures/[^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    figures = (ROOT / "docs" / "figures").iterdir()
+    assert sorted(path.relative_to(ROOT).as_posix() for path in figures) == sorted(shown)
+
+
+def test_the_published_figures_are_the_only_file_that_every_recipe_adds_to() -> None:
+    """What else a recipe needs is its own: its file, its notes, its test."""
+    names = pretraining_recipe_names()
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in tracked_texts()}
+    assert [name for name, text in texts.items() if all(recipe in text for recipe in names)] == ["docs/published.yaml"]
 
 
 def test_constraints_pin_every_dependency_exactly() -> None:

@@ -1,85 +1,152 @@
-"""The documents as a site: links and anchors lead somewhere, the navigation has every page, the API every public name."""
+"""The documents as a site: what is generated is complete, links and anchors lead somewhere, the navigation has every page, the
+API every public name."""
 
 from __future__ import annotations
 
-import importlib.util
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import cloze
-from cloze.assembly import pages
-from cloze.assembly.load import pretraining_recipe_names
+from cloze import fields
+from cloze.assembly.explain import all_parts
+from cloze.assembly.load import pretraining_recipe_names, text_of_named
 from cloze.document import read_yaml
 from tests.pages import needs_browser, title_in_browser
+from tests.site_scripts import ROOT, pages, stage
 
-ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location("stage", ROOT / "docs" / "site" / "stage.py")
-assert _spec is not None and _spec.loader is not None
-stage = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(stage)
-
-PAGES = [name for name in stage.sources() if name.endswith(".md")]
+WRITTEN = {name: (ROOT / name).read_text(encoding="utf-8") for name in stage.sources() if name.endswith(".md")}
 
 
-def prose(name: str) -> str:
-    """A page without its code, which may hold brackets and number signs of its own."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    text = re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", text, flags=re.M | re.S)
-    return re.sub(r"(`+)[^`].*?\1", "code", text)
+def without_blocks(text: str) -> str:
+    """A page without its fenced code, which may hold brackets and number signs of its own."""
+    return re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", text, flags=re.M | re.S)
 
 
-def anchors(name: str) -> set[str]:
+def prose(text: str) -> str:
+    """A page without its code."""
+    return re.sub(r"(`+)[^`].*?\1", "code", without_blocks(text))
+
+
+def anchors(text: str) -> set[str]:
     """The anchors of a page's headings as GitHub makes them, and those of its own tags."""
-    text = re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.M | re.S)
-    found: list[str] = re.findall(r'<a (?:id|name)="([^"]+)"', text)
+    text = without_blocks(text)
+    slugs: list[str] = re.findall(r'<a (?:id|name)="([^"]+)"', text)
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, flags=re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        found.append(slug if slug not in found else f"{slug}-{found.count(slug)}")
-    return set(found)
+        slugs.append(slug if slug not in slugs else f"{slug}-{slugs.count(slug)}")
+    return set(slugs)
 
 
-def links(name: str) -> Iterator[tuple[str, str]]:
-    """What a page of the repository links to inside it: file, as a path from the root, and anchor."""
-    for target in re.findall(r"\]\(<?([^)>\s]+)>?(?: +\"[^\"]*\")?\)", prose(name)):
+def links(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """What a page links to inside the site or the repository: file, as a path from the root, and anchor."""
+    for target in re.findall(r"\]\(<?([^)>\s]+)>?(?: +\"[^\"]*\")?\)", prose(text)):
         if not re.match(r"[a-z]+:", target):
             path, _, anchor = target.partition("#")
-            file = ((ROOT / name).parent / path).resolve() if path else ROOT / name
-            yield file.relative_to(ROOT).as_posix(), anchor
+            yield (posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name), anchor
 
 
-def broken(name: str) -> list[str]:
-    """The links of a page that lead nowhere, or to a file that the site does not have."""
-    staged = set(stage.sources())
+def broken(texts: Mapping[str, str], others: Collection[str] = ()) -> list[str]:
+    """The links of pages that lead to none of them, to no heading, and to none of the other files."""
+    targets = [(name, file, anchor) for name, text in texts.items() for file, anchor in links(name, text)]
+    headings = {file: anchors(texts[file]) for file in {file for _, file, anchor in targets if anchor and file in texts}}
     return [
         f"{name}: {file}#{anchor}" if anchor else f"{name}: {file}"
-        for file, anchor in links(name)
-        if file not in staged or (anchor and anchor not in anchors(file))
+        for name, file, anchor in targets
+        if (anchor not in headings.get(file, ()) if anchor else file not in texts and file not in others)
     ]
 
 
-def test_every_link_and_anchor_of_the_documents_leads_somewhere() -> None:
-    assert [link for name in PAGES for link in broken(name)] == []
+def test_every_link_and_anchor_of_the_site_leads_somewhere() -> None:
+    assert broken(stage.site_pages(), {*stage.sources(), *stage.drawn_figures()}) == []
+
+
+def test_every_link_and_anchor_of_the_repository_leads_somewhere() -> None:
+    """To a file in git, but for the figures that only the site has."""
+    there = {file for name, text in WRITTEN.items() for file, _ in links(name, text) if (ROOT / file).exists()}
+    assert broken(WRITTEN, {*there, *stage.drawn_figures()}) == []
 
 
 def test_no_two_brackets_in_a_row_are_read_as_a_link_to_a_reference() -> None:
     """`[a] [b]` outside code is a link to the reference b; `mkdocs build --strict` fails where there is none."""
-    pairs = {name: re.findall(r"\[[^\[\]]+\] ?\[[^\[\]]*\](?!\()", prose(name)) for name in PAGES}
+    pattern = r"\[[^\[\]]+\] ?\[[^\[\]]*\](?!\()"
+    pairs = {name: re.findall(pattern, prose(text)) for name, text in stage.site_pages().items()}
     assert {name: brackets for name, brackets in pairs.items() if brackets} == {}
 
 
-def test_a_link_without_a_page_and_one_without_a_heading_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.md").write_text(
-        "# A `b`\n[c](#a-b) [d](#x) [e](f.md) [g](https://h.example/i) `[j](k.md)`\n\n```\n[l](m.md)\n```\n", encoding="utf-8"
-    )
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    monkeypatch.setattr(stage, "ROOT", tmp_path)
-    monkeypatch.setattr(stage, "PATTERNS", ("*.md",))
-    assert broken("a.md") == ["a.md: a.md#x", "a.md: f.md"]
+def test_a_link_without_a_page_and_one_without_a_heading_are_noticed() -> None:
+    text = "# A `b`\n[c](#a-b) [d](#x) [e](f.md) [g](https://h.example/i) `[j](k.md)` [n](o.svg)\n\n```\n[l](m.md)\n```\n"
+    assert broken({"a.md": text}, {"o.svg"}) == ["a.md: a.md#x", "a.md: f.md"]
+
+
+# ---- what is generated -------------------------------------------------------------------------------------------------------
+
+
+def test_every_recipe_is_on_the_page_of_its_system_with_its_figures_and_after_it_come_the_notes() -> None:
+    recipes = [recipe.name for members in pages.recipes_of_systems().values() for recipe in members]
+    assert sorted(recipes) == sorted(pretraining_recipe_names())
+    for system, members in pages.recipes_of_systems().items():
+        name = f"docs/family/{system}.md"
+        title, _, notes = WRITTEN[name].partition("\n")
+        head, built, tail = stage.site_pages()[name].partition(notes)
+        assert head.startswith(f"{title}\n\n{pages.MARK}\n\n{members[0].paper}\n") and (built, tail) == (notes, ""), name
+        for recipe in members:
+            assert f"```yaml\n{text_of_named(recipe.name)}```" in head, name
+            assert f"figures of {recipe.name} and their sources</summary>\n\n| figure |" in head, name
+        assert len(notes.split()) >= 60, f"{name} has words of its own"
+
+
+def test_a_recipe_belongs_to_the_system_with_the_longest_name_that_begins_its_own() -> None:
+    systems = {recipe.name: system for system, members in pages.recipes_of_systems().items() for recipe in members}
+    assert systems["electra-small"] == "electra" and systems["roberta-large"] == "roberta"
+    assert systems["roberta-wwm-ext-large"] == "roberta-wwm-ext" and systems["t5-v1.1-base"] == "t5"
+
+
+def test_notes_without_a_recipe_and_a_recipe_without_notes_are_refused() -> None:
+    recipes: Any = [SimpleNamespace(name="bert"), SimpleNamespace(name="berts")]
+    with pytest.raises(SystemExit, match=r"^docs/family: no notes on the recipe berts; write docs/family/berts\.md\.$"):
+        pages.sort_recipes(recipes, ["bert"])
+    with pytest.raises(SystemExit, match=r"^docs/family/bart\.md: no recipe is named bart or bart-…; name the file after its"):
+        pages.sort_recipes(recipes, ["bart", "bert", "berts"])
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md: the first line is '# BERT'; expected '# bert'."),
+    ("docs/a.md", "# A\n<!-- build: part -->\n<!-- end -->\n", "docs/a.md: unknown block 'part'; expected one of recipes"),
+    ("docs/a.md", "# A\n<!-- build: parts -->\n", "docs/a.md: a block that begins with `<!-- build: NAME -->` ends with"),
+])  # fmt: skip
+def test_a_page_that_cannot_be_built_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(SystemExit) as refused:
+        pages.build_page(name, text)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_page_without_blocks_is_staged_as_it_is_written() -> None:
+    assert stage.site_pages()["docs/tour.md"] == WRITTEN["docs/tour.md"]
+
+
+def test_the_pages_of_parts_and_of_fields_have_every_one_of_them_in_the_place_of_their_blocks() -> None:
+    parts, ledger = stage.site_pages()["docs/reference/parts.md"], stage.site_pages()["docs/fields.md"]
+    assert set(re.findall(r"^### (\S+)$", parts, re.M)) == {name for _, name in all_parts()}
+    assert re.findall(r"^## (\S+)$", parts, re.M) == list(dict.fromkeys(kind for kind, _ in all_parts()))
+    assert sorted(re.findall(r"^\| `(\w+)", ledger, re.M)) == sorted(field.name for field in fields.ledger())
+    assert "make docs" not in parts.replace(pages.MARK, "") + ledger.replace(pages.MARK, "")
+
+
+def test_every_figure_of_a_page_is_in_git_or_drawn_by_a_script_that_there_is() -> None:
+    shown = {file for name, text in WRITTEN.items() for file, _ in links(name, text) if file.endswith((".svg", ".png"))}
+    committed = {name for name in stage.sources() if name.startswith("docs/figures/")}
+    assert shown == committed | set(stage.drawn_figures())
+    assert all((ROOT / command.split()[0]).is_file() for command in stage.DRAWN.values())
+
+
+# ---- navigation, API, figures ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("words", "page"), [
@@ -87,7 +154,7 @@ def test_a_link_without_a_page_and_one_without_a_heading_are_noticed(tmp_path: P
     ("hub", "docs/python.md"), ("baseline", "docs/tasks.md"), ("network of your own", "docs/language.md"),
 ])  # fmt: skip
 def test_what_newcomers_search_for_is_in_a_heading_of_the_page_that_answers(words: str, page: str) -> None:
-    headings = re.findall(r"^#+ +(.+)$", prose(page), flags=re.M)
+    headings = re.findall(r"^#+ +(.+)$", prose(WRITTEN[page]), flags=re.M)
     assert [heading for heading in headings if words in heading.lower()] != []
 
 
@@ -103,11 +170,11 @@ def navigation(entry: Any) -> Iterator[str]:
 def test_the_navigation_names_every_page_once() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()["nav"]  # other sections have tags
-    assert sorted(navigation(nav)) == sorted([*PAGES, *stage.api_pages()])
+    assert sorted(navigation(nav)) == sorted(stage.site_pages())
 
 
 def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation() -> None:
-    text = (ROOT / "docs" / "family.md").read_text(encoding="utf-8").partition("\n## How each was trained")[0]
+    text = stage.site_pages()["docs/family.md"].partition("\n## How each was trained")[0]
     named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
     recipes = [recipe for members in named.values() for recipe in members]
     assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(pages.system_groups())

@@ -8,10 +8,10 @@ import pytest
 
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe, pretraining_recipe_names
-from cloze.assembly.pages import figures_table, system_figures
-from cloze.assembly.published import OURS, figures, published, stated
+from tests.site_scripts import pages, published
 
-TABLE = published()
+OURS, figures, stated = published.OURS, published.figures, published.stated
+TABLE = published.published()
 
 
 @cache
@@ -56,7 +56,7 @@ def test_a_figure_that_a_recipe_changes_is_found_out() -> None:
 
 
 def test_the_table_for_readers_tells_units_turns_and_what_is_ours() -> None:
-    rows = {line.partition("](")[0].removeprefix("| ["): line for line in figures_table().splitlines()[2:]}
+    rows = {line.partition("](")[0].removeprefix("| ["): line for line in pages.figures_table().splitlines()[2:]}
     assert sorted(rows) == pretraining_recipe_names()
     assert rows["mbert"] == (
         "| [mbert](family/mbert.md) | 178,566,653 | 119,547 | *1,000,000 steps* | *256* | *128* → *512* | *1e-4* | "
@@ -66,7 +66,7 @@ def test_the_table_for_readers_tells_units_turns_and_what_is_ours() -> None:
 
 
 def test_a_page_tells_every_figure_of_its_recipe_and_every_source() -> None:
-    table, _, sources = system_figures(TABLE["albert-xxlarge"]).partition("\n\n")
+    table, _, sources = pages.system_figures(TABLE["albert-xxlarge"]).partition("\n\n")
     told = stated(TABLE["albert-xxlarge"])
     assert len(table.splitlines()) == len(told) + 2
     assert "| `training.optimizer.lamb.betas` | 0.9, 0.999 | code |" in table and "| `transformer.dropout` | 0 | issue |" in table

@@ -1,12 +1,13 @@
 """The figures of a recipe: every number that decides how a system is trained, with its source.
 
-`docs/published.yaml` lists them by recipe and by source; the tests hold every recipe to it, and the family pages show it.
+`docs/published.yaml` lists them by recipe and by source; the tests hold every recipe to it, and the site shows it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield path, value
 
 
+@cache
 def published() -> dict[str, dict[str, dict[str, Any]]]:
     """The table of docs/published.yaml: recipe → source → figure → value.
 
@@ -81,7 +83,7 @@ def published() -> dict[str, dict[str, dict[str, Any]]]:
     recipe that trains the system of another recipe, at another size or on another text, may have `as: NAME` and list the
     differences.
     """
-    path = Path(__file__).resolve().parents[2] / "docs" / "published.yaml"
+    path = Path(__file__).resolve().parents[1] / "published.yaml"
     table: dict[str, Any] = read_plain(path)
     return {name: _with_base(name, table) for name in table}
 
