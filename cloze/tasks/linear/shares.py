@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SHARES = tuple(round(0.05 * step, 2) for step in range(21))  # of the second model
-SHARPNESS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # what the mixed logarithms are multiplied by
+SHARPNESS = (0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # what the mixed logarithms are multiplied by
 PRICE = 3.0  # nats, of using one model alone
 _LEAST = 1e-6  # mean squared error
 

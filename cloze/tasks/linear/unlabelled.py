@@ -30,7 +30,7 @@ from cloze.tasks.linear.task import LinearTask, Outputs
 WEIGHTS = (0.0, 0.1, 1.0)  # what a text without a label weighs, a labelled row being 1
 SHARPNESS = (2.0, 4.0, 10.0)  # of the scores of naive Bayes
 SMOOTHING = (0.01, 0.05)  # added to the count of every feature
-SCALES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # of its scores afterwards
+SCALES = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # of its scores afterwards; small ones where it is often wrong
 STEPS = 10  # of expectation maximisation
 SETTLED = 1e-3  # the mean change of probabilities after which there are no further steps
 TEXTS = 8_000  # that are read at most
