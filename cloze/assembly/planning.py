@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Unpack
 from cloze.arguments import checked
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
+from cloze.assembly.fit_text import sample_for
 from cloze.assembly.fit_words import learns_words, most_passes
 from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
 from cloze.assembly.load import pretraining_recipe_names
@@ -23,6 +24,8 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import why_no_forecast, within_memory
 from cloze.assembly.run import to_budget, within
+from cloze.assembly.text_distance import text_distance
+from cloze.corpus import Store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
 from cloze.processes import processes
 from cloze.training.budget import Budget
@@ -90,14 +93,32 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
                 cost: Forecast | None = engine.forecast(run)
             else:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, made.recipe)
-            return plan_of(made.recipe, request, run, stores, made, cost)
+            plan = plan_of(made.recipe, request, run, stores, made, cost)
+            start = begin.get(loaded.export)
+            return plan if start is None or request.later else replace(plan, distance=_distance(start, loaded, request, stores))
         finally:
             run.data.close()
 
 
+def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
+    """Lines on how far the text is from what the checkpoint that a run starts from has read; none if it is no running text."""
+    sample = sample_for(loaded, request.corpus, request.text_format)
+    if not sample.strip():
+        return ()
+    text_bytes = int(next(iter(stores.values())).report.get("bytes") or len(sample.encode()))
+    return tuple(text_distance(start, sample, text_bytes=text_bytes, device=request.device).lines)
+
+
 def fitted_recipe(
-    recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
-    with_files: Sequence[Path] = (), device: str = "auto", fit: bool | None = None,
+    recipe: str | Path,
+    budget: str,
+    *,
+    corpus: str | Path | None = None,
+    size: str | None = None,
+    overrides: Sequence[str] = (),
+    with_files: Sequence[Path] = (),
+    device: str = "auto",
+    fit: bool | None = None,
 ) -> tuple[Fitted, str]:
     """A recipe as `pretrain` would fit it to a budget, and the basis of the fit in words.
 
@@ -106,8 +127,15 @@ def fitted_recipe(
     a text.
     """
     loaded, request = requested(
-        recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
-        fit=fit, report=lambda line: None,
+        recipe,
+        corpus or (),
+        budget=budget,
+        size=size,
+        overrides=overrides,
+        with_files=with_files,
+        device=device,
+        fit=fit,
+        report=lambda line: None,
     )
     spend = Budget.parse(budget)
     if loaded.stages:
