@@ -110,15 +110,8 @@ def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str
 
 
 def fitted_recipe(
-    recipe: str | Path,
-    budget: str,
-    *,
-    corpus: str | Path | None = None,
-    size: str | None = None,
-    overrides: Sequence[str] = (),
-    with_files: Sequence[Path] = (),
-    device: str = "auto",
-    fit: bool | None = None,
+    recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
+    with_files: Sequence[Path] = (), device: str = "auto", fit: bool | None = None,
 ) -> tuple[Fitted, str]:
     """A recipe as `pretrain` would fit it to a budget, and the basis of the fit in words.
 
@@ -127,15 +120,8 @@ def fitted_recipe(
     a text.
     """
     loaded, request = requested(
-        recipe,
-        corpus or (),
-        budget=budget,
-        size=size,
-        overrides=overrides,
-        with_files=with_files,
-        device=device,
-        fit=fit,
-        report=lambda line: None,
+        recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
+        fit=fit, report=lambda line: None,
     )
     spend = Budget.parse(budget)
     if loaded.stages:

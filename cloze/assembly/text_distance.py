@@ -36,7 +36,7 @@ from cloze.training.run import read_run_record
 _PASSAGE = re.compile(r"\S(?:.{0,198}\S)?(?!\S)|\S{1,200}")  # of a line, cut at spaces where there are any
 _WORK = 5e11  # floating-point operations for the bits of a text: seconds of one core
 _MOST, _LEAST = 5_000, 1_000  # bytes of a text whose bits are measured
-_OWN = 100_000  # tokens of the held-out documents of a run that are looked at
+_READ = 100_000  # tokens of the held-out documents of a run that are looked at
 _LEARNED = 0.8  # the share of a sample that a new tokenizer is trained on; its pieces are counted on the rest
 _ENOUGH = 30_000  # characters of a sample; of less, a new tokenizer cannot be judged
 # The thresholds of the advice, measured (docs/budgets.md).
@@ -57,27 +57,27 @@ class Measured:
 
 @dataclass(frozen=True)
 class TextDistance:
-    """A text next to the held-out text of a run (`own`; None if the folder has none). `unit`: what pieces are counted per.
+    """A text next to the held-out text of a run (`held_out`; None if the folder has none). `unit`: what pieces are counted per.
     `method`: how the bits were computed. `fewer`: the share of pieces that a tokenizer trained on the text would save."""
 
     folder: Path
     unit: str
     text: Measured
-    own: Measured | None
+    held_out: Measured | None
     method: Method | None
     fewer: float
 
     @property
     def lines(self) -> list[str]:
         """What `--plan` prints: the figures, and advice where they allow any."""
-        own, text = self.own, self.text
-        there = "" if own is None else f" ({own.pieces:.2f} in its held-out text)"
+        text, held_out = self.text, self.held_out
+        there = "" if held_out is None else f" ({held_out.pieces:.2f} in its held-out text)"
         lines = [
             f"this text under {self.folder}:",
             f"  pieces per {self.unit}: {text.pieces:.2f}{there}, {100 * text.unknown:.1f} % of them unknown",
         ]
         if self.method is not None and text.bits is not None:
-            there = "" if own is None or own.bits is None else f", {own.bits:.2f} on its held-out text"
+            there = "" if held_out is None or held_out.bits is None else f", {held_out.bits:.2f} on its held-out text"
             lines.append(f"  {BITS[self.method]}: {text.bits:.2f} on a sample of this text{there}")
         return lines + [f"  advice: {self.advice}"] * bool(self.advice)
 
@@ -91,9 +91,9 @@ class TextDistance:
             return f"{fewer}; pre-train `quick` on this text instead"
         if self.fewer >= WORDS:
             return f"continue this model, and add words to its vocabulary (cloze vocab candidates): {fewer}"
-        if self.own is None or self.own.bits is None or self.text.bits is None:
+        if self.held_out is None or self.held_out.bits is None or self.text.bits is None:
             return ""
-        if self.text.bits <= NEAR * self.own.bits:
+        if self.text.bits <= NEAR * self.held_out.bits:
             return "the model has read text like this; to continue it teaches little more than a longer run on its own text"
         return "continue this model: with as many tokens, it ends below a new `quick`"
 
@@ -104,12 +104,12 @@ def text_distance(folder: Path, sample: str, *, text_bytes: int, device: str = "
     Deterministic; takes seconds, or half a minute for a masked language model of a hundred million parameters. Raises a
     `ClozeError` if the folder cannot be opened.
     """
-    loaded, passages, own = load_checkpoint(folder, device), passages_of(sample), own_passages(folder)
+    loaded, passages, read = load_checkpoint(folder, device), passages_of(sample), held_out_passages(folder)
     unspaced = is_unspaced(sample)
     text, method = _measured(loaded, passages, unspaced=unspaced)
-    alike = bool(own) and is_unspaced("\n".join(own)) == unspaced
+    alike = bool(read) and is_unspaced("\n".join(read)) == unspaced
     return TextDistance(
-        folder, "character" if unspaced else "word", text, _measured(loaded, own, unspaced=unspaced)[0] if alike else None,
+        folder, "character" if unspaced else "word", text, _measured(loaded, read, unspaced=unspaced)[0] if alike else None,
         method, _saved(loaded.tokenizer, sample, passages, text_bytes=text_bytes),
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def passages_of(text: str) -> list[str]:
     return _PASSAGE.findall(text)
 
 
-def own_passages(folder: Path) -> list[str]:
+def held_out_passages(folder: Path) -> list[str]:
     """Passages of the documents that the run in a folder held out; none if the folder holds no run, or no longer its text."""
     record = read_run_record(folder) or {}
     inputs = record.get("inputs") or {}
@@ -160,8 +160,8 @@ def _store_of(built: Path, text: Mapping[str, Any]) -> Store | None:
 
 
 def _texts(store: Store, documents: np.ndarray) -> list[str]:
-    """The passages of some documents in a random order, from `_OWN` tokens or a little more."""
-    tokenizer, starts, passages, left = store.tokenizer(), store.document_starts, [], _OWN
+    """The passages of some documents in a random order, from `_READ` tokens or a little more."""
+    tokenizer, starts, passages, left = store.tokenizer(), store.document_starts, [], _READ
     for document in documents[permutation(len(documents), 0, "distance")].tolist():
         ids = store.tokens[starts[document] : starts[document + 1]][:left]
         passages += passages_of(tokenizer.decode(ids))
@@ -177,8 +177,8 @@ def _measured(loaded: Loaded, passages: Sequence[str], *, unspaced: bool) -> tup
     fit = fit_of(tokenizer, passages, counts_words=False)
     units = sum(len("".join(passage.split())) for passage in passages) if unspaced else fit.words
     read = [tokenizer.decode(tokenizer.encode(passage).ids) for passage in drawn(passages, _bytes_for(loaded))]
-    found = figures_of(loaded, [[passage] for passage in read if passage.strip()])
-    return Measured(fit.tokens / max(units, 1), fit.unknown / max(fit.tokens, 1), found.bits_per_byte), found.method
+    figures = figures_of(loaded, [[passage] for passage in read if passage.strip()])
+    return Measured(fit.tokens / max(units, 1), fit.unknown / max(fit.tokens, 1), figures.bits_per_byte), figures.method
 
 
 def drawn(passages: Sequence[str], most: int) -> list[str]:

@@ -13,7 +13,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.held_texts import parse_measured, trained_on
 from cloze.assembly.planning import plan
 from cloze.assembly.run import pretrain
-from cloze.assembly.text_distance import own_passages
+from cloze.assembly.text_distance import held_out_passages
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.passages import split_documents
@@ -47,12 +47,7 @@ def continued(folder: Path, text: Path, out: str, **options: Any) -> list[str]:
     said: list[str] = []
     given = {"measure": [f"general={folder / 'general.txt'}", f"domain={text}"], "init": folder / "start", **options}
     pretrain(
-        folder / "mine.yaml",
-        corpus=text,
-        tokenizer=folder / "words",
-        out=folder / out,
-        budget="3steps",
-        report=said.append,
+        folder / "mine.yaml", corpus=text, tokenizer=folder / "words", out=folder / out, budget="3steps", report=said.append,
         **given,
     )
     return said
@@ -103,11 +98,7 @@ def test_measuring_changes_no_weight_and_a_finished_run_is_not_measured_again(pl
 
 def test_a_run_from_random_weights_has_figures_after_it_alone(place: Path, little_text: Path) -> None:
     pretrain(
-        place / "mine.yaml",
-        corpus=little_text,
-        out=place / "fresh",
-        budget="1steps",
-        report=lambda line: None,
+        place / "mine.yaml", corpus=little_text, out=place / "fresh", budget="1steps", report=lambda line: None,
         measure=[str(place / "general.txt")],
     )
     (found,) = table(place / "fresh")
@@ -125,18 +116,19 @@ def test_texts_are_named_and_refused_before_training(place: Path, little_text: P
     assert not (place / "refused").exists()
 
 
-def test_a_plan_compares_the_text_with_what_a_run_held_out(place: Path, little_text: Path) -> None:
+def test_a_plan_compares_the_text_with_what_a_run_held_out(place: Path) -> None:
     loaded, store = load_checkpoint(place / "start"), Store.open(place / "start" / "cloze" / "corpus" / "main" / "store")
     held = split_documents(store.documents, 0.01)["held_out"]
     ids = [store.tokens[store.document_starts[number] : store.document_starts[number + 1]] for number in held]
-    passages = own_passages(place / "start")
+    passages = held_out_passages(place / "start")
     assert sorted(" ".join(passages).split()) == sorted(" ".join(map(loaded.tokenizer.decode, ids)).split())
-    (found,) = plan(place / "mine.yaml", corpus=place / "general.txt", init=place / "start", budget="2steps", device="cpu")
+    (planned,) = plan(place / "mine.yaml", corpus=place / "general.txt", init=place / "start", budget="2steps", device="cpu")
     read = [[loaded.tokenizer.decode(loaded.tokenizer.encode(text).ids) for text in texts] for texts in (GENERAL, passages)]
-    here, there = (figures_of(loaded, [[text] for text in texts]) for texts in read)
-    assert str(found).splitlines()[-4:] == [
+    figures = [figures_of(loaded, [[text] for text in texts]) for texts in read]
+    pieces, bits = [text.tokens_per_word for text in figures], [text.bits_per_byte for text in figures]
+    assert str(planned).splitlines()[-4:] == [
         f"this text under {place / 'start'}:",
-        f"  pieces per word: {here.tokens_per_word:.2f} ({there.tokens_per_word:.2f} in its held-out text), 0.0 % of them unknown",
-        f"  pseudo-bits per byte: {here.bits_per_byte:.2f} on a sample of this text, {there.bits_per_byte:.2f} on its held-out text",
+        f"  pieces per word: {pieces[0]:.2f} ({pieces[1]:.2f} in its held-out text), 0.0 % of them unknown",
+        f"  pseudo-bits per byte: {bits[0]:.2f} on a sample of this text, {bits[1]:.2f} on its held-out text",
         "  advice: continue this model: with as many tokens, it ends below a new `quick`",
     ]

@@ -23,7 +23,7 @@ def test_a_run_is_compared_with_its_held_out_text() -> None:
 
 
 def test_a_folder_without_its_text_has_the_figures_of_this_text_alone() -> None:
-    assert replace(FAR, own=None, method="log_probability").lines == [
+    assert replace(FAR, held_out=None, method="log_probability").lines == [
         "this text under RUN:",
         "  pieces per word: 1.31, 0.1 % of them unknown",
         "  bits per byte: 2.31 on a sample of this text",
@@ -32,7 +32,7 @@ def test_a_folder_without_its_text_has_the_figures_of_this_text_alone() -> None:
 
 def test_an_encoder_without_a_language_model_has_its_pieces_alone() -> None:
     text = Measured(1.02, 0.0)
-    assert replace(FAR, unit="character", text=text, own=None, method=None).lines == [
+    assert replace(FAR, unit="character", text=text, held_out=None, method=None).lines == [
         "this text under RUN:",
         "  pieces per character: 1.02, 0.0 % of them unknown",
     ]

@@ -91,7 +91,9 @@ def test_nothing_is_repeated_after_two_stops(answered: tuple[Path, Verdict, list
     assert again.started == [] and as_data(same) == as_data(verdict)
 
 
-def test_every_system_stands_in_the_table_and_learned_topics_beat_none(answered: tuple[Path, Verdict, list[list[str]]]) -> None:
+def test_every_system_stands_in_the_table_and_learned_topics_beat_none(
+    answered: tuple[Path, Verdict, list[list[str]]]
+) -> None:
     folder, verdict, _ = answered
     assert {one.name for one in verdict.standings} == {
         "n-grams", "n-grams and texts", "fastText", "word vectors", "quick, frozen", "quick, frozen + n-grams",
@@ -109,7 +111,7 @@ def test_every_system_stands_in_the_table_and_learned_topics_beat_none(answered:
 
 
 def test_the_kept_folder_answers_as_the_table_says_and_opens_in_transformers(
-    answered: tuple[Path, Verdict, list[list[str]]],
+    answered: tuple[Path, Verdict, list[list[str]]]
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
@@ -193,14 +195,8 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
     text = "".join(f"{first}\t{second}\t{4 * (1 - number % 2)}\n" for number, (first, second) in enumerate(pairs))
     (folder / "pairs.tsv").write_text(f"text\ttext_b\tlabel\n{text}", encoding="utf-8")
     asking = Question(
-        "regression",
-        [str(folder / "pairs.tsv")],
-        None,
-        [str(folder / "text.txt")],
-        budget="3steps",
-        text_format="line",
-        device="cpu",
-        tuning=[*TUNING, "corpus.text_b=text_b"],
+        "regression", [str(folder / "pairs.tsv")], None, [str(folder / "text.txt")], budget="3steps", text_format="line",
+        device="cpu", tuning=[*TUNING, "corpus.text_b=text_b"],
     )
     verdict, _ = answer(asking, folder / "out", Here())
     assert not verdict.failures and verdict.texts == 0 and verdict.metric == "pearson"
@@ -283,15 +279,8 @@ def test_python_gives_the_same_verdict(
     started = Here()
     monkeypatch.setattr("cloze.notebook.best.workers_on", lambda place, count: started)
     found = cloze.best(
-        corpus=folder / "text.txt",
-        train=folder / "labelled.tsv",
-        test=folder / "test.tsv",
-        out=folder / "out",
-        budget="3steps",
-        text_format="line",
-        device="cpu",
-        tuning=TUNING,
-        report=None,
+        corpus=folder / "text.txt", train=folder / "labelled.tsv", test=folder / "test.tsv", out=folder / "out", budget="3steps",
+        text_format="line", device="cpu", tuning=TUNING, report=None,
     )
     assert found.data() == as_data(verdict) and started.started == []
     assert found.sentences[0] in repr(found) and found.page.name == "best.html"
