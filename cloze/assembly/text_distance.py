@@ -41,7 +41,7 @@ _LEARNED = 0.8  # the share of a sample that a new tokenizer is trained on; its 
 _ENOUGH = 30_000  # characters of a sample; of less, a new tokenizer cannot be judged
 # The thresholds of the advice, measured (docs/budgets.md).
 UNKNOWN = 0.05  # of the pieces
-FOREIGN, WORDS = 0.3, 0.1  # of the pieces, that a new tokenizer saves: another language; words of a domain
+FOREIGN, WORDS = 0.25, 0.1  # of the pieces, that a new tokenizer saves: another language; words of a domain
 NEAR = 1.15  # bits per byte in those of the model's held-out text
 
 
@@ -89,6 +89,8 @@ class TextDistance:
             return "too much is unknown to this tokenizer; pre-train `quick` on this text instead"
         if self.fewer >= FOREIGN:
             return f"{fewer}; pre-train `quick` on this text instead"
+        if self.method is None:
+            return ""  # it predicts no tokens, so it is not continued
         if self.fewer >= WORDS:
             return f"continue this model, and add words to its vocabulary (cloze vocab candidates): {fewer}"
         if self.held_out is None or self.held_out.bits is None or self.text.bits is None:
@@ -155,8 +157,10 @@ def _store_of(built: Path, text: Mapping[str, Any]) -> Store | None:
         store = None if path is None else Store.open(path)
     except CorpusError:
         return None
-    same = store is not None and store_digest(store) == text["store"]
-    return store.sample if same and type(store.sample) is Store else None  # labelled text and its like are other classes
+    if store is None or store_digest(store) != text["store"]:
+        return None
+    sample = store.sample
+    return sample if type(sample) is Store else None  # labelled text and its like are other classes
 
 
 def _texts(store: Store, documents: np.ndarray) -> list[str]:
