@@ -6,7 +6,8 @@
 A ledger is what `benchmarks/sweep.py` writes: `run` with recipe, size, text, tokens and values that were set, `result` with the
 baselines and the curve of held-out losses by objective. Of the runs of one recipe, size, text and number of tokens the best one
 counts: a law is about fitted runs. Those of another network or exercise than the recipe's are left out. Of a run its end counts,
-since its rate has fallen to zero only then. Constants are those of the least squares, with a weak pull towards `START` where runs
+since its rate has fallen to zero only then. `epochs` says how often a run read its text (absent: at most once), `start` that its
+table started from vectors. Constants are those of the least squares, with a weak pull towards `START` where runs
 are few. Prints rows for `LAWS`, how far the runs are from them, and draws a figure for each.
 """
 
@@ -32,6 +33,8 @@ START = {
     "permuted": (6.0, 0.2, 2.0, 0.2, 0.4), "replaced": (6.2, 0.2, 2.0, 0.2, 0.3),
 }  # fmt: skip
 STRAY = (1.0, 0.15, 0.7, 0.1, 0.1)
+EASE, EASE_STRAY, EASIEST = 0.0, 1.0, 6.0  # the same of the constant that tells texts apart, and the largest
+APART = 1.0  # nats between the pairs of the easiest and the hardest text, from which that constant is fitted
 NOISE = 0.1  # nats: what one run differs from the next, about
 FEW = 0.5  # nats: what a law that rests on a single run may be off by
 SMALLEST, LARGEST = (3.0, 0.0, 1.0, 0.1, 0.0), (9.0, 1.0, 6.0, 1.0, 0.9)
@@ -94,12 +97,20 @@ def points(runs: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Point]]:
             if known is None or found is None:
                 continue
             kind, parameters = found
-            end = Point(run["recipe"], run["size"], parameters, float(tokens), known["single"], known.get("pairs"), loss)
+            end = Point(run["recipe"], run["size"], parameters, worth(run, tokens), known["single"], known.get("pairs"), loss)
             texts = tuple(value for value in values if value.startswith("text"))
             key = (name, kind, texts, *(run[part] for part in ALIKE))
             if key not in best or loss < best[key][1].loss:
                 best[key] = (kind, end)
     return iter(best.values())
+
+
+def worth(run: dict[str, Any], tokens: float) -> float:
+    """How many tokens of new text teach a network whose table is drawn as much as those of a run."""
+    from cloze.assembly.expected import STARTED, fresh
+
+    text = tokens / run["epochs"] if "epochs" in run else math.inf
+    return fresh(float(tokens), text) * (STARTED if "start" in run else 1.0)
 
 
 def replaced(metrics: dict[str, float], name: str) -> dict[str, float] | None:
@@ -156,12 +167,17 @@ def fitted(exercise: str, found: list[Point], *, ledger: str) -> Any:
 
     start = np.array(START[exercise])
 
+    stray, least, most = np.array(STRAY), list(SMALLEST), list(LARGEST)
+    pairs = [point.pairs for point in found if point.pairs is not None]
+    if pairs and max(pairs) - min(pairs) >= APART:
+        start, stray, least, most = np.append(start, EASE), np.append(stray, EASE_STRAY), [*least, 0.0], [*most, EASIEST]
+
     def residuals(theta: np.ndarray) -> np.ndarray:
         law = of(theta, found, ledger)
         scale = NOISE if found[0].pairs is not None else NOISE / 10
-        return np.concatenate([misses(law, found) / scale, (theta - start) / np.array(STRAY)])
+        return np.concatenate([misses(law, found) / scale, (theta - start) / stray])
 
-    answer = least_squares(residuals, start, bounds=(SMALLEST, LARGEST), loss="soft_l1")
+    answer = least_squares(residuals, start, bounds=(least, most), loss="soft_l1")
     law = of(answer.x, found, ledger)
     seen = float(np.quantile(np.abs(misses(law, found)), 0.9))
     return law._replace(scatter=max(seen, (FEW if found[0].pairs is not None else FEW / 10) / math.sqrt(len(found))))
@@ -177,15 +193,16 @@ def of(theta: np.ndarray, found: list[Point], ledger: str) -> Any:
     """The law with these constants."""
     from cloze.assembly.expected import Law
 
-    tokens, size, knee, power, floor = (float(value) for value in theta)
+    tokens, size, knee, power, floor, *ease = (float(value) for value in theta)
     budgets = [point.tokens for point in found]
-    return Law(10**tokens, size, knee, power, floor, 0.0, min(budgets), max(budgets), len(found), ledger)
+    return Law(10**tokens, size, knee, power, floor, 0.0, min(budgets), max(budgets), len(found), ledger, *ease)
 
 
 def row(law: Any) -> str:
     """A law as it stands in `LAWS`."""
     numbers = ", ".join(f"{value:.3g}" for value in law[:8])
-    return f"Law({numbers}, {law.runs}, {law.ledger!r})"
+    ease = f", {law.ease:.3g}" if law.ease else ""
+    return f"Law({numbers}, {law.runs}, {'_LEDGERS' if law.ledger == LEDGERS else repr(law.ledger)}{ease})"
 
 
 def draw(kind: Any, law: Any, found: list[Point], folder: Path) -> None:

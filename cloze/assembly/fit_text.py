@@ -89,19 +89,25 @@ def least_vocabulary(text: TextSpec, sample: str) -> int:
     return 1000 * -(-2 * covering(sample, normaliser_of(text)) // 1000)
 
 
+def is_unspaced(text: str) -> bool:
+    """Whether a text is mostly of scripts without spaces, and has none between its words."""
+    letters, runs = sum(map(str.isalpha, text)), _UNSPACED.findall(text)
+    unspaced = sum(map(len, runs))
+    return unspaced >= _MOSTLY * letters and unspaced > _CLAUSE * len(runs)
+
+
 def require_words_apart(recipe: Recipe, sample: str) -> None:
     """A `CorpusError` if a tokenizer of whole words would read text in which no spaces stand between words."""
     for name, text in recipe.texts.items():
         if text.tokenizer.name != "words" or text.words is not None:
             continue
         normal = normaliser_of(text)(sample)
-        letters, runs = sum(map(str.isalpha, normal)), _UNSPACED.findall(normal)
-        unspaced = sum(map(len, runs))
-        if unspaced < _MOSTLY * letters or unspaced <= _CLAUSE * len(runs):
+        if not is_unspaced(normal):
             continue
+        runs = _UNSPACED.findall(normal)
         at = "text" if name == "main" else f"texts.{name}"
         ways = f"Put spaces between the words first, and read them with --set {at}.tokenizer.split=whitespace."
-        if sum(map(ideograph, normal)) > unspaced / 2:
+        if sum(map(ideograph, normal)) > sum(map(len, runs)) / 2:
             ways = (
                 f"Cut it into words: cloze corpus build TEXT --recipe {recipe.name} --words jieba --out STORE, then --corpus "
                 f"STORE\n  Or make a word of every character: --set {at}.normalise.cjk_spacing=true"

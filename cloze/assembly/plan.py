@@ -71,7 +71,7 @@ class Plan:
 
     `text_tokens` is the size of the training text. `made_later` are objectives whose answers only training makes. `ways` are
     suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages. `held_out`: some text is
-    held out. `starts` say what is counted before the first step.
+    held out. `starts` say what is counted before the first step, `distance` how far the text is from what a checkpoint has read.
     """
 
     recipe: Recipe
@@ -86,6 +86,7 @@ class Plan:
     stage: str | None = None
     held_out: bool = True
     starts: tuple[str, ...] = ()
+    distance: tuple[str, ...] = ()
 
     @property
     def worth(self) -> float | None:
@@ -141,7 +142,7 @@ class Plan:
         if self.fitted is not None and self.fitted.changes:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
-        outlook = self.outlook() or _no_outlook(self.recipe)
+        outlook = [*(self.outlook() or _no_outlook(self.recipe)), *self.distance]
         if self.forecast is None:
             return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts, *outlook])
         forecast = self.forecast

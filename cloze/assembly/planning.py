@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Unpack
 from cloze.arguments import checked
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
+from cloze.assembly.fit_text import sample_for
 from cloze.assembly.fit_words import learns_words, most_passes
 from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
 from cloze.assembly.load import pretraining_recipe_names
@@ -23,6 +24,8 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import why_no_forecast, within_memory
 from cloze.assembly.run import to_budget, within
+from cloze.assembly.text_distance import text_distance
+from cloze.corpus import Store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
 from cloze.processes import processes
 from cloze.training.budget import Budget
@@ -90,9 +93,20 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
                 cost: Forecast | None = engine.forecast(run)
             else:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, made.recipe)
-            return plan_of(made.recipe, request, run, stores, made, cost)
+            plan = plan_of(made.recipe, request, run, stores, made, cost)
+            start = begin.get(loaded.export)
+            return plan if start is None or request.later else replace(plan, distance=_distance(start, loaded, request, stores))
         finally:
             run.data.close()
+
+
+def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
+    """Lines on how far the text is from what the checkpoint that a run starts from has read; none if it is no running text."""
+    sample = sample_for(loaded, request.corpus, request.text_format)
+    if not sample.strip():
+        return ()
+    text_bytes = int(next(iter(stores.values())).report.get("bytes") or len(sample.encode()))
+    return tuple(text_distance(start, sample, text_bytes=text_bytes, device=request.device).lines)
 
 
 def fitted_recipe(

@@ -35,7 +35,9 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     encoding: Encoding = None,
     with_files: WithFiles = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the number of cells, and stop.")] = False,
+    plan: Annotated[bool, typer.Option(
+        "--plan", help="Check everything, print the number of cells and how far the text is from each model, and stop."
+    )] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
 ) -> None:
     """Find the best model for your text and a few labels, say how sure that is, and keep it.

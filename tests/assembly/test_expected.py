@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from cloze.assembly import expected as laws
@@ -20,9 +22,19 @@ def one_law(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_law_begins_at_single_tokens_falls_with_tokens_and_parameters_and_ends_at_its_floor() -> None:
     losses = [LAW.loss(parameters=1e6, tokens=tokens, **KNOWN) for tokens in (0, 1e5, 1e6, 1e7, 1e8)]
     assert losses[0] == 7.0 and losses[1] > 6.99 and losses == sorted(losses, reverse=True)
-    assert losses[2] == pytest.approx(7.0 - 5.0 * (1 - 2 ** -0.1))
+    assert losses[2] == pytest.approx(7.0 - 5.0 * (1 - 2**-0.1))
     assert LAW.loss(parameters=1e6, tokens=1e60, **KNOWN) == pytest.approx(0.4 * 5.0, abs=1e-6)
     assert LAW.loss(parameters=16e6, tokens=1e6, **KNOWN) == LAW.loss(parameters=1e6, tokens=2e6, **KNOWN)
+
+
+def test_a_text_whose_pairs_are_easy_is_learned_from_fewer_tokens() -> None:
+    law = LAW._replace(ease=2.0)
+    usual = law.loss(parameters=1e6, tokens=1e6, single=7.0, pairs=laws.PAIRS)
+    assert usual == LAW.loss(parameters=1e6, tokens=1e6, single=7.0, pairs=laws.PAIRS)
+    easy = {"parameters": 1e6, "single": 7.0, "pairs": laws.PAIRS - 1.0}
+    assert law.loss(tokens=1e6, **easy) == pytest.approx(LAW.loss(tokens=1e6 * math.exp(2.0), **easy))
+    constant = law.loss(parameters=1e6, tokens=1e6, single=0.4, pairs=None)  # replaced tokens have no pairs
+    assert constant == LAW.loss(parameters=1e6, tokens=1e6, single=0.4, pairs=None)
 
 
 def test_the_range_is_the_scatter_of_the_runs_and_wider_beyond_their_budgets(one_law: None) -> None:

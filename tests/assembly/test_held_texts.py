@@ -11,8 +11,12 @@ import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.held_texts import parse_measured, trained_on
+from cloze.assembly.planning import plan
 from cloze.assembly.run import pretrain
+from cloze.assembly.text_distance import held_out_passages
 from cloze.cli.main import main
+from cloze.corpus import Store
+from cloze.corpus.passages import split_documents
 from cloze.decoding.text_figures import figures_of
 from cloze.errors import CorpusError
 from cloze.reports import write_report
@@ -110,3 +114,21 @@ def test_texts_are_named_and_refused_before_training(place: Path, little_text: P
     with pytest.raises(CorpusError, match="gone.txt"):
         continued(place, little_text, "refused", measure=["gone.txt"])
     assert not (place / "refused").exists()
+
+
+def test_a_plan_compares_the_text_with_what_a_run_held_out(place: Path) -> None:
+    loaded, store = load_checkpoint(place / "start"), Store.open(place / "start" / "cloze" / "corpus" / "main" / "store")
+    held = split_documents(store.documents, 0.01)["held_out"]
+    ids = [store.tokens[store.document_starts[number] : store.document_starts[number + 1]] for number in held]
+    passages = held_out_passages(place / "start")
+    assert sorted(" ".join(passages).split()) == sorted(" ".join(map(loaded.tokenizer.decode, ids)).split())
+    (planned,) = plan(place / "mine.yaml", corpus=place / "general.txt", init=place / "start", budget="2steps", device="cpu")
+    read = [[loaded.tokenizer.decode(loaded.tokenizer.encode(text).ids) for text in texts] for texts in (GENERAL, passages)]
+    figures = [figures_of(loaded, [[text] for text in texts]) for texts in read]
+    pieces, bits = [text.tokens_per_word for text in figures], [text.bits_per_byte for text in figures]
+    assert str(planned).splitlines()[-4:] == [
+        f"this text under {place / 'start'}:",
+        f"  pieces per word: {pieces[0]:.2f} ({pieces[1]:.2f} in its held-out text), 0.0 % of them unknown",
+        f"  pseudo-bits per byte: {bits[0]:.2f} on a sample of this text, {bits[1]:.2f} on its held-out text",
+        "  advice: continue this model: with as many tokens, it ends below a new `quick`",
+    ]

@@ -22,6 +22,8 @@ from cloze.comparison.compare import Interrupted
 from cloze.errors import TaskError
 from cloze.jobs import Job
 from cloze.tasks.task import selected
+from cloze.text import Tokenizer
+from cloze.text.vocabulary import fit_of
 
 from .conftest import Here
 
@@ -296,9 +298,13 @@ def test_the_command_plans_answers_and_refuses(
         "best", "--corpus", str(folder / "text.txt"), "--train", str(folder / "labelled.tsv"), "--budget", "3steps", "--format",
         "line", "--device", "cpu", *(word for value in TUNING for word in ("--set", value)),
     ]  # fmt: skip
-    assert main([*typed, "--out", str(tmp_path / "new"), "--plan"]) == 0
+    assert main([*typed, "--from", str(folder / "kept"), "--out", str(tmp_path / "new"), "--plan"]) == 0
     shown = capsys.readouterr().out
     assert "40 labelled rows, 1" in shown and "unlabelled texts" in shown and not (tmp_path / "new").exists()
+    fit = fit_of(Tokenizer.load(folder / "kept"), (folder / "text.txt").read_text(encoding="utf-8").splitlines())
+    assert shown.splitlines()[-2:] == [  # it was fine-tuned, so it predicts no tokens
+        f"this text under {folder / 'kept'}:", f"  pieces per word: {fit.fertility:.2f}, 0.0 % of them unknown",
+    ]  # fmt: skip
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     again = [*typed, "--test", str(folder / "test.tsv"), "--out", str(folder / "out")]

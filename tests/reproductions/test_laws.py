@@ -66,6 +66,24 @@ def test_the_law_of_many_runs_is_found_again(script: ModuleType) -> None:
     assert law.scatter == pytest.approx(0.5 / math.sqrt(30))
 
 
+def test_a_run_on_repeated_text_counts_as_new_text_and_a_start_from_vectors_as_twice_its_tokens(script: ModuleType) -> None:
+    lines = [{**run(6.0), "epochs": 4.0, "text": "a"}, {**run(6.0), "start": "vectors", "text": "b"}]
+    expected = [250_000 * (1 + 15.4 * (1 - math.exp(-3 / 15.4))), 2e6]
+    assert [point.tokens for _, point in script.points(lines)] == pytest.approx(expected)
+
+
+def test_how_easy_a_text_is_counts_only_where_runs_have_texts_that_are_far_apart(script: ModuleType) -> None:
+    true = Law(8e5, 0.0, 1.5, 0.2, 0.35, 0.0, 0, 0, 0, "", 1.5)
+
+    def ease(*pairs: float) -> float:
+        ends = [(p, d, true.loss(parameters=1e6, tokens=d, single=7.1, pairs=p)) for p in pairs for d in np.logspace(5, 8, 10)]
+        return script.fitted(
+            "masked", [script.Point("bert", "tiny", 1e6, d, 7.1, p, loss) for p, d, loss in ends], ledger=""
+        ).ease
+
+    assert ease(5.3, 3.3) == pytest.approx(1.5, abs=0.2) and ease(5.3, 4.8) == 0.0
+
+
 def test_the_rows_in_use_are_those_of_the_ledgers_that_they_name(script: ModuleType) -> None:
     (pattern,) = {law.ledger for law in LAWS.values()}
     found: dict[Any, list[Any]] = {}

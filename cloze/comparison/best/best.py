@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cloze.assembly.build import load_checkpoint
+from cloze.assembly.fit_text import sample_text
+from cloze.assembly.text_distance import text_distance
 from cloze.assembly.tuned import add_mixture
 from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.cells import Systems
@@ -17,6 +19,7 @@ from cloze.comparison.best.question import Question, repeated, require_answerabl
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
+from cloze.corpus.build import corpus_files
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError
 from cloze.jobs import LocalWorkers, Workers
@@ -58,13 +61,22 @@ def answer(
 
 
 def plan_of(question: Question, out: Path, workers: Workers, *, keep: Path | None = None) -> list[str]:
-    """Lines that say how many cells there will be, and how many texts are like the rows. Writes nothing; raises as `answer`
-    does."""
+    """Lines that say how many cells there will be, how many texts are like the rows, and how far the text is from what each model
+    has read. Writes nothing; raises as `answer` does."""
     require(question, out, workers, keep)
     with TemporaryDirectory() as folder, reading_as(question.encoding, lambda line: None):
         fresh = Systems(question, out if out.exists() else Path(folder))
         texts = 0 if fresh.rows.texts is None else len(fresh.rows.texts)
-        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows, {texts:,} unlabelled texts"]
+        counted = f"{len(fresh.rows.labelled):,} labelled rows, {texts:,} unlabelled texts"
+        return [*planned(fresh), counted, *_distances(question)]
+
+
+def _distances(question: Question) -> Iterator[str]:
+    """Lines on how far the corpus is from what each model has read."""
+    sample = sample_text(question.corpus, question.text_format)
+    size = sum(Path(file).stat().st_size for file in corpus_files(question.corpus, question.text_format))
+    for model in question.models if sample.strip() else ():
+        yield from text_distance(model, sample, text_bytes=size, device=question.device).lines
 
 
 def require(question: Question, out: Path, workers: Workers, keep: Path | None) -> None:
