@@ -15,7 +15,6 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("rate: 0.15", "ratio: 0.15"),
      'mine.yaml:7: exercise[1].mask.ratio: unknown argument "ratio".\n  mask accepts: unit, rate, of, most,'),
     (("rate: 0.15", "rat: 0.15"), "Did you mean 'rate'?"),
-    (("gelu, tie: true", "gelu, most: 9"), "It has a new name: write sampled_prediction: {frequent: …}."),
     (("batch: 32", "divide: answers"), "expected one of targets, rows, nothing"),
     (("rate: 0.15", 'rate: "0.15"'), 'mine.yaml:7: exercise[1].mask.rate: got "0.15", expected a number from 0 to 1.'),
     (("rate: 0.15", "rate: true"), "exercise[1].mask.rate: got true, expected a number from 0 to 1."),
@@ -50,6 +49,7 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("network: {transformer: {layers: 2, width: 64, heads: 2}}",
       "networks: {type: {transformer: {layers: 2, width: 64, heads: 2}}}"), "networks.type: 'type' is reserved"),
     (("network: {", "network: {frm: x, "), "expected one network, got the keys 'frm', 'transformer'."),
+    (("transformer: {layers: 2, ", "encoder_decoder: {positions: rotary, layers: 2, "), "positions cannot be 'rotary' here"),
 ]
 UNSOUND = [  # found by looking at names and numbers together
     (("length: 128", "short: 0.1"), "sources.main.passages.length: is missing"),

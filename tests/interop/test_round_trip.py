@@ -253,21 +253,6 @@ def test_the_norm_of_robertas_head_has_the_epsilon_of_the_folder(systems: Module
     assert model.flat["norm.epsilon"] == model.heads["token_prediction"].argument("norm_epsilon") == 0.25
 
 
-def test_heads_of_earlier_versions_are_read_by_the_current_names(systems: ModuleType, tmp_path: Path) -> None:
-    made = systems.system("bert")
-    write(tmp_path, made)
-    own = json.loads((tmp_path / DESCRIPTION).read_text(encoding="utf-8"))
-    (entry,) = (one for one in own["heads"].values() if one["part"] == "token_prediction")
-    entry["arguments"] |= {"deviation": 0.01, "sampled": None, "most": None}
-    (tmp_path / DESCRIPTION).write_text(json.dumps(own), encoding="utf-8")
-    (head,) = (one for one in import_folder(tmp_path).model.heads.values() if one.part == "token_prediction")
-    assert head.argument("init_std") == 0.01 and not {"deviation", "sampled", "most"} & head.arguments.keys()
-    entry["arguments"] |= {"sampled": 64, "most": 100, "smoothing": 0.0}
-    (tmp_path / DESCRIPTION).write_text(json.dumps(own), encoding="utf-8")
-    found = {one.part: one for one in import_folder(tmp_path).model.heads.values()}["sampled_prediction"]
-    assert found.argument("samples") == 64 and found.argument("frequent") == 100 and "smoothing" not in found.arguments
-
-
 def test_input_edits_are_read_under_their_former_key_too(systems: ModuleType, tmp_path: Path) -> None:
     made = systems.system("bert")
     model = replace(made.model(), input_edits=(("match", {"table": "ngrams"}),))
