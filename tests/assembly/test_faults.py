@@ -138,7 +138,6 @@ TWO = MINE.replace(
          'pass "generator" has no state "logits"; it has: attention, hidden, '),
         (("from: generator.token_prediction", "from: scores"), "got 'scores', expected `pass.state` or `view.field`."),
         (("sample:", "smaple:"), "unknown rewriter 'smaple'. Did you mean 'sample'?"),
-        (("{sample:", "{places/main: main.tokens, sample:"), "field 'places/main' is now called 'positions/main'."),
         (("{sample:", "{segments: main.positions, sample:"), "or position_ids for the position of each token."),
         (("network: discriminator\n", "network: discriminatr\n"), "there is no network 'discriminatr'."),
         (("set: replaced, ", "set: swapped, "), 'token_labelling takes "targets/swapped", which no edit gives.'),
@@ -203,7 +202,7 @@ BOTH = MINE.replace("transformer", "encoder_decoder").replace("  - mask:", "  - 
          'network "main" does not take "second.tokens".'),
         (("objectives:\n  - token_prediction: {tie: true, read: decoder_hidden}",
           "passes: [{network: main, take: {decoder_tokens: main.tokens}, objectives: [token_prediction: {}]}]"),
-         "take.decoder_tokens: field 'decoder_tokens' is now called 'decoder.tokens'."),
+         "take.decoder_tokens: unknown field 'decoder_tokens'."),
     ],
 )
 def test_targets_are_those_of_one_of_two_sequences(write: Write, change: tuple[str, str], expected: str) -> None:
