@@ -218,7 +218,7 @@ def _reading(text_format: str) -> str:
 def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:
     """The record of a run's text, with the current state of its files; `files` is None if the text is gone.
 
-    Changed text is a `CheckpointError`. The text itself may be gone if it is given by its old name.
+    Changed text is a `CheckpointError`. The text itself may be gone if it is given by the same paths as then.
     """
     if files is None:
         if tuple(given) == record.given:

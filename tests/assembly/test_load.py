@@ -380,7 +380,7 @@ def test_a_schedule_of_an_edit_is_refused_where_it_leaves_the_bounds_or_no_numbe
     assert message in message_of(lambda: load_recipe(write(change)))
 
 
-def test_keys_that_came_later_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
+def test_optional_keys_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
     plain = load_recipe(write())
     assert not {"average", "batch_warmup", "keep_best", "lanes"} & plain.canonical()["training"].keys()
     mean = load_recipe(write(("batch: 32", "batch: 32\n  average: {decay: 0.999}")))
