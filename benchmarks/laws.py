@@ -138,7 +138,7 @@ def kind_and_size(
 
     try:
         stands = load_recipe(recipe, size=size, overrides=list(begun))
-        loaded = load_recipe(recipe, size=size, overrides=[*begun, *map(renamed, values)])
+        loaded = load_recipe(recipe, size=size, overrides=[*begun, *values])
     except ClozeError:
         return None
     if loaded.networks != stands.networks or loaded.entries != stands.entries:  # another system than the recipe's
@@ -150,15 +150,6 @@ def kind_and_size(
             if kind is not None:
                 return kind, float(without_tables(step.networks[pass_.network].parameters(), vocab))
     return None
-
-
-def renamed(value: str) -> str:
-    """A value that a ledger holds under the name that a network's argument had when the run was made."""
-    from cloze.renamed import RENAMED
-
-    start, argument = value.partition("=")[0].rpartition(".")[::2]
-    now = RENAMED["transformer"].get(argument) if start.startswith("network") else None
-    return value if now is None or now.path is None else f"{start}.{now.path}={value.partition('=')[2]}"
 
 
 def fitted(exercise: str, found: list[Point], *, ledger: str) -> Any:

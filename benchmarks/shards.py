@@ -43,7 +43,7 @@ def make(path: Path, shards: int, tokens: int) -> None:
             target.truncate(size)
     bytes_of = {one.name: one.stat().st_size for one in first.iterdir()}
     files = {name: {"bytes": size, "sha256": ""} for name, size in bytes_of.items()}
-    common = {"dtype": "uint16", "vocab_size": 30522, "roles": {"[SEP]": 3}, "tokenizer_hash": "0" * 64}
+    common = {"dtype": "uint16", "vocab_size": 30522, "roles": {"[SEP]": 3}, "tokenizer_hash": "0" * 64, "counts": "0"}
     sizes = {"tokens": tokens, "sentences": sentences, "documents": documents}
     header = {"format": "cloze token store", "version": 1, **common, **sizes, "files": files, "report": {}}
     (first / "store.json").write_text(json.dumps(header))
@@ -55,7 +55,7 @@ def make(path: Path, shards: int, tokens: int) -> None:
     size = sum(bytes_of.values())
     whole = {key: value * shards for key, value in sizes.items()}
     described = [{"name": name, **sizes, "bytes": size, "sha256": ""} for name in names]
-    manifest = {"format": "", "version": 2, **common, **whole, "counts": "0", "shards": described, "files": {}, "report": {}}
+    manifest = {"format": "", "version": 2, **common, **whole, "shards": described, "files": {}, "report": {}}
     (path / "store.json").write_text(json.dumps(manifest))
 
 

@@ -59,11 +59,6 @@ _ledger: dict[str, Field] = {}
 #: What the rows of a view may consist of, (B, L, …): the first that the view has.
 SEQUENCES = ("tokens", "vectors")
 
-_RENAMED = {
-    "places": "positions", "decoder_places": "decoder.positions",
-    **{f"decoder_{name}": f"decoder.{name}" for name in ("tokens", "position_ids", "block", "length", "positions")},
-}
-
 
 def add(field: Field) -> None:
     """Add a family of names to the ledger; a second definition that differs is an error."""
@@ -100,15 +95,13 @@ def sequence(given: Collection[str]) -> str | None:
 @lru_cache(maxsize=4096)
 def find(name: str) -> Field:
     """The ledger's entry for a full name; an illegal name is a `RecipeError` with the nearest names."""
-    view, field, chosen = split(name)
+    _, field, chosen = split(name)
     entry = _ledger.get(field)
-    if entry is None and field in _RENAMED:
-        raise RecipeError(f"field {name!r} is now called {join(view, _RENAMED[field], chosen)!r}.")
     if entry is None:
         raise RecipeError(f"unknown field {name!r}. {nearest(field, _ledger)}")
     if entry.keyed != bool(chosen):
         way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
-        if field == "positions":  # once the name of those
+        if field == "positions":  # what the positions of tokens are called elsewhere
             way_out += ", or position_ids for the position of each token"
         raise RecipeError(f"field {name!r}: {field} {'needs' if entry.keyed else 'does not take'} a set; {way_out}.")
     return entry

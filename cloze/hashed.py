@@ -82,20 +82,6 @@ def hashes_of_words(spellings: Iterable[str]) -> NDArray[np.int64]:
     return np.asarray([fasttext_hash(spelling) for spelling in spellings], np.uint32).astype(np.int32).astype(np.int64)
 
 
-def run_rows(hashes: NDArray[np.int64], longest: int, buckets: int, first: int) -> NDArray[np.int64]:
-    """The rows of all runs of 2 … `longest` words, from the words' hashes (n,) (`dictionary.cc`, `addWordNgrams`).
-
-    h = h · 116049371 + next in 64 bits, then mod `buckets`. Runs of one length stand together.
-    """
-    words = hashes.astype(np.uint64)  # a negative hash keeps its sign's bits, as in C
-    value, found = words, []
-    with np.errstate(over="ignore"):
-        for size in range(1, min(longest, len(words))):
-            value = value[: len(words) - size] * _RUN + words[size:]
-            found.append((value % np.uint64(buckets)).astype(np.int64) + first)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-
 class Hashing(NamedTuple):
     """Which n-grams of a text have rows: runs of up to `words` words, and the n-grams of `characters` letters of each word.
 
@@ -222,8 +208,12 @@ _SPOKEN = _UNKNOWN | {_END}
 def run_buckets(
     hashes: NDArray[np.int64], owner: NDArray[np.int64], hashing: Hashing
 ) -> Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The buckets of all runs of 2, 3, … words of texts, and the text of each; as `run_rows`, but for many texts at once."""
-    words = hashes.astype(np.uint64)
+    """The buckets of all runs of 2, 3, … words of texts, and the text of each, by the hashes of the words (n,) and their texts
+    `owner` (n,); runs of one length stand together (`dictionary.cc`, `addWordNgrams`).
+
+    h = h · 116049371 + next in 64 bits, then mod the buckets.
+    """
+    words = hashes.astype(np.uint64)  # a negative hash keeps its sign's bits, as in C
     value = words
     with np.errstate(over="ignore"):
         for size in range(1, min(hashing.words, len(words))):

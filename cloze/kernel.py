@@ -30,10 +30,6 @@ _OLD = 30 * 24 * 3600.0  # seconds after which code under another key is deleted
 
 def _simd_width() -> int:
     asked = os.environ.get("CLOZE_SIMD", "")
-    if "CLOZE_LANES" in os.environ:
-        raise UserError(
-            "CLOZE_LANES is now called CLOZE_SIMD: the number of floats in a vector register, 8 or 16. Unset CLOZE_LANES."
-        )
     if asked not in ("", "8", "16"):
         raise UserError(
             f"CLOZE_SIMD={asked}: expected 8 or 16, the number of floats in a vector register. Unset it to use the default."

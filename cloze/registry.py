@@ -269,10 +269,3 @@ def inherited(value: Any, parameter: inspect.Parameter) -> Any:
     part = {value: {}} if isinstance(value, str) else value
     own = default if isinstance(default, Mapping) else {}
     return {name: {**own.get(name, {}), **(inner or {})} for name, inner in part.items()} if isinstance(part, Mapping) else value
-
-
-def arguments_as_data(arguments: Mapping[str, Any], builder: Callable[..., Any]) -> dict[str, Any]:
-    """Arguments of a builder with parts and sections as data: what `cloze.assembly.given.build` takes."""
-    found = {name: mark_of(p) for name, p in parameters(builder).items()}
-    kinds = {name: mark.kind for name, mark in found.items() if isinstance(mark, PartMark)}
-    return {name: as_data(value, kinds.get(name)) for name, value in arguments.items()}

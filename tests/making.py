@@ -8,7 +8,6 @@ from typing import Any
 from cloze.assembly.given import build
 from cloze.interop.arguments import derived, flat, nested
 from cloze.registry import lookup
-from cloze.renamed import is_old
 
 _GIVEN = ("vocab_size", "clock", "tables", "counts", "spellings")
 
@@ -19,11 +18,10 @@ def network_of(part: str, **arguments: Any) -> Any:
 
 
 def data(part: str, **arguments: Any) -> Mapping[str, Any]:
-    """Arguments by their paths as a recipe has them; a name that the network does not have is an error."""
+    """Arguments by their paths as a recipe has them; those of parts that the network does not have are left out."""
     given = {name: value for name, value in arguments.items() if name not in _GIVEN}
     if "dropout" in given and any(name.startswith("dropout.") for name in given):
         given["dropout.hidden"] = given.pop("dropout")
-    assert not is_old(part, given), given
     return nested(given, part)
 
 

@@ -414,7 +414,10 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
     for key, value in arguments.items():
         argument = accepted.get(key)
         if argument is None:
-            raise CheckpointError(f"{folder}: {owner} has no argument {key!r}; the description of this checkpoint was changed.")
+            raise CheckpointError(
+                f"{folder}: {owner} has no argument {key!r}: another version of cloze wrote the folder, or its description was "
+                "changed.\n  Open it with the version that wrote it, or copy the folder again."
+            )
         if argument.section is not None and isinstance(value, Mapping):
             _check_described(f"{owner}.{key}", argument.section, value, folder)
             continue

@@ -225,14 +225,15 @@ class Text:
         if not Store.is_store(self.folder / "store"):
             return False
         known = TextRecord.read(self.folder)
+        if known is None:
+            return False
         if run is None:
-            return known is not None and dict(known.how) == self.how and not self.differs(known)
-        if known is not None:
-            require_read_alike(run, known, self.how)
-            found = require_text_unchanged(run, known, self.paths, self.files())
-            if found != known and rank() == 0:
-                found.write(self.folder)
-        return True  # a run of an earlier version, which kept no record: nothing to compare
+            return dict(known.how) == self.how and not self.differs(known)
+        require_read_alike(run, known, self.how)
+        found = require_text_unchanged(run, known, self.paths, self.files())
+        if found != known and rank() == 0:
+            found.write(self.folder)
+        return True
 
     def differs(self, known: TextRecord) -> str:
         """How the text differs from that of a record, in words."""

@@ -136,17 +136,17 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
             out, f"the tokenizer with hash {old['tokenizer'][:12]}; the given one has {new['tokenizer'][:12]}", "--tokenizer"
         )
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
-    for name, there in old.get("dev", {}).items():
+    for name, there in old["dev"].items():
         _require_store(out, f"the dev set of {name!r}", there, new["dev"].get(name), "--dev")
     for label, here in new["networks"].items():
-        there = old.get("networks", {}).get(label, {"files": []})
+        there = old["networks"].get(label, {"files": []})
         if here["from"] is None and not there["files"]:
             raise _refused(out, f"random weights, without --init {label}={here['given']}", "--init")
         differs = _differing_weights(there, here)
         if differs:
             option = "--init" if here["from"] is None else f"--bind {here['from']}"
             raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
-    begun = {label: one for label, one in old.get("networks", {}).items() if one["from"] is None}  # by --init
+    begun = {label: one for label, one in old["networks"].items() if one["from"] is None}  # by --init
     new = {**new, "networks": {**begun, **new["networks"]}}
     if new["init"] is None:
         return {**new, "init": old["init"]}
@@ -218,7 +218,7 @@ def _reading(text_format: str) -> str:
 def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:
     """The record of a run's text, with the current state of its files; `files` is None if the text is gone.
 
-    Changed text is a `CheckpointError`. The text itself may be gone if it is given by its old name.
+    Changed text is a `CheckpointError`. The text itself may be gone if it is given by the same paths as then.
     """
     if files is None:
         if tuple(given) == record.given:

@@ -14,7 +14,6 @@ from typing import Any
 
 from cloze.arguments import checked
 from cloze.assembly import paths
-from cloze.assembly.earlier import rename
 from cloze.assembly.expand import expand, structure
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
@@ -178,10 +177,7 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
     if isinstance(name_or_path, Mapping):
         return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
     text, shown, own = _text_of(name_or_path)
-    tree = read_yaml(text, shown, numbered=own)
-    if Path(shown).parts[-2:] == IN_RUN.parts:
-        rename(tree)
-    return tree
+    return read_yaml(text, shown, numbered=own)
 
 
 def text_of_named(name: str) -> str:

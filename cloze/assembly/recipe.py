@@ -251,9 +251,9 @@ class TaskSpec:
     length_penalty: float | None = None
 
 
-#: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
-_LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
-_LATER_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
+#: Optional keys of `training`: they are in the canonical form, and so in the hash, only where they differ from these values.
+_OPTIONAL: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
+_OPTIONAL_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
@@ -386,7 +386,7 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
         del whole["order"]  # it is the checkpoint's
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
     whole["training"] = plain(vars(recipe.training))
-    for key, usual in _LATER.items():
+    for key, usual in _OPTIONAL.items():
         if whole["training"][key] == usual:
             del whole["training"][key]
     if recipe.task is not None:
@@ -472,7 +472,7 @@ def _pass(run: PassSpec) -> dict[str, Any]:
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
     wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
-    arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _LATER_OF_OBJECTIVES}
+    arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _OPTIONAL_OF_OBJECTIVES}
     return _part(replace(objective.part, arguments=arguments), **wiring)
 
 

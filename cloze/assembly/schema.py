@@ -2,7 +2,7 @@
 
 `arguments_of` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of its nested
 parts and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a `PartSpec`
-and a section a mapping. An unknown argument is refused with the nearest name, an old one with its new name (`cloze.renamed`).
+and a section a mapping. An unknown argument is refused with the nearest name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from cloze.registry import (
     parameters,
     section_of,
 )
-from cloze.renamed import advice
 
 _REQUIRED: Any = inspect.Parameter.empty
 
@@ -225,7 +224,7 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
     kind = node.part
     name = next(str(key) for key, inner in node.items() if inner.is_mapping)
     inner = node.value[name]
-    values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults, kind)
+    values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults)
     if values is None:
         return None
     apart = {key: values.pop(key) for key in RESERVED.get(kind, {})}
@@ -241,12 +240,10 @@ def check_part(kind: str, node: Node) -> None:
     faults.raise_if_any()
 
 
-def read_arguments(
-    owner: str, accepted: Arguments, node: Node, path: str, faults: Faults, kind: str = ""
-) -> dict[str, Any] | None:
+def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, faults: Faults) -> dict[str, Any] | None:
     """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong.
 
-    `owner` is the name of the part or section in messages; `kind` is the kind of the part.
+    `owner` is the name of the part or section in messages.
     """
     if not node.is_mapping:
         faults.add(node.where, path, f"expected a mapping, got {_shown(node)}.", f"{owner} accepts: {_listed(accepted)}.")
@@ -257,7 +254,7 @@ def read_arguments(
             sound = False
             hint = nearest(str(key), map(str, accepted)) if accepted else ""
             hint = hint if hint.startswith("Did") else ""
-            way_out = advice(kind, owner, str(key)) or f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
+            way_out = f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
     values: dict[str, Any] = {}
     for name, p in accepted.items():

@@ -111,9 +111,8 @@ class Building:
             with whole_file(out / PLAN) as stage:
                 stage.write_text(json.dumps(made.plan, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             return made
-        before = _absolute(old.plan)  # an earlier version wrote the paths as they were given
-        if before != made.plan:
-            differs = next(key for key in made.plan if made.plan[key] != before.get(key))
+        if old.plan != made.plan:
+            differs = next(key for key in made.plan if made.plan[key] != old.plan.get(key))
             raise CorpusError(
                 f"{out}: was begun with other arguments or other text: `{differs}` has changed.\n"
                 "  Give what it was begun with to go on, another --out, or --overwrite to begin again."

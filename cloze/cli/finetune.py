@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,36 +9,6 @@ import typer
 
 from cloze.cli.options import Encoding
 from cloze.cli.with_files import Items, WithFiles
-
-_VALUES = {
-    "--epochs": "training.epochs", "--batch": "training.batch", "--rate": "training.rate.peak", "--clip": "training.clip",
-    "--length": "length", "--patience": "task.patience", "--metric": "task.metric", "--dropout": "objectives[0].dropout",
-    "--text": "corpus.text", "--text-b": "corpus.text_b", "--label": "corpus.label", "--format": "corpus.format",
-    "--quoting": "corpus.quoting", "--columns": "corpus.columns", "--precision": "training.precision",
-    "--target": "corpus.label", "--prefix": "corpus.answer.prefix", "--target-length": "exercise[1].max_length",
-    "--smoothing": "objectives[0].smoothing", "--masked": "exercise.mask.rate",
-}  # fmt: skip
-_STRUCTURE = {
-    "--optimizer": "training.optimizer", "--schedule": "training.rate", "--layerwise": "training.layerwise_rates",
-    "--unfreeze": "networks.main.train", "--pool": "objectives: pooled_classification", "--task-lstm": "objectives: recurrent",
-    "--truncate": "networks.main.change: arguments",
-}  # fmt: skip
-
-#: Options that this verb once had, and what to write instead.
-FORMER: Mapping[str, str] = {
-    **{option: f"is a value of the recipe: --set {path}=…" for option, path in _VALUES.items()},
-    **{
-        option: f"is now structure of the recipe ({path}).\n  Run cloze finetune CHECKPOINT --show > mine.yaml, edit that file, "
-        "and use --recipe mine.yaml." for option, path in _STRUCTURE.items()
-    },
-    "--manner": "is a recipe: --recipe ulmfit_classification, siatl_classification or sentence_classification.",
-    "--mix": "is a value of a recipe: --recipe frozen_features (frozen_labelling) --set passes[1].objectives[0].mixed.mix=both",
-    "--from-scratch": "is a value of the recipe: --set network.from=null",
-    "--quiet": "was removed: standard output holds only the result; --json prints all of it.",
-    "-q": "was removed: standard output holds only the result; --json prints all of it.",
-    "--verbose": "was removed: --show prints the recipe with every value.",
-    "-v": "was removed: --show prints the recipe with every value.",
-}  # fmt: skip
 
 
 def command(

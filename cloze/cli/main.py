@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,6 @@ def run(arguments: list[str]) -> None:
     from typer.main import get_command
 
     name, *rest = arguments
-    refuse_former(name, rest)
     command = get_command(load_verb(name))
     require_usage(command, name, rest)
     command.main(args=rest, prog_name=f"cloze {name}")
@@ -89,14 +87,6 @@ def _missing(param: Any) -> str:
     name = param.opts[0] if param.opts[0].startswith("-") else (param.metavar or param.opts[0].upper())
     about = str(getattr(param, "help", None) or "").rstrip(".")
     return f"{name} is missing{f': {about[:1].lower()}{about[1:]}' if about else ''}."
-
-
-def refuse_former(verb: str, given: list[str]) -> None:
-    """A `UserError` for an option that a verb had once: it names what is written in its place."""
-    former = vars(import_module(f"cloze.cli.{VERBS[verb].module}")).get("FORMER", {}) if verb in VERBS else {}
-    for option in (argument.partition("=")[0] for argument in given):
-        if option in former:
-            raise UserError(f"{option} {former[option]}")
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -60,7 +60,7 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """The text as a token store, with the tokenizer of a recipe."""
     command_line = CommandLine(
         request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"],
-        with_files=request["with"], fit=request.get("fit"),
+        with_files=request["with"], fit=request["fit"],
     )
     recipe = command_line.load()
     size = text_bytes(request["corpus"])
@@ -82,12 +82,12 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     outcome = pretrain(
         request["recipe"], corpus=[request["store"]], out=folder / "run", budget=request["budget"], size=request["size"],
         overrides=values, seed=request["seed"], device=request["device"], report=print,
-        with_files=[Path(file) for file in request["with"]], until=request.get("until", 1.0),
-        fit=request.get("fit"),
+        with_files=[Path(file) for file in request["with"]], until=request["until"],
+        fit=request["fit"],
     )
     if not outcome.finished and outcome.reason != PAUSED:
         raise Stopped(outcome.exit_code)
-    return spent(folder / "run", request.get("until", 1.0))
+    return spent(folder / "run", request["until"])
 
 
 def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _rate(folder: Path, factor: float, fitted: Callable[[], Recipe]) -> tuple[st
 def _fitted(request: Mapping[str, Any]) -> Recipe:
     made, _ = fitted_recipe(
         request["recipe"], request["budget"], corpus=request["store"], size=request["size"], overrides=request["values"],
-        device=request["device"], with_files=[Path(file) for file in request["with"]], fit=request.get("fit"),
+        device=request["device"], with_files=[Path(file) for file in request["with"]], fit=request["fit"],
     )
     return made.recipe
 

@@ -19,7 +19,6 @@ from cloze.interop.files import WEIGHTS, read_tensors
 from cloze.interop.mapping import Facts, to_ours
 from cloze.interop.model import Head, defaults
 from cloze.interop.purpose import as_meant, purpose_of
-from cloze.renamed import current_head
 
 
 def read_heads(
@@ -179,10 +178,10 @@ def own_names(
     for name, entry in own["heads"].items():
         if entry["role"] in heads:
             table, found = heads[entry["role"]]
-            result[name] = Head(*current_head(entry["part"], entry["arguments"]), found.state, entry.get("read") or table.read)
+            result[name] = Head(entry["part"], entry["arguments"], found.state, entry.get("read") or table.read)
         elif entry["role"] is None:
             state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
-            result[name] = Head(*current_head(entry["part"], entry["arguments"]), state, entry.get("read", {}))
+            result[name] = Head(entry["part"], entry["arguments"], state, entry.get("read", {}))
         else:
             raise CheckpointError(
                 f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"

@@ -54,8 +54,8 @@ def files_in(path: Path) -> Mapping[str, str]:
         files = parse_json(session_of(path).get_modelmeta().custom_metadata_map[KEY])
     except (KeyError, ValueError):
         raise CheckpointError(
-            f"{path}: holds no tokenizer and no task, so cloze did not export it, or an older cloze did.\n"
-            "  Export it again: cloze export DIR FILE.onnx --to onnx"
+            f"{path}: holds no tokenizer and no task, so `cloze export` did not write it.\n"
+            "  Write it from the folder of the model: cloze export DIR FILE.onnx --to onnx"
         ) from None
     safe = isinstance(files, dict) and all(_is_safe(name, text) for name, text in files.items())
     if not safe or ABOUT not in files:

@@ -19,8 +19,6 @@ def own_description(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     own = read_json(path, "what cloze knows of the model in addition to config.json")
-    if "beside" in own:  # the name of `input_edits` in older checkpoints
-        own["input_edits"] = own.pop("beside")
     expected = ("version", "part", "arguments", "order", "architecture", "reading", "heads")
     missing = [key for key in expected if key not in own]
     if missing:

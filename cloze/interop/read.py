@@ -38,7 +38,6 @@ from cloze.interop.tokenizer_settings import gives_segments, longest_row
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
-from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -179,8 +178,14 @@ def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Pa
     """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
         own_part = own["part"] != architecture.part and has_tower(own["part"])
-        given = tower_arguments(own["arguments"]) if own_part else translated(architecture.part, own["arguments"])
+        given = tower_arguments(own["arguments"]) if own_part else own["arguments"]
         found = flat(given, architecture.part)
+        unknown = found.keys() - flat(nested(found, architecture.part), architecture.part).keys()
+        if unknown:
+            raise CheckpointError(
+                f"{place}: {architecture.part} has no argument {min(unknown)!r}: another version of cloze wrote the folder, or "
+                "the file was changed.\n  Open it with the version that wrote it, or copy the folder again."
+            )
         _check_own_arguments(found, architecture, place)
         return derived(found)
     except (KeyError, TypeError, ValueError) as error:
@@ -383,7 +388,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     input_edits, tables = _input_edits(folder, own)
     changes, changed = _changes(folder, own)
     model = Model(
-        arguments=translated(own["part"], own["arguments"]),
+        arguments=own["arguments"],
         order=own["order"],
         network=read_tensors(folder / OWN_NETWORK),
         heads=own_names({}, own, folder),

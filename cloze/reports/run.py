@@ -54,7 +54,7 @@ class Run:
         """The held-out losses of every mixture entry."""
         by_entry: dict[str, list[Record]] = {}
         for record in self.held_out:
-            by_entry.setdefault(str(record.get("entry") or "main"), []).append(record)
+            by_entry.setdefault(str(record.get("entry")), []).append(record)
         return {entry: points_of(records, x, "loss") for entry, records in by_entry.items()}
 
     def worth(self) -> dict[str, tuple[float, Baseline | None]]:
@@ -107,13 +107,11 @@ def points_of(records: Iterable[Record], x: str, y: str) -> list[Point]:
 
 
 def number(record: Record, path: str) -> float | None:
-    """A finite number at a dotted path of a record, or None. An objective may be logged as `{"loss": …}`."""
+    """A finite number at a dotted path of a record, or None."""
     value: Any = record
     steps = path.split(".", 1)
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
-    if isinstance(value, dict):
-        value = value.get("loss")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -159,7 +157,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 def read_run(folder: Path, name: str | None = None) -> Run:
     """Read one run folder. A log without a training record is a `CheckpointError`; other files may be absent."""
     events, unreadable = read_log(folder / LOG)
-    train = in_order(record for record in events if record.get("event", "train") in ("train", "step"))
+    train = in_order(record for record in events if record.get("event") == "train")
     if not train:
         raise CheckpointError(
             f"{folder / LOG}: no training step is logged yet.\n  Wait for the run's first log event."

@@ -12,7 +12,7 @@ from cloze.reports.figures import Line, chart, duration, plain, smooth
 from cloze.reports.run import Point, Record, Run, number, points_of
 from cloze.training.budget import in_words
 
-SHARE = re.compile(r"(.*\S) (\d+(?:\.\d+)?) ?%")  # "paris 31%"
+SHARE = re.compile(r"(.*\S) (\d+)%")  # "paris 31%"
 BLANK = re.compile(r"\[MASK\]|<mask>")
 ENDING = 0.05  # "the end" of a run is the mean over the last twentieth of its records
 
@@ -26,20 +26,21 @@ class Figure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One filling of a blank; `share` is its probability, or None where the run did not record it."""
+    """One filling of a blank, and its probability `share`; a continuation has none."""
 
     text: str
     share: float | None
 
 
 class Filled(NamedTuple):
-    """One sample: text around its blanks (`pieces` has one more than `blanks`), and what earlier steps answered.
+    """One sample: the text before and after its blank, the answers, best first, and the best ones of earlier steps.
 
     A text without a blank is one that the network continued.
     """
 
-    pieces: list[str]
-    blanks: list[list[Answer]]
+    before: str
+    after: str
+    answers: list[Answer]
     earlier: list[tuple[int, str]]
     continued: bool = False
 
@@ -233,51 +234,28 @@ def _small(title: str, lines: list[Line], x: str, form: str, *, zero: bool = Fal
 
 def filled_masks(run: Run, most: int = 12) -> list[Filled]:
     """The last recorded filling of every sample text, with the first answers of up to three earlier steps."""
-    history: dict[str, list[tuple[int, list[list[Answer]]]]] = {}
+    history: dict[str, list[tuple[int, list[Answer]]]] = {}
     for record in run.samples:
         for sample in record.get("samples") or ():
-            text, answers = str(sample.get("text", "")), sample.get("answers") or []
-            if not BLANK.search(text):
-                answers = [
-                    answer.removeprefix(text).strip() if isinstance(answer, str) else answer for answer in answers
-                ]
-            blanks = blanks_of(answers, len(BLANK.findall(text)))
-            history.setdefault(text, []).append((int(number(record, "step") or 0), blanks))
+            text = str(sample.get("text", ""))
+            answers = answers_of(text, [answer for answer in sample.get("answers") or () if isinstance(answer, str)])
+            history.setdefault(text, []).append((int(number(record, "step") or 0), answers))
     filled = []
     for text, states in list(history.items())[:most]:
-        before = [(step, " … ".join(blank[0].text for blank in blanks if blank)) for step, blanks in states[:-1]]
-        keep = sorted({0, len(before) // 3, 2 * len(before) // 3} & set(range(len(before))))
+        past = [(step, answers[0].text if answers else "") for step, answers in states[:-1]]
+        keep = sorted({0, len(past) // 3, 2 * len(past) // 3} & set(range(len(past))))
         continued = BLANK.search(text) is None
-        pieces = [text + " ", ""] if continued else BLANK.split(text)
-        filled.append(Filled(pieces, states[-1][1], [before[i] for i in keep], continued))
+        before, after = (text + " ", "") if continued else BLANK.split(text, maxsplit=1)
+        filled.append(Filled(before, after, states[-1][1], [past[i] for i in keep], continued))
     return filled
 
 
-def blanks_of(answers: Sequence[Any], blanks: int) -> list[list[Answer]]:
-    """The candidates of each blank, best first.
-
-    A log writes `answers` as one list of candidates per blank, or, for a text with a single blank, as that list alone;
-    for several blanks a flat list holds one answer each. A candidate is a text, a pair [text, probability], or a
-    mapping with `text` (or `piece`) and `probability`; a text may end in its probability, "paris 31%".
-    """
-    flat = [candidate(answer) for answer in answers]
-    if all(answer is not None for answer in flat):
-        known = [answer for answer in flat if answer is not None]
-        groups = [known] if blanks <= 1 else [[answer] for answer in known]
-    else:
-        groups = [[a for a in map(candidate, group) if a is not None] for group in answers if isinstance(group, list)]
-    return (groups + [[] for _ in range(blanks)])[: max(blanks, 1)]
-
-
-def candidate(value: Any) -> Answer | None:
-    """One answer in any of the spellings that a log may use; None if `value` is not one answer."""
-    if isinstance(value, str):
-        found = SHARE.fullmatch(value)
-        return Answer(found[1], float(found[2]) / 100) if found else Answer(value, None)
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], (int, float)):
-        return Answer(value[0], float(value[1]))
-    text = value.get("text", value.get("piece")) if isinstance(value, dict) else None
-    return Answer(text, number(value, "probability")) if isinstance(text, str) else None
+def answers_of(text: str, answers: Sequence[str]) -> list[Answer]:
+    """The answers of a sample as the log has them: candidates such as "paris 31%" for its blank, or its continuation."""
+    if BLANK.search(text) is None:
+        return [Answer(answer.removeprefix(text).strip(), None) for answer in answers]
+    candidates = filter(None, map(SHARE.fullmatch, answers))
+    return [Answer(candidate[1], float(candidate[2]) / 100) for candidate in candidates]
 
 
 # --- recipe and environment -------------------------------------------------------------------------------------------

@@ -159,7 +159,8 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
 
 
 def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:
-    """The name of the head for a task; None if it is to be found by its part, in a folder that an older cloze imported."""
+    """The name of the head for a task; None if it is to be found by its part, in a folder without task.json whose heads have the
+    names that a recipe gave them."""
     name: str | None = described["head"]
     return name if name in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
 

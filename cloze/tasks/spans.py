@@ -11,14 +11,6 @@ from cloze.schemes import Repair, spans
 from cloze.tasks.class_report import ClassCounts
 
 
-def span_f1(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
-) -> float:
-    """F1 of the spans of many texts, both bounds and kind right; 0 if neither side has any."""
-    pairs = zip(truth, guess, strict=True)
-    return f1_of(span_counts(own, guessed, repair=repair, closed=closed) for own, guessed in pairs)
-
-
 class Counts(NamedTuple):
     """How many spans there are, how many were found, and how many of these are right in bounds and kind."""
 

@@ -109,11 +109,6 @@ class AveragingOptimizer(torch.optim.Optimizer):
         for name, loss in zip(self._recent(), recent, strict=False):
             counters[name] = torch.tensor(loss, dtype=torch.float64)
 
-    @property
-    def averaging(self) -> bool:
-        """Whether there is a mean yet."""
-        return "average" in self._counters
-
     def _average(self, share: float) -> None:
         for parameter in self._parameters():
             state = self.state[parameter]

@@ -124,16 +124,16 @@ class Checkpoints:
         file = path / _STATE / "state.json"
         try:
             state = parse_json(read_small(file))
-            complete = {"version", "step", "files", "spent", "cursors"} <= state.keys()
+            complete = {"version", "step", "files", "spent", "cursors", "held_out_losses"} <= state.keys()
         except (OSError, ValueError, AttributeError):
             raise self._damaged(path, f"{_STATE}/state.json is missing or cannot be read") from None
-        if not complete:
-            raise self._damaged(path, f"{_STATE}/state.json lacks entries")
-        if state["version"] != VERSION:
+        if state.get("version", VERSION) != VERSION:
             raise CheckpointError(
                 f"{path}: was written in checkpoint format {state['version']}; this cloze reads format {VERSION}. "
                 "Use the version of cloze that wrote it."
             )
+        if not complete:
+            raise self._damaged(path, f"{_STATE}/state.json lacks entries")
         return dict(state)
 
     def publish_last(self) -> None:

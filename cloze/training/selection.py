@@ -36,7 +36,7 @@ class Standing:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any] | None) -> Standing | None:
         """The inverse of `to_json`."""
-        return None if saved is None else cls(**{**saved, "last": cls.from_json(saved.get("last"))})
+        return None if saved is None else cls(**{**saved, "last": cls.from_json(saved["last"])})
 
     def given(self, *, best: bool) -> Standing:
         """The evaluation of the run's resulting checkpoint: its `best`, else its last."""

@@ -144,7 +144,7 @@ class Session:
         self.progress = Progress.from_json(state)
         self._saved_at = self.progress.spent.seconds
         self.held_out = state.get("held_out")
-        self.held_out_losses = list(state.get("held_out_losses", state.get("heard", ())))  # `heard`: its name in old checkpoints
+        self.held_out_losses = list(state["held_out_losses"])
         observe_losses(self.run.rate, self.held_out_losses)
         self._set_standing(Standing.from_json(state.get("standing")))
         self.carries = Carries(carry)

@@ -190,6 +190,14 @@ def test_a_part_that_stands_twice_is_addressed_by_index(write: Write) -> None:
     assert load_recipe(path, overrides=["exercise[2].rate=0.2"]).entries["main"].exercise[2].part.arguments["rate"] == 0.2
 
 
+def test_the_name_of_a_part_can_be_set_where_there_was_none(write: Write) -> None:
+    path = write(("token_prediction: {transform: gelu, tie: true}", "classify: {}"))
+    ((_, objective),) = load_recipe(path, overrides=["objectives[0].transform=relu"]).entries["main"].objectives()
+    assert objective.part.arguments["transform"].name == "relu"
+    wrong = message_of(lambda: load_recipe(path, overrides=["objectives[0].transform=rely"]))
+    assert "unknown transform 'rely'. Did you mean 'relu'" in wrong
+
+
 def test_phases_set_values_and_every_phase_is_checked(write: Write) -> None:
     phases = "schedule:\n  - {share: 0.9, set: {length: 64}}\n  - {share: 0.1, set: {length: 128, batch: 16}}\n"
     recipe = load_recipe(write((" {length: 128}", " {}"), text=MINE + phases))
@@ -372,7 +380,7 @@ def test_a_schedule_of_an_edit_is_refused_where_it_leaves_the_bounds_or_no_numbe
     assert message in message_of(lambda: load_recipe(write(change)))
 
 
-def test_keys_that_came_later_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
+def test_optional_keys_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
     plain = load_recipe(write())
     assert not {"average", "batch_warmup", "keep_best", "lanes"} & plain.canonical()["training"].keys()
     mean = load_recipe(write(("batch: 32", "batch: 32\n  average: {decay: 0.999}")))

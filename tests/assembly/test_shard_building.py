@@ -209,15 +209,3 @@ def test_a_build_begun_with_relative_paths_goes_on_from_another_folder(
     whole.work()
     assert again.left() == [] and again.join().counts().tolist() == whole.join().counts().tolist()
     assert sums(tmp_path / "out") == sums(tmp_path / "whole")
-
-
-def test_a_build_of_an_earlier_version_with_relative_paths_goes_on(
-    text: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: dict[str, Any] = {"tokens": 3000, "format": "blank", "recipe": None, "annotate": [], "words": None}
-    monkeypatch.chdir(text)
-    made = Building.begin(tmp_path / "out", ["a.txt"], tokenizer, say=lambda line: None, **given)
-    old = json.loads(json.dumps(made.plan).replace(f"{text}/a.txt", "a.txt"))
-    (tmp_path / "out" / "build.json").write_text(json.dumps(old), encoding="utf-8")
-    said: list[str] = []
-    assert Building.begin(tmp_path / "out", ["a.txt"], tokenizer, say=said.append, **given).left() and "going on" in said[0]

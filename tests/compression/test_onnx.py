@@ -179,7 +179,7 @@ def test_a_file_that_cloze_did_not_export_is_refused(
     assert refused.code == 2 and "not fine-tuned" in refused.err
     model = onnx.load(str(tmp_path / "m.onnx"))
     for props, message in (
-        ({}, "holds no tokenizer and no task, so cloze did not export it"),
+        ({}, "holds no tokenizer and no task, so `cloze export` did not write it"),
         ({"cloze": '{"../evil.json": "{}", "cloze/onnx.json": "{}"}'}, "its metadata are not what cloze writes there."),
     ):
         onnx.helper.set_model_props(model, props)

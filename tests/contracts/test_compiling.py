@@ -150,10 +150,6 @@ def test_the_environment_sets_the_vector_width_and_hides_the_compiler(monkeypatc
     with pytest.raises(UserError, match=r"CLOZE_SIMD=12: expected 8 or 16"):
         kernel._simd_width()
     monkeypatch.delenv("CLOZE_SIMD")
-    monkeypatch.setenv("CLOZE_LANES", "8")
-    with pytest.raises(UserError, match="CLOZE_LANES is now called CLOZE_SIMD"):
-        kernel._simd_width()
-    monkeypatch.delenv("CLOZE_LANES")
     monkeypatch.setenv("CLOZE_NUMBA", "off")
     assert not has_numba.__wrapped__()
     monkeypatch.setenv("CLOZE_NUMBA", "")

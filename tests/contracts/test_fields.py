@@ -11,13 +11,7 @@ from cloze.errors import RecipeError
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("places/main", "field 'places/main' is now called 'positions/main'."),
-        ("hole.places/main", "field 'hole.places/main' is now called 'hole.positions/main'."),
-        ("decoder_places/main", "field 'decoder_places/main' is now called 'decoder.positions/main'."),
         ("positions", "write positions/<set>, or position_ids for the position of each token."),
-        ("decoder_positions/main", "field 'decoder_positions/main' is now called 'decoder.positions/main'."),
-        ("decoder_tokens", "field 'decoder_tokens' is now called 'decoder.tokens'."),
-        ("hole.decoder_block", "field 'hole.decoder_block' is now called 'hole.decoder.block'."),
         ("decoder.positions", "write positions/<set>, or position_ids for the position of each token."),
         ("segments/main", "segments does not take a set; write segments."),
         ("segment", "unknown field 'segment'. Did you mean 'segments'"),

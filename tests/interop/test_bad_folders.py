@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cloze.assembly.build import load_checkpoint
 from cloze.errors import CheckpointError
 from cloze.interop import Card, export_folder, import_folder
 from cloze.interop import files as interop_files
@@ -159,11 +160,18 @@ def with_a_text_for_a_number(arguments: dict[str, Any]) -> None:
     arguments["positions"]["learned"]["max_length"] = "512"
 
 
+def with_an_unknown_argument(arguments: dict[str, Any]) -> None:
+    arguments["norm"]["post"]["std"] = 1.0
+
+
+OTHER_VERSION = "another version of cloze wrote the folder, or {} was changed.\n  Open it with the version that wrote it, or copy"
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
         (with_a_text_for_a_number, "positions.max_length is '512'; expected a number"),
         (with_a_schedule_of_segments, r"segments is .*expected a number"), (without_width, "says nothing of width"),
+        (with_an_unknown_argument, f"transformer has no argument 'norm.std': {OTHER_VERSION.format('the file')}"),
     ],
 )
 def test_a_spoilt_description_of_ours_is_refused(
@@ -177,6 +185,18 @@ def test_a_spoilt_description_of_ours_is_refused(
     path.write_text(json.dumps(described))
     with pytest.raises(CheckpointError, match=rf"network\.json: {expected}"):
         import_folder(tmp_path)
+
+
+def test_a_head_with_an_unknown_argument_is_refused(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.system("bert")
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    path = tmp_path / "cloze" / "network.json"
+    described = json.loads(path.read_text())
+    described["heads"]["mlm"]["arguments"]["deviation"] = 0.01
+    path.write_text(json.dumps(described))
+    expected = f"token_prediction has no argument 'deviation': {OTHER_VERSION.format('its description')}"
+    with pytest.raises(CheckpointError, match=expected):
+        load_checkpoint(tmp_path)
 
 
 ELSEWHERE: dict[str, list[tuple[str, Any]]] = {

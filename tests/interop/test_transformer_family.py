@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, export_folder, import_folder
 from cloze.networks import Clock
-from cloze.objectives.transforms import Relu
 from tests.making import completed, data, network_of
 
 SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "feed_forward.inner": 64, "positions.max_length": 20}
@@ -161,29 +159,6 @@ def test_a_head_that_modernberts_classifier_is_not_stays_with_cloze(
         for key, tensor in system.objectives["class"].state_dict().items():
             assert torch.equal(back.state[key], tensor), key
     assert words in said[0]
-
-
-def test_heads_that_an_earlier_version_described_open_with_the_same_layers(systems: ModuleType, tmp_path: Path) -> None:
-    like = {"set": "label", "reading": "summary", "transform": {"relu": {"norm_epsilon": 1e-3, "biases": False}}}
-    mixed = {"set": "label", "encoder": 3, "mixed": {"layers": 3, "use": [-1], "combine": "sum"}}
-    heads = {"class": ("classify", like), "tags": ("sequence_labelling", mixed)}
-    system = systems.build(MODERN, "open", heads, systems.tokenizer("wordpiece"), ENCODER)
-    write(tmp_path, system)
-    path = tmp_path / "cloze" / "network.json"
-    described = json.loads(path.read_text())
-    described["heads"]["class"]["arguments"] |= {"transform": "relu", "norm_epsilon": 1e-3, "biases": False}
-    described["heads"]["tags"]["arguments"] = {
-        "set": "label", "encoder": 3, "layers": 3, "use": [-1], "combine": "sum", "mix": "input", "embedding_width": 0,
-        "transform": None, "norm_epsilon": None, "biases": True,
-    }
-    path.write_text(json.dumps(described))
-    opened = load_checkpoint(tmp_path)
-    assert opened.imported.model.heads["class"].transform == Relu(norm_epsilon=1e-3, biases=False)
-    for name, objective in system.objectives.items():
-        state = opened.heads[name].state_dict()
-        assert state.keys() == objective.state_dict().keys()
-        assert all(torch.equal(state[key], tensor) for key, tensor in objective.state_dict().items())
-    assert opened.heads["tags"].head.use == (2,)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from cloze.hashed import (
+    Hashing,
     count_roles,
     fasttext_hash,
     hashes_of_words,
     ngram_rows,
     ngrams_of,
     rows_of_words,
-    run_rows,
+    run_buckets,
 )
 
 WHERE = {"<wh": 1048167652, "whe": 888420941, "her": 4105473420, "ere": 2073529033, "re>": 2062867498}
@@ -75,7 +76,8 @@ def test_runs_of_words_hash_in_64_bits() -> None:
             value = int(hashes[start]) % 2**64
             for following in hashes[start + 1 : start + size].tolist():
                 value = (value * 116049371 + following) % 2**64
-            expected.append(10 + value % 1000)
-    assert run_rows(hashes, 3, 1000, 10).tolist() == expected
-    assert run_rows(hashes[:1], 3, 1000, 10).tolist() == []
-    assert run_rows(hashes, 1, 1000, 10).dtype == np.int64
+            expected.append(value % 1000)
+    text = np.zeros(3, np.int64)
+    assert [bucket for buckets, _ in run_buckets(hashes, text, Hashing(3, buckets=1000)) for bucket in buckets] == expected
+    assert list(run_buckets(hashes[:1], text[:1], Hashing(3, buckets=1000))) == []
+    assert list(run_buckets(hashes, text, Hashing(1, buckets=1000))) == []

@@ -16,7 +16,7 @@ exercise:
   - predict: masked
 training: {{batch: 32, rate: {{linear: {{peak: 1e-4}}}}}}
 """
-TEXTS = ["The capital of France is [MASK].", "A list is a [MASK] of values, and a tuple is [MASK]."]
+TEXTS = ["The capital of France is [MASK].", "A list is a [MASK] of values."]
 
 
 def write_run(
@@ -40,9 +40,8 @@ def write_run(
                 {"event": "held_out", "step": step, "tokens": step * 4000, "seconds": step * 0.21, "loss": base + 0.1}
             )
         if step % (steps // 3) == 0:
-            first = [["paris", 0.62 * share], ["london", 0.11], ["the", 0.004]]
-            answers = [first, [["list", 0.3], ["set", 0.2]], [["immutable", 0.5]]]
-            samples = [{"text": TEXTS[0], "answers": answers[:1]}, {"text": TEXTS[1], "answers": answers[1:]}]
+            answers = [[f"paris {0.62 * share:.0%}", "london 11%", "the 0%"], ["list 30%", "set 20%"]]
+            samples = [{"text": text, "answers": own} for text, own in zip(TEXTS, answers, strict=True)]
             records.append({"event": "samples", "step": step, "samples": samples})
     (folder / "cloze").mkdir(parents=True)
     (folder / "cloze" / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

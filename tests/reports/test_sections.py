@@ -147,29 +147,10 @@ def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> Non
     assert 'data-y="0,0.00' in details["Learning rate"]
 
 
-@pytest.mark.parametrize(
-    ("answers", "blanks", "expected"),
-    [
-        (["cat", "dog"], 1, [[Answer("cat", None), Answer("dog", None)]]),
-        (["cat", "dog"], 2, [[Answer("cat", None)], [Answer("dog", None)]]),
-        ([["cat", 0.5], ["dog", 0.25]], 1, [[Answer("cat", 0.5), Answer("dog", 0.25)]]),
-        ([[["cat", 0.5]], [["dog", 0.25]]], 2, [[Answer("cat", 0.5)], [Answer("dog", 0.25)]]),
-        ([[{"text": "cat", "probability": 0.5}]], 1, [[Answer("cat", 0.5)]]),
-        (["cat 31%", "dog 0.5 %"], 1, [[Answer("cat", 0.31), Answer("dog", 0.005)]]),
-        ([{"piece": "cat"}], 1, [[Answer("cat", None)]]),
-        ([], 2, [[], []]),
-    ],
-)
-def test_answers_are_understood_in_every_spelling(
-    answers: list[object], blanks: int, expected: list[list[Answer]]
-) -> None:
-    assert sections.blanks_of(answers, blanks) == expected
-
-
 def test_samples_show_the_last_answer_and_the_earlier_ones(tmp_path: Path) -> None:
     first, _ = sections.filled_masks(read_run(write_run(tmp_path / "run")))
-    assert first.pieces == ["The capital of France is ", "."]
-    assert first.blanks[0][0] == Answer("paris", 0.62)
+    assert (first.before, first.after) == ("The capital of France is ", ".")
+    assert first.answers == [Answer("paris", 0.62), Answer("london", 0.11), Answer("the", 0.0)]
     assert first.earlier == [(100, "paris"), (200, "paris")]
 
 
@@ -177,10 +158,10 @@ def test_a_text_without_a_blank_is_shown_with_its_continuation(tmp_path: Path) -
     folder = write_run(tmp_path / "run", steps=30)
     log = folder / "cloze" / "log.jsonl"
     kept = [line for line in log.read_text().splitlines() if '"samples"' not in line]
-    kept.append('{"event": "samples", "step": 30, "samples": [{"text": "Once upon", "answers": ["Once upon a time"]}]}')
+    kept.append('{"event": "samples", "step": 30, "samples": [{"text": "Once upon", "answers": ["Once upon 100%"]}]}')
     log.write_text("\n".join(kept))
     [shown] = sections.filled_masks(read_run(folder))
-    assert shown.continued and shown.pieces == ["Once upon ", ""] and shown.blanks == [[Answer("a time", None)]]
+    assert shown.continued and shown[:3] == ("Once upon ", "", [Answer("100%", None)])
 
 
 def test_recipe_differences_use_value_paths() -> None:

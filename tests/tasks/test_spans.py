@@ -10,7 +10,7 @@ import pytest
 
 from cloze.schemes import Repair, breaks, closes, in_form, may_follow, spans, standard
 from cloze.tasks.labeller import judged, label_figures, measured
-from cloze.tasks.spans import f1_of, report, span_counts, span_f1
+from cloze.tasks.spans import f1_of, report, span_counts
 
 
 @pytest.mark.parametrize(("labels", "expected"), [
@@ -59,8 +59,13 @@ def test_spans_are_counted_in_every_way_to_write_a_scheme() -> None:
 def test_a_span_counts_where_bounds_and_kind_are_right() -> None:
     truth = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER"]]
     guess = [["B-PER", "O", "B-PER"], ["B-LOC", "O", "B-LOC"]]
-    assert span_f1(truth, guess) == pytest.approx(2 * 1 / (3 + 4))  # precision 1/4, recall 1/3
-    assert span_f1(truth, truth) == 1.0 and span_f1([["O"]], [["O"]]) == 0.0
+    assert f1(truth, guess) == pytest.approx(2 * 1 / (3 + 4))  # precision 1/4, recall 1/3
+    assert f1(truth, truth) == 1.0 and f1([["O"]], [["O"]]) == 0.0
+
+
+def f1(truth: list[list[str]], guess: list[list[str]], repair: Repair = "begin") -> float:
+    """F1 of the spans of many texts."""
+    return f1_of(span_counts(own, said, repair=repair) for own, said in zip(truth, guess, strict=True))
 
 
 # Every text of up to four words, against regular expressions over one letter a label; capitals are of another kind.
@@ -107,7 +112,7 @@ def test_the_places_of_breaks_are_told() -> None:
 
 def test_f1_follows_the_repair_rule() -> None:
     truth, guess = [["B-PER", "I-PER", "O"]], [["I-PER", "I-PER", "O"]]
-    assert span_f1(truth, guess) == 1.0 and span_f1(truth, guess, repair="drop") == 0.0
+    assert f1(truth, guess) == 1.0 and f1(truth, guess, repair="drop") == 0.0
 
 
 def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() -> None:
@@ -134,7 +139,6 @@ def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() ->
             assert [row[name] for name in ("precision", "recall", "f1")] == pytest.approx(expected[:3])
         each = [span_counts(a, b, repair=repair) for a, b in zip(truth, guess, strict=True)]
         assert sum(count.true for count in each) == sum(row["support"] for row in report(truth, guess, repair=repair))
-        assert f1_of(each) == span_f1(truth, guess, repair=repair)
 
 
 # The rules of conlleval: between which prefixes of one kind a chunk ends, and begins; a change of kind does both. For B, I and O
@@ -184,8 +188,8 @@ def test_spans_are_counted_as_conlleval_counts_them(prefixes: str) -> None:
         found = [span_counts(*both) for both in zip(truth, guess, strict=True)]
         assert tuple(map(sum, zip(*found, strict=True))) == expected
         precision, recall = expected[2] / max(expected[1], 1), expected[2] / max(expected[0], 1)
-        f1 = 2 * precision * recall / (precision + recall) if expected[2] else 0.0
-        assert span_f1(truth, guess) == pytest.approx(f1)
+        harmonic = 2 * precision * recall / (precision + recall) if expected[2] else 0.0
+        assert f1_of(found) == pytest.approx(harmonic)
 
 
 def test_whole_spans_count_alike_in_every_scheme() -> None:

@@ -21,7 +21,7 @@ from cloze.training.checkpoint import Checkpoints
 from cloze.training.loop import train
 from cloze.training.tensors import read_tensors, sha256, write_tensors
 
-STATE = {"spent": {}, "cursors": {}}
+STATE = {"spent": {}, "cursors": {}, "held_out_losses": []}
 
 
 def save(folder: Path, step: int, **changes: object) -> Checkpoints:
@@ -99,6 +99,13 @@ def test_a_damaged_checkpoint_says_what_and_where_to_go_on(tmp_path: Path, damag
     keeper = save(tmp_path, 8)
     damage(keeper.path(8) / "state")
     with pytest.raises(CheckpointError, match=rf"(?s)step-00000008.*{message}.*continues from step 4"):
+        keeper.load()
+
+
+def test_a_checkpoint_of_another_format_is_refused_with_both_formats(tmp_path: Path) -> None:
+    keeper = save(tmp_path, 4)
+    (keeper.path(4) / "state" / "state.json").write_text('{"version": 7, "moments": {}}')
+    with pytest.raises(CheckpointError, match="checkpoint format 7; this cloze reads format 1. Use the version of cloze that"):
         keeper.load()
 
 

@@ -27,8 +27,6 @@ def test_the_best_evaluation_decides_and_the_last_is_known() -> None:
 def test_a_standing_is_the_same_after_it_was_saved() -> None:
     standing = stand(Selection(dict, "f1", more=False), 0.5, 0.8)
     assert Standing.from_json(json.loads(json.dumps(standing.to_json()))) == standing
-    saved = {name: value for name, value in standing.to_json().items() if name != "last"}  # of an earlier version
-    assert Standing.from_json(saved) == Standing(1, 10, {"f1": 0.5}, 2, -0.5)
 
 
 def test_a_metric_that_is_no_number_is_worse_than_any() -> None:
