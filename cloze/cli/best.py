@@ -21,7 +21,7 @@ def command(
     unlabelled: Annotated[list[str] | None, typer.Option(
         "--unlabelled", help="A table of texts like the rows, without labels; default: those in the corpus."
     )] = None,
-    task: Annotated[str, typer.Option(help="A task on texts or pairs of texts, on words, or multiple_choice.")] = "sentence_classification",
+    task: Annotated[str, typer.Option(help="A task on texts, pairs, words or choices.")] = "sentence_classification",
     models: Annotated[list[Path] | None, typer.Option("--from", help="A folder of a model to compare with; repeatable.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for the best model.")] = None,
     budget: Annotated[str, typer.Option(help="What each run of pre-training may spend: 10m, 5Mtokens.")] = "2m",

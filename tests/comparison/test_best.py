@@ -204,7 +204,7 @@ def of_choices(folder: Path) -> Question:
     rows = []
     for number in range(20):
         choices = [" ".join(draws.choice(words, 3)) for words in (SEA, LAND)]
-        rows += [{"text": f"{topic} {number}", "choices": choices, "label": label} for label, topic in enumerate(("ship", "farm"))]
+        rows += [{"text": f"{topic} {number}", "choices": choices, "label": n} for n, topic in enumerate(("ship", "farm"))]
     (folder / "choices.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     labelled = [str(folder / "choices.jsonl")]
     return Question(**{**vars(question(folder, test=None)), "type": "multiple_choice", "labelled": labelled})
