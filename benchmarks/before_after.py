@@ -39,7 +39,7 @@ def one(recipe: str, text: Path, work: Path, *, processor: bool) -> float:
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
 
     vectors = recipe in VECTORS
     small = [] if vectors else ["text.tokenizer.size=8000"]

@@ -84,7 +84,7 @@ def run_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def build_ours(text: Path, folder: Path, out: Path, processes: int) -> dict[str, Any]:
     """A store."""
-    from cloze.corpus.build import build_store
+    from cloze.corpus.stores.build import build_store
     from cloze.text import Tokenizer
 
     tokenizer = Tokenizer.load(folder)
@@ -269,7 +269,7 @@ def plain_text(packed: Path, out: Path, megabytes: float) -> Path:
 def train(text: Path, folder: Path, kind: str, size: int) -> Path:
     """One tokenizer for both sides, from 20 MB of the text."""
     if not folder.exists():
-        from cloze.corpus.build import train_tokenizer_from
+        from cloze.corpus.stores.build import train_tokenizer_from
         from cloze.text import TextSpec
 
         spec = TextSpec.of({"lower": True} if kind == "wordpiece" else {}, kind, {"size": size})

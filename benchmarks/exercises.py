@@ -161,7 +161,7 @@ def feeding(steps: int) -> None:
 
     from cloze.assembly.run import pretrain
     from cloze.batching import Data, Feed, data
-    from cloze.corpus.passages import BoundPassages
+    from cloze.corpus.sources.passages import BoundPassages
 
     spent: dict[str, list[float]] = {}
     parts = {"all": (Data, "next"), "gathering": (BoundPassages, "read"), "exercise": (Exercise, "__call__"),

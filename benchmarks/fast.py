@@ -156,7 +156,7 @@ def store_of(recipe: str, corpus: str, work: Path) -> Path:
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
 
     store = work / recipe
     if not Store.is_store(store):

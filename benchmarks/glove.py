@@ -34,10 +34,10 @@ from word_vectors_memory import memory_of
 from word_vectors_quality import judge, units
 
 from cloze.corpus import Cooccurrences, Store
-from cloze.corpus.build import build_store, train_tokenizer_from
-from cloze.corpus.cells import CellPlan, Cells
-from cloze.corpus.cooccurrences import count_cells
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.counting.cells import CellPlan, Cells
+from cloze.corpus.counting.cooccurrences import count_cells
+from cloze.corpus.stores.build import build_store, train_tokenizer_from
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.engines.glove import _jobs
 from cloze.engines.kernels.glove import glove
 from cloze.text import Normalise, TextSpec, Words

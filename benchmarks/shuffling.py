@@ -77,7 +77,7 @@ def cell(lanes: int, window: int, seed: int) -> dict[str, Any]:
 def run(lanes: int, window: int, seed: int, work: Path) -> dict[str, Any]:
     """Train once; what was measured on the held-out text."""
     from cloze.assembly.run import pretrain
-    from cloze.corpus import sharded
+    from cloze.corpus.shards.manifest import sharded
 
     out = work / f"run-{os.getpid()}"
     shutil.rmtree(out, ignore_errors=True)
@@ -111,9 +111,9 @@ def prepare(data: Path, work: Path) -> None:
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store_from_texts, saving, train_tokenizer_from
-    from cloze.corpus.join import write_as_one
-    from cloze.corpus.shards import write_manifest
+    from cloze.corpus.shards.join import write_as_one
+    from cloze.corpus.shards.manifest import write_manifest
+    from cloze.corpus.stores.build import build_store_from_texts, saving, train_tokenizer_from
 
     if Store.is_store(work / "held_out"):
         return

@@ -257,7 +257,7 @@ def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
     from cloze.assembly.fit import fit_vocabulary
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
     from cloze.text import Annotations
 
     source = work / f"text/{text}.txt"

@@ -123,7 +123,7 @@ def by_gensim(text: Path, processes: int) -> dict[str, float]:
 
 def by_cloze(text: Path, processes: int, *, compiled: bool) -> dict[str, float]:
     """The vocabulary and the store."""
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
     from cloze.text import Normalise, TextSpec, Words, counting, numbering, word_encoder
 
     if compiled:

@@ -89,7 +89,7 @@ def prepare(text: str, work: Path) -> None:
     """A tokenizer and the stores of the text and of its held-out part."""
     if (work / f"{text}.valid.store").exists():
         return
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
     from cloze.text import TextSpec
 
     normalise = {"lower": True, "strip_accents": True, "cjk_spacing": True, "clean": True}

@@ -68,8 +68,8 @@ def prepare(work: Path) -> None:
     """A token store of Python's own documentation: about 8k WordPiece tokens, no download."""
     if (work / "store").exists():
         return
-    from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.readers.python_docs import python_docs
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
     from cloze.text import TextSpec
 
     text = work / "docs.txt"

@@ -119,7 +119,7 @@ def prepare(chosen: Choice) -> None:
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store, train_tokenizer_from
 
     chosen.work.mkdir(parents=True, exist_ok=True)
     chosen.store.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,7 @@ def cell(chosen: Choice, experiment: str, variant: str, seed: int) -> dict[str, 
 def stores(chosen: Choice) -> None:
     """The stores of the whole text, of its small part and of held-out text, with one tokenizer, and the rows of the task."""
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store
+    from cloze.corpus.stores.build import build_store
 
     prepare(chosen)
     task_files.write("ewt", TAGS, chosen.data, chosen.work)

@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.batching.data import Data, MicroBatch
 from cloze.corpus import Store
-from cloze.corpus.entropy import Entropy, entropy_of
+from cloze.corpus.stores.entropy import Entropy, entropy_of
 from cloze.training.baselines import Baseline
 from cloze.training.step import Step
 

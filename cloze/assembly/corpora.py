@@ -16,7 +16,7 @@ from cloze.assembly.inputs import TextRecord, difference, marks_of, require_read
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import PartSpec, Recipe, TextSpec
 from cloze.corpus import Store
-from cloze.corpus.build import Progress, build_store, corpus_files, train_tokenizer_from
+from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.processes import rank
 from cloze.text import Annotations, Tokenizer

@@ -14,9 +14,9 @@ from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe, TextSpec
 from cloze.corpus import Store
-from cloze.corpus.build import PAIRS, corpus_files
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
+from cloze.corpus.stores.build import PAIRS, corpus_files
 from cloze.errors import ClozeError, CorpusError
 from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph

@@ -18,7 +18,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
 from cloze.batching import Data, MixedFeed
 from cloze.corpus import Store
-from cloze.corpus.build import corpus_files
+from cloze.corpus.stores.build import corpus_files
 from cloze.document import Where, from_data
 from cloze.training.budget import Budget
 from cloze.training.forecast import Trials, forecast

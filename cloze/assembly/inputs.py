@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus import Store
-from cloze.corpus.store import file_hash
+from cloze.corpus.stores.store import file_hash
 from cloze.errors import CheckpointError
 
 RECORD = "text.json"

@@ -16,9 +16,9 @@ from cloze.errors import RecipeError
 MODULES: dict[str, str] = {
     "tokenizer": "cloze.text",
     "segmenter": "cloze.text",
-    "annotator": "cloze.corpus",
-    "source": "cloze.corpus",
-    "table": "cloze.corpus",
+    "annotator": "cloze.knowledge",  # which imports those of cloze.corpus
+    "source": "cloze.knowledge",
+    "table": "cloze.knowledge",
     "answer": "cloze.corpus",
     "edit": "cloze.exercises",
     "order": "cloze.exercises",

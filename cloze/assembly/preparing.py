@@ -38,7 +38,7 @@ from cloze.assembly.table_start import described_starts, start_tables
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
-from cloze.corpus.verifying import Verification
+from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget

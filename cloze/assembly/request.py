@@ -20,8 +20,8 @@ from cloze.assembly.load import load_recipe, pretraining_recipe_names, tuning_re
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
-from cloze.corpus.place import is_address
-from cloze.corpus.remote import Cache, local_store
+from cloze.corpus.shards.place import is_address
+from cloze.corpus.shards.remote import Cache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
 from cloze.processes import rank
 from cloze.training.budget import Budget

@@ -11,7 +11,7 @@ import torch
 from cloze.assembly.publish import reading_edits
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
-from cloze.corpus.passages import split_documents
+from cloze.corpus.sources.passages import split_documents
 from cloze.decoding.filling import fill
 from cloze.decoding.generation import generate
 from cloze.decoding.reader import Reader, bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cloze.corpus.source import Source
+from cloze.corpus.stores.source import Source
 from cloze.exercises.exercise import Placed
 
 

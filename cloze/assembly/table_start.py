@@ -12,7 +12,7 @@ from cloze.assembly.build import build_part
 from cloze.assembly.fit import short
 from cloze.assembly.recipe import EntrySpec, Recipe
 from cloze.corpus import Store
-from cloze.corpus.passages import running_text
+from cloze.corpus.sources.passages import running_text
 from cloze.errors import RecipeError
 from cloze.training.step import Step
 

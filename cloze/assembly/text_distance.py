@@ -24,7 +24,7 @@ from cloze.assembly.load import load_recipe
 from cloze.assembly.loaded import Loaded
 from cloze.assembly.plan import without_tables
 from cloze.corpus import Store
-from cloze.corpus.passages import split_documents
+from cloze.corpus.sources.passages import split_documents
 from cloze.decoding.text_figures import BITS, Method, figures_of
 from cloze.errors import CorpusError
 from cloze.rng import permutation

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.plan import Arranged, Packed
+from cloze.corpus.sources.plan import Arranged, Packed
 from cloze.errors import RecipeError
 from cloze.rng import Draw
 from cloze.rows import Rows

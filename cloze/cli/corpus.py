@@ -191,10 +191,10 @@ class BuildText(Build):
         """Encode the text of some files."""
         from cloze.assembly.fit_text import advise_on_build, advise_on_unknown
         from cloze.assembly.shard_building import annotations_of
-        from cloze.corpus.build import build_store, train_tokenizer_from
-        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.checks.check_text import as_json as to_json
         from cloze.corpus.readers.formats import with_column
         from cloze.corpus.readers.not_text import require_apart
+        from cloze.corpus.stores.build import build_store, train_tokenizer_from
         from cloze.errors import CorpusError
         from cloze.text import Tokenizer
 
@@ -253,7 +253,7 @@ class BuildLabelled(Build, OfTask):
     def run(self, paths: list[str], out: Path) -> None:
         """Encode labelled rows with the tokenizer of a checkpoint."""
         from cloze.corpus.readers.not_text import require_apart
-        from cloze.corpus.writer import check_out
+        from cloze.corpus.stores.writer import check_out
         from cloze.errors import CorpusError
         from cloze.text import Tokenizer
 
@@ -300,9 +300,9 @@ class BuildItems(Build):
     def run(self, paths: list[str], out: Path) -> None:
         """Encode captions, and copy the items of their pictures."""
         from cloze.cli.items import build_items, parse_items
-        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.checks.check_text import as_json as to_json
         from cloze.corpus.readers.not_text import require_apart
-        from cloze.corpus.writer import check_out
+        from cloze.corpus.stores.writer import check_out
         from cloze.errors import CorpusError
 
         files = parse_items(self.items or [])
@@ -327,10 +327,10 @@ class BuildGraph(Build, OfFacts):
 
     def run(self, paths: list[str], out: Path) -> None:
         """Read files of facts."""
-        from cloze.corpus.check import as_json as to_json
-        from cloze.corpus.graph import Graph, check_out
-        from cloze.corpus.readers.triples import read_graph
-        from cloze.corpus.triples import described
+        from cloze.corpus.checks.check_text import as_json as to_json
+        from cloze.corpus.stores.graph import Graph, check_out
+        from cloze.knowledge.triple_files import read_graph
+        from cloze.knowledge.triples import described
 
         check_out(out, replace=self.overwrite)
         graph = read_graph(paths, **self.lists)
@@ -359,7 +359,7 @@ class Check(Mode):
 
     def tell(self, found: Any) -> None:
         """Print findings as lines, or as JSON."""
-        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.checks.check_text import as_json as to_json
 
         typer.echo(to_json(found.as_dict()) if self.as_json else "\n".join(found.lines()))
 
@@ -375,11 +375,11 @@ class CheckText(Check):
 
     def run(self, paths: list[str]) -> None:
         """Check the text of some files, or the checksums of a store."""
-        from cloze.corpus.check import as_json as to_json
-        from cloze.corpus.check import check_corpus, check_store
-        from cloze.corpus.check_pairs import check_pairs
+        from cloze.corpus.checks.check_pairs import check_pairs
+        from cloze.corpus.checks.check_text import as_json as to_json
+        from cloze.corpus.checks.check_text import check_corpus, check_store
         from cloze.corpus.readers.formats import with_column
-        from cloze.corpus.store import Store
+        from cloze.corpus.stores.store import Store
 
         text_format = with_column(self.text_format, self.column, self.encoding)
         if len(paths) == 1 and Store.is_store(paths[0]):
@@ -421,13 +421,13 @@ class CheckFacts(Check, OfFacts):
     @classmethod
     def asked(cls, given: Mapping[str, Any]) -> bool:
         """Whether the files are facts, or the path is a graph."""
-        from cloze.corpus.graph import Graph
+        from cloze.corpus.stores.graph import Graph
 
         return super().asked(given) or (len(given["paths"]) == 1 and Graph.is_graph(given["paths"][0]))
 
     def run(self, paths: list[str]) -> None:
         """Report on facts; exit code 2 if they are shared with the training set."""
-        from cloze.corpus.check_triples import check_triples
+        from cloze.knowledge.check_triples import check_triples
 
         facts = check_triples(paths, against=self.against or [], **self.lists)
         self.tell(facts)

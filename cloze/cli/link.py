@@ -29,8 +29,8 @@ def command(
 
     Example: cloze link TEXT --entities entities.tsv --out mentions.jsonl
     """
-    from cloze.corpus.linking import link_text, linker_of
     from cloze.corpus.readers.formats import with_column
+    from cloze.knowledge.linking import link_text, linker_of
 
     linker = linker_of(entities, least=least, shortest=shortest)
     found = link_text(paths, linker, out, format=with_column(text_format, column, None))

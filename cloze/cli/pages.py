@@ -17,8 +17,8 @@ def pages(
     Example: cloze corpus pages extracted/ --out PAGES; cloze corpus build PAGES/pages.txt
     --annotate link=mentions:PAGES/links.jsonl --out STORE
     """
-    from cloze.corpus.pages import write_pages
     from cloze.errors import counted
+    from cloze.knowledge.pages import write_pages
 
     found = write_pages(paths, out)
     typer.echo(

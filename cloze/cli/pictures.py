@@ -29,7 +29,7 @@ class Pictures(Mode):
     @classmethod
     def asked(cls, given: Mapping[str, Any]) -> bool:
         """Whether a store is to be searched."""
-        from cloze.corpus.store import Store
+        from cloze.corpus.stores.store import Store
 
         return given["task"] == "retrieval" and any(Store.is_store(file) for file in given["files"] or ())
 
@@ -65,7 +65,7 @@ class Pictures(Mode):
 def opened(file: str, loaded: Any) -> Any:
     """The store of texts with pictures in a folder, with the tokenizer of a checkpoint."""
     from cloze.corpus.records.store import RecordStore
-    from cloze.corpus.store import Store
+    from cloze.corpus.stores.store import Store
 
     store = Store.open(file) if Store.is_store(file) else None
     if not isinstance(store, RecordStore) or store.items is None:

@@ -34,7 +34,7 @@ class Sharded(NamedTuple):
     def require_place(self, out: Path, *, replace: bool, text_format: str, languages: bool) -> None:
         """Refuse options that do not go together, and a place where no store can be written."""
         from cloze.assembly.shard_building import part_of, require_place
-        from cloze.corpus.writer import check_out
+        from cloze.corpus.stores.writer import check_out
         from cloze.errors import CorpusError
 
         if self.tokens is None:
@@ -54,7 +54,7 @@ class Sharded(NamedTuple):
 
     def tokenizer(self, out: Path, *, given: Path | None) -> Path | None:
         """The tokenizer folder that was given, or that of a build that was begun."""
-        from cloze.corpus.store import TOKENIZER
+        from cloze.corpus.stores.store import TOKENIZER
         from cloze.errors import CorpusError
 
         if given is not None or self.tokens is None:
@@ -112,9 +112,9 @@ def join(
     Example: cloze corpus build TEXT --shard 256M --tokenizer TOK --out STORE --part 1/4 (… 4/4), then cloze corpus join STORE
     """
     from cloze.assembly.shard_building import Building
-    from cloze.corpus.join import write_as_one
-    from cloze.corpus.store import Store
-    from cloze.corpus.writer import check_out
+    from cloze.corpus.shards.join import write_as_one
+    from cloze.corpus.stores.store import Store
+    from cloze.corpus.stores.writer import check_out
     from cloze.errors import CorpusError, naming_options
 
     building = Building.read(store)
@@ -154,7 +154,7 @@ def copy(
     target: Annotated[str, typer.Argument(help="Where to copy it: a folder or an address.", show_default=False)],
 ) -> None:
     """Copy a store to or from object storage; to resume, repeat the command. Keys are read from the environment."""
-    from cloze.corpus.copying import copy_store
+    from cloze.corpus.shards.copying import copy_store
 
     copy_store(source, target, typer.echo)
 

@@ -26,8 +26,8 @@ from cloze.assembly.user_files import copies_in, files_of
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.corpus import Store
-from cloze.corpus.build import corpus_files
-from cloze.corpus.store import file_hash
+from cloze.corpus.stores.build import corpus_files
+from cloze.corpus.stores.store import file_hash
 from cloze.training.budget import Budget
 
 Result = dict[str, Any]

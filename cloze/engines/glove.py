@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.cells import CellPlan
-from cloze.corpus.cooccurrences import BoundCooccurrences
+from cloze.corpus.counting.cells import CellPlan
+from cloze.corpus.counting.cooccurrences import BoundCooccurrences
 from cloze.engines.conditions import Single, is_for, require_numba, single, unlike
 from cloze.objectives import Loss
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.batching import Feed
-from cloze.corpus.lines import BoundLines, LinePlan
+from cloze.corpus.sources.lines import BoundLines, LinePlan
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.engines.threads import NO_KEYS, Arrays, Threads

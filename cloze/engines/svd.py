@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cloze.batching import Cursor
-from cloze.corpus.cooccurrences import BoundCooccurrences
-from cloze.corpus.term_documents import BoundTermDocuments
+from cloze.corpus.counting.cooccurrences import BoundCooccurrences
+from cloze.corpus.counting.term_documents import BoundTermDocuments
 from cloze.engines.conditions import Single, is_for, single, unlike
 from cloze.engines.singular import Singular, Sparse, Subspace
 from cloze.errors import RunError

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from cloze.bounds import Count, Share
-from cloze.corpus.plan import Int64
-from cloze.corpus.store import Store
-from cloze.corpus.word_chunks import Words, chunks
+from cloze.corpus.counting.word_chunks import Words, chunks
+from cloze.corpus.sources.plan import Int64
+from cloze.corpus.stores.store import Store
 from cloze.registry import register
 
 CHUNK = 1 << 20  # tokens that are read at once

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.batching import Cursor, Feed
-from cloze.corpus.negatives import COIN, ENTITY, SIDE, Corruption
-from cloze.corpus.triples import BoundTriples
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
+from cloze.knowledge.negatives import COIN, ENTITY, SIDE, Corruption
+from cloze.knowledge.triples import BoundTriples
 from cloze.networks.graph_vectors import GraphVectors
 from cloze.objectives import Loss
 from cloze.objectives.margin import Margin

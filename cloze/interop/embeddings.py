@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloze.corpus import SupersenseTable
 from cloze.errors import CheckpointError
 from cloze.interop.files import read_tensors
 from cloze.interop.model import Head, Model
+from cloze.knowledge import SupersenseTable
 
 OWN_EMBEDDINGS = "cloze/embeddings.safetensors"
 _SENSES, _LABELS = "table_with_senses", "table_with_labels"

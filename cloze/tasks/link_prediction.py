@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze import rng
-from cloze.corpus.readers.triples import read_triples
 from cloze.errors import CheckpointError, RunError, TaskError, counted
+from cloze.knowledge.triple_files import read_triples
 from cloze.networks.graph_vectors import GraphVectors
 from cloze.tasks.task import Evaluation
 

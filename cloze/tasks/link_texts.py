@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.graph import Graph
-from cloze.corpus.readers.triples import read_graph
+from cloze.corpus.stores.graph import Graph
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.reader import Reader, bound, evaluating
 from cloze.errors import TaskError
 from cloze.exercises.frame import split_template
+from cloze.knowledge.triple_files import read_graph
 from cloze.objectives.relation_prediction import RelationClassification
 from cloze.objectives.triple_contrast import TripleContrast
 from cloze.tasks.link_prediction import Column, LinkScorer, Translations, scorer_of

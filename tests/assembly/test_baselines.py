@@ -16,8 +16,8 @@ from cloze.assembly.parts import class_of, names
 from cloze.assembly.run import pretrain
 from cloze.assembly.usable import usable
 from cloze.corpus import Store
-from cloze.corpus.build import build_store, train_tokenizer_from
-from cloze.corpus.entropy import entropy_of
+from cloze.corpus.stores.build import build_store, train_tokenizer_from
+from cloze.corpus.stores.entropy import entropy_of
 from cloze.reports.about_run import about_run
 from cloze.reports.run import read_run
 from cloze.reports.sections import loss_text, worth

@@ -10,7 +10,7 @@ import pytest
 
 from cloze.assembly.run import pretrain
 from cloze.corpus import Store
-from cloze.corpus.build import build_store_from_texts
+from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Annotations, Mentions, Normalise, TextSpec, Tokenizer, WordPiece, train
 

@@ -16,7 +16,7 @@ from cloze.assembly.run import pretrain
 from cloze.assembly.text_distance import held_out_passages
 from cloze.cli.main import main
 from cloze.corpus import Store
-from cloze.corpus.passages import split_documents
+from cloze.corpus.sources.passages import split_documents
 from cloze.decoding.text_figures import figures_of
 from cloze.errors import CorpusError
 from cloze.reports import write_report

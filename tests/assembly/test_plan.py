@@ -23,7 +23,7 @@ from cloze.assembly.request import CommandLine
 from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.corpus import Store
-from cloze.corpus.build import build_store, train_tokenizer_from
+from cloze.corpus.stores.build import build_store, train_tokenizer_from
 from cloze.errors import BudgetError, CheckpointError, UserError
 from cloze.training.budget import Budget
 from cloze.training.forecast import SHARE, Forecast

@@ -19,7 +19,7 @@ from cloze.assembly.claim import claimed
 from cloze.assembly.inputs import Mark
 from cloze.assembly.watching import reading_corpus
 from cloze.cli.main import main
-from cloze.corpus.build import build_store
+from cloze.corpus.stores.build import build_store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
 from cloze.training.session import Session
 

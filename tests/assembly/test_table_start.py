@@ -21,8 +21,8 @@ from cloze.assembly.fit import fit
 from cloze.assembly.load import load_recipe, recipe_from_data
 from cloze.assembly.table_start import start_rows
 from cloze.corpus import Store
-from cloze.corpus.passages import running_text
-from cloze.corpus.word_chunks import Words
+from cloze.corpus.counting.word_chunks import Words
+from cloze.corpus.sources.passages import running_text
 from cloze.engines.table_vectors import Vectors, _count, _decomposed, _information
 from cloze.training.budget import Budget, Spent
 

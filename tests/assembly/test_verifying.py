@@ -11,7 +11,7 @@ import pytest
 
 from cloze.assembly import preparing
 from cloze.corpus import Store
-from cloze.corpus.verifying import Verification
+from cloze.corpus.shards.verifying import Verification
 from cloze.errors import CorpusError
 
 from .conftest import Train
@@ -64,6 +64,6 @@ def test_sound_stores_are_compared_to_their_end_or_it_is_said(store: Path, monke
     verification = wait(Verification([Store.open(store)], at_once=0))
     verification.check()
     assert verification.close() == ""
-    monkeypatch.setattr("cloze.corpus.verifying._DUTY", 1e-9)  # it never gets to the end
+    monkeypatch.setattr("cloze.corpus.shards.verifying._DUTY", 1e-9)  # it never gets to the end
     note = f"note: {store}: the run ended before all checksums were compared. To compare them: cloze corpus check {store}"
     assert Verification([Store.open(store)], at_once=0).close() == note

@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed, collate
 from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
-from cloze.corpus.plan import Arranged
+from cloze.corpus.sources.plan import Arranged
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.corrupt import Corrupt

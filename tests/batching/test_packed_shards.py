@@ -11,9 +11,9 @@ import pytest
 
 from cloze.batching import Cursor, Data, Feed
 from cloze.corpus import Passages, Sentences, Store
-from cloze.corpus.packed import PackedShards
-from cloze.corpus.shards import write_manifest
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.shards.manifest import write_manifest
+from cloze.corpus.shards.packed import PackedShards
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.exercises import TokenFacts
 from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.exercise import Placed
@@ -158,7 +158,7 @@ def test_which_passages_share_a_row_is_mapped_from_a_file_where_a_shard_is_large
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = seen(feed(store), 0)
-    monkeypatch.setattr("cloze.corpus.planned._LARGE", 1)
+    monkeypatch.setattr("cloze.corpus.shards.planned._LARGE", 1)
     assert seen(feed(store), 0) == before
     assert len(list((store.path / "plans").glob("*/00003/members.npy"))) == 1
     monkeypatch.setattr(PackedShards, "_pack", lambda self, number: pytest.fail("packed again"))

@@ -16,7 +16,7 @@ from cloze.cli import corpus, evaluate
 from cloze.cli.main import main
 from cloze.cli.modes import Mode
 from cloze.cli.verbs import load_verb
-from cloze.corpus.store import HEADER
+from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError
 
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.

@@ -13,7 +13,7 @@ import pytest
 
 from cloze.assembly.claim import is_tuned
 from cloze.cli.main import explain, main
-from cloze.corpus.cells import HEADER, Cells
+from cloze.corpus.counting.cells import HEADER, Cells
 from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
 from cloze.errors import CheckpointError, CorpusError, RecipeError

@@ -9,10 +9,10 @@ import pytest
 
 from cloze.assembly.binding import naming_table
 from cloze.cli.main import main
-from cloze.corpus import Entities, Surfaces
-from cloze.corpus.fact_table import read_triples
-from cloze.corpus.senses import read_senses
 from cloze.errors import CorpusError, RecipeError
+from cloze.knowledge import Entities, Surfaces
+from cloze.knowledge.fact_table import read_triples
+from cloze.knowledge.senses import read_senses
 
 
 @pytest.fixture

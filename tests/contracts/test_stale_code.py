@@ -66,7 +66,7 @@ print(made.tolist())
 """
 PAIRS = """
 import numpy as np
-from cloze.corpus.pair_kernels import count
+from cloze.corpus.counting.pair_kernels import count
 keys, sums = np.zeros(64, np.uint64), np.zeros(64)
 count(np.arange(9), np.minimum(np.arange(9), 2), 0, np.array([1., .5]), 9, True, 0, 1, keys, sums, np.zeros(1, np.int64), 60)
 print(keys.tolist())
@@ -89,7 +89,7 @@ CHANGES = [
     ("networks/fast/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
     ("networks/fast/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
     ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),
-    ("corpus/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),
+    ("corpus/counting/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),
     ("text/numbering_kernels.py", "_LONGEST = 15", "_LONGEST = 12", CHUNKS),
 ]  # fmt: skip
 

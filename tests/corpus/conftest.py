@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Store
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.stores.writer import StoreWriter
 
 MakeStore = Callable[[Sequence[Sequence[int]]], Store]
 

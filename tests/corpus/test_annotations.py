@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Passages, Store
-from cloze.corpus.build import build_store, build_store_from_texts
+from cloze.corpus.stores.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError
 from cloze.text import Annotations, Dictionary, ListAnnotator, Mentions, Normalise, TextSpec, Tokenizer, WordPiece, train
 

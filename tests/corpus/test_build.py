@@ -9,11 +9,11 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.corpus import Store
-from cloze.corpus import build as building
-from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.corpus.readers import blocks as block_reading
 from cloze.corpus.readers import read_documents
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.stores import build as building
+from cloze.corpus.stores.build import build_store, build_store_from_texts, train_tokenizer_from
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, TextSpec, Tokenizer
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(
 def test_a_lost_worker_is_one_message(
     tokenizers: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.corpus import workers
+    from cloze.corpus.stores import workers
 
     start = workers._start
 
@@ -218,7 +218,7 @@ def test_real_folders_hold_the_documents_their_page_states(shared_data: Path) ->
     counts = {"text_en_wiki": 518, "text_zh_wiki": 810}
     for name, count in counts.items():
         assert sum(1 for _ in read_documents([shared_data / name / "valid.txt.xz"])) == count
-    from cloze.corpus.report import Report
+    from cloze.corpus.readers.report import Report
 
     books = shared_data / "text_en_books"
     report = Report()

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.corpus import build
-from cloze.corpus.build import build_store, train_tokenizer_from
-from cloze.corpus.store import Store
+from cloze.corpus.stores import build
+from cloze.corpus.stores.build import build_store, train_tokenizer_from
+from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Annotations, Dictionary, Normalise, TextSpec, Words, split_sentences
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cloze.cli.corpus import app
 from cloze.corpus import Store
-from cloze.corpus.check import check_corpus
+from cloze.corpus.checks.check_text import check_corpus
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Dictionary, TextSpec, train
 

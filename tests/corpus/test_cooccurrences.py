@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from cloze.compiled import has_numba
 from cloze.corpus import Store
-from cloze.corpus.cells import CellPlan, Cells, shuffled
-from cloze.corpus.cooccurrences import Cooccurrences, count_cells
-from cloze.corpus.pair_counting import counted
-from cloze.corpus.spill import Keys, Runs, Sums
-from cloze.corpus.word_chunks import chunks
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.counting.cells import CellPlan, Cells, shuffled
+from cloze.corpus.counting.cooccurrences import Cooccurrences, count_cells
+from cloze.corpus.counting.pair_counting import counted
+from cloze.corpus.counting.spill import Keys, Runs, Sums
+from cloze.corpus.counting.word_chunks import chunks
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError, RecipeError
 
 WORDS = {"the": 4, "cat": 5, "sat": 6, "on": 7, "mat": 8}
@@ -198,7 +198,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from cloze.corpus import Store
-from cloze.corpus.cooccurrences import Cooccurrences, count_cells
+from cloze.corpus.counting.cooccurrences import Cooccurrences, count_cells
 
 folder, threads, compiled = Path(sys.argv[1]), int(sys.argv[2]), bool(sys.argv[3])
 store = Store.open(folder / "store")
@@ -251,7 +251,7 @@ def test_cells_are_counted_once_and_found_again(tmp_path: Path, monkeypatch: pyt
     store = store_of(tmp_path / "store", [[[4, 5, 6, 5]]])
     source = Cooccurrences(radius=2)
     first = source.bind(store, seed=1, entry="main").cells
-    monkeypatch.setattr("cloze.corpus.cooccurrences.count_cells", lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr("cloze.corpus.counting.cooccurrences.count_cells", lambda *_: pytest.fail("counted again"))
     again = source.bind(Store.open(store.path), seed=2, entry="other").cells
     assert again.folder == first.folder and (matrix(again) == matrix(first)).all()
     assert [p.name for p in first.folder.parent.iterdir()] == [first.folder.name]
@@ -309,7 +309,7 @@ def test_numbers_out_of_range_are_found_when_cells_are_opened(
 
 def test_counts_in_the_folder_for_temporary_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = Cooccurrences(radius=2).bind(store_of(tmp_path / "store", [[[4, 5, 6, 5]]]), seed=1, entry="main")
-    monkeypatch.setattr("cloze.corpus.cooccurrences.os.access", lambda *_: False)
+    monkeypatch.setattr("cloze.corpus.counting.cooccurrences.os.access", lambda *_: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = tmp_path / f"cloze-{os.getuid()}"
     own.mkdir()
@@ -328,7 +328,7 @@ def test_counts_in_the_folder_for_temporary_files_are_private(tmp_path: Path, mo
     with pytest.raises(CorpusError, match="expected a private folder of this user"):
         bound.cells  # noqa: B018
     monkeypatch.undo()
-    monkeypatch.setattr("cloze.corpus.cooccurrences.os.access", lambda *_: False)
+    monkeypatch.setattr("cloze.corpus.counting.cooccurrences.os.access", lambda *_: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert bound.cells.folder.parent == own and own.stat().st_mode & 0o777 == 0o700
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from cloze.cli import main as frame
-from cloze.corpus.fact_table import read_triples
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.labelled import read_rows, read_table
+from cloze.corpus.readers.report import Report
 from cloze.corpus.readers.text_files import lines
-from cloze.corpus.report import Report
-from cloze.corpus.senses import read_senses
 from cloze.errors import CorpusError, TaskError, UserError
+from cloze.knowledge.fact_table import read_triples
+from cloze.knowledge.senses import read_senses
 from cloze.text.encodings import reading_as
 from cloze.text.matching import read_list
 

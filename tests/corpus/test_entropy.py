@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cloze.corpus.entropy import entropy
+from cloze.corpus.stores.entropy import entropy
 
 
 def test_independent_tokens_have_the_entropy_of_their_shares_and_pairs_know_no_more() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.corpus.fact_table import BoundFacts, Facts, read_triples
 from cloze.errors import CorpusError, RecipeError
+from cloze.knowledge.fact_table import BoundFacts, Facts, read_triples
 from cloze.text import BPE, ByteBPE, Normalise, TextSpec, Tokenizer, Unigram, WordPiece, train
 
 FACTS = [

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cloze.corpus.languages import language_folders, read_languages
 from cloze.corpus.readers.documents import read_documents
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.readers.gettext import read_catalogue
 from cloze.corpus.readers.pairs import read_pairs
-from cloze.corpus.report import Report
+from cloze.corpus.readers.report import Report
+from cloze.corpus.stores.languages import language_folders, read_languages
 from cloze.errors import CorpusError
 
 GERMAN = r'''

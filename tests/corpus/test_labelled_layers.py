@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from cloze.assembly.shard_building import annotations_of
-from cloze.corpus import Entities, Passages, Store
-from cloze.corpus.build import build_store, build_store_from_texts
+from cloze.corpus import Passages, Store
+from cloze.corpus.stores.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.link import Link
+from cloze.knowledge import Entities
 from cloze.rng import Draw
 from cloze.text import (
     Annotations,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus import Passages, Sentences, Store
-from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
-from cloze.corpus.languages import language_folders, resample, shares, smoothed
+from cloze.corpus.stores.build import build_store, build_store_from_texts, train_tokenizer_from
+from cloze.corpus.stores.languages import language_folders, resample, shares, smoothed
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, WordPiece
 

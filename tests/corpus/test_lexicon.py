@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloze.corpus import BoundLexicon, Lexicon, Store, lexicon
-from cloze.corpus.build import build_store_from_texts
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus import BoundLexicon, Lexicon, Store
+from cloze.corpus.stores.build import build_store_from_texts
+from cloze.corpus.stores.writer import StoreWriter
+from cloze.corpus.tables import lexicon
 from cloze.errors import CorpusError, RecipeError
 from cloze.exercises.match import Match
 from cloze.rng import Draw, row_keys

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Lines
-from cloze.corpus.lines import BoundLines
+from cloze.corpus.sources.lines import BoundLines
 from cloze.errors import CorpusError, RecipeError
 from tests.corpus.conftest import MakeStore
 
@@ -74,7 +74,7 @@ def test_a_plan_tells_an_engine_where_rows_are(make_store: MakeStore) -> None:
 
 @pytest.mark.parametrize("unit", ["document", "sentence"])
 def test_held_out_documents_are_those_of_passages(make_store: MakeStore, unit: str) -> None:
-    from cloze.corpus.passages import split_documents
+    from cloze.corpus.sources.passages import split_documents
 
     store = make_store([[2, 3]] * 40)
     parts = {part: Lines(unit=unit).bind(store, seed=0, entry="main", held_out=0.1, part=part)  # type: ignore[arg-type]

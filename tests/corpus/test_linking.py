@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.build import build_store
-from cloze.corpus.linking import link_text, linker_of
+from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError
+from cloze.knowledge.linking import link_text, linker_of
 from cloze.text import Annotations, Mentions, Normalise, TextSpec, WordPiece, train
 
 TABLE = (

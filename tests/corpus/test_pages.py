@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Passages
-from cloze.corpus.build import build_store
-from cloze.corpus.pages import Span, linked, named, write_pages
+from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError, RecipeError
+from cloze.knowledge.pages import Span, linked, named, write_pages
 from cloze.text import Annotations, TextSpec, WordPiece, train
 from cloze.text.mentions import Mentions
 

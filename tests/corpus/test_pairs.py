@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Cooccurrences, Pairs, Passages, Store, Streams, TermDocuments
-from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.corpus.readers.pairs import find_pairs, read_pairs
-from cloze.corpus.report import Report
+from cloze.corpus.readers.report import Report
+from cloze.corpus.stores.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, WordPiece
 

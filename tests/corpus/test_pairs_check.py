@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.cli.corpus import app
-from cloze.corpus.check_pairs import check_pairs
+from cloze.corpus.checks.check_pairs import check_pairs
 from cloze.errors import CorpusError
 
 SAMPLE = Path(__file__).resolve().parents[2] / "cloze" / "samples" / "english-french.tsv"

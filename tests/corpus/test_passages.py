@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus import BoundPassages, Lines, Passages, Plan, Sentences, Store, Streams
-from cloze.corpus import plan as plans
-from cloze.corpus.passages import split_documents
+from cloze.corpus.sources import plan as plans
+from cloze.corpus.sources.passages import split_documents
 from cloze.errors import CorpusError, RecipeError
 
 ALL = frozenset({"tokens", "length", "document", "sentence", "word_start"})
@@ -353,7 +353,7 @@ def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
     source = Passages(length=8, across_documents=across, separator="[SEP]" if across else None, **given)  # type: ignore[arg-type]
     made = []
     for size in (1 << 16, chunk):
-        monkeypatch.setattr("cloze.corpus.plan._CHUNK", size)
+        monkeypatch.setattr("cloze.corpus.sources.plan._CHUNK", size)
         cut = source.bind(store, seed=1, entry="main", put_back=put_back).plan(0, 8).passages
         made.append({name: None if value is None else value.tolist() for name, value in vars(cut).items()})
     assert made[0] == made[1] and len(made[0]["start"]) > 40

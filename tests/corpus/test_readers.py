@@ -18,7 +18,7 @@ from cloze.corpus.readers.detect import find_layout
 from cloze.corpus.readers.files import _standard_input
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.report import Report
+from cloze.corpus.readers.report import Report
 from cloze.errors import CorpusError, MissingExtra
 
 BLANK = "The cat sleeps. It dreams of fish.\nDr. Smith wakes it.\n\n\nA second text. It has two lines.\nHere.\n"

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.corpus import Passages, Store, place
-from cloze.corpus.copying import copy_store
-from cloze.corpus.place import is_address
-from cloze.corpus.remote import Cache, NoRoom, Remote, local_store
-from cloze.corpus.shards import write_manifest
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus import Passages, Store
+from cloze.corpus.shards.copying import copy_store
+from cloze.corpus.shards.manifest import place, write_manifest
+from cloze.corpus.shards.place import is_address
+from cloze.corpus.shards.remote import Cache, NoRoom, Remote, local_store
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")

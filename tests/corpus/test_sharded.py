@@ -10,10 +10,10 @@ import pytest
 
 from cloze import rng
 from cloze.corpus import Lines, Passages, Sentences, Store, Streams
-from cloze.corpus.shard_plan import ShardPlan
-from cloze.corpus.sharded import BoundShards
-from cloze.corpus.shards import write_manifest
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.shards.manifest import write_manifest
+from cloze.corpus.shards.shard_plan import ShardPlan
+from cloze.corpus.shards.sharded import BoundShards
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
 
 WANT = frozenset({"tokens", "sentence"})
@@ -143,11 +143,11 @@ def test_numbers_of_rows_are_counted_once_and_kept(store: Store, monkeypatch: py
 
 def test_large_shards_map_the_bounds_of_their_passages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = firsts(bind(store), 0)
-    monkeypatch.setattr("cloze.corpus.planned._LARGE", 1)
+    monkeypatch.setattr("cloze.corpus.shards.planned._LARGE", 1)
     written = bind(store)
     assert firsts(written, 0) == whole
     assert len(list((store.path / "plans").glob("*/00003/start.npy"))) == 1
-    monkeypatch.setattr("cloze.corpus.plan.by_sentence", lambda *args, **given: pytest.fail("planned again"))
+    monkeypatch.setattr("cloze.corpus.sources.plan.by_sentence", lambda *args, **given: pytest.fail("planned again"))
     assert firsts(bind(store), 0) == whole
 
 
@@ -161,7 +161,7 @@ def test_parts_that_are_put_back_are_those_of_the_shard_in_every_epoch(store: St
     found = parts(0)
     assert 0.3 < np.mean([apart for _, apart in found.values()]) < 0.9 and parts(1) == found
     assert len(found) > len(bind(store).plan(0, 12))
-    monkeypatch.setattr("cloze.corpus.planned._LARGE", 1)
+    monkeypatch.setattr("cloze.corpus.shards.planned._LARGE", 1)
     assert parts(0) == parts(0) == found
 
 

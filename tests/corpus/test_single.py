@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Sentences
-from cloze.corpus.passages import BoundPassages
-from cloze.corpus.single import BoundSingle
+from cloze.corpus.sources.passages import BoundPassages
+from cloze.corpus.sources.single import BoundSingle
 from cloze.errors import CorpusError, RecipeError
 from tests.corpus.conftest import MakeStore
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloze import whole
 from cloze.corpus import Store
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
 
 
@@ -172,7 +172,7 @@ def test_a_header_cannot_name_files_outside_of_the_store(make_store: object, tmp
 
 
 def test_an_edited_tokenizer_is_found(tmp_path: Path) -> None:
-    from cloze.corpus.build import build_store
+    from cloze.corpus.stores.build import build_store
     from cloze.text import Normalise, TextSpec, WordPiece, train
 
     text = tmp_path / "a.txt"
@@ -208,7 +208,7 @@ def test_counts_come_from_the_header(make_store: object) -> None:
 
 def test_a_store_larger_than_memory_is_read_page_by_page(make_store: object, monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.corpus import Passages
-    from cloze.corpus import store as module
+    from cloze.corpus.stores import store as module
 
     advised: list[int] = []
     monkeypatch.setattr(module, "advise_random", lambda array: advised.append(array.nbytes))

@@ -9,7 +9,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.corpus.readers import read_documents
-from cloze.corpus.report import Report
+from cloze.corpus.readers.report import Report
 from cloze.errors import CorpusError
 
 CSV = 'id,review,label\n1,"Good, and cheap.\nI like it.",pos\n\n2,Bad.,neg\n'

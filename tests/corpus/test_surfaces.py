@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.corpus import Store, Surfaces
-from cloze.corpus.build import build_store_from_texts
-from cloze.corpus.surfaces import read_surfaces
+from cloze.corpus import Store
+from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
+from cloze.knowledge import Surfaces
+from cloze.knowledge.surfaces import read_surfaces
 from cloze.text import Normalise, TextSpec, WordPiece, train
 
 TEXTS = ["the bank of the river", "a river bank and the bank"]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus import Store, TermDocuments
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError, RecipeError
 
 relaxed = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

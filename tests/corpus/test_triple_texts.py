@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.corpus import EntityTexts, Store, TripleTexts
-from cloze.corpus.negatives import Negatives
-from cloze.corpus.readers.triples import read_graph
-from cloze.corpus.triple_texts import _Texts
+from cloze.corpus import Store
 from cloze.errors import CorpusError, RecipeError
+from cloze.knowledge import EntityTexts, TripleTexts
+from cloze.knowledge.negatives import Negatives
+from cloze.knowledge.triple_files import read_graph
+from cloze.knowledge.triple_texts import _Texts
 from cloze.text import Normalise, TextSpec, Tokenizer, Words
 from cloze.text.training import train
 
@@ -149,7 +150,7 @@ def test_an_unknown_relation_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_stores_and_no_negatives_are_refused(tmp_path: Path) -> None:
-    from cloze.corpus import Triples
+    from cloze.knowledge import Triples
 
     plain = Triples().build_store([graph(tmp_path)], None, tmp_path / "ids", known=None, report=lambda line: None)
     with pytest.raises(CorpusError, match="this store does not hold the texts of a graph.\n  Give a graph: cloze corpus build"):

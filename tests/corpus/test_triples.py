@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.corpus import Store, Triples, TripleStore
-from cloze.corpus.check_triples import check_triples
-from cloze.corpus.entities import read_entities
-from cloze.corpus.graph import Graph, contains
-from cloze.corpus.linking import linker_of
-from cloze.corpus.negatives import Corruption, Negatives, head_rates
-from cloze.corpus.readers.triples import read_graph
+from cloze.corpus import Store, TripleStore
+from cloze.corpus.stores.graph import Graph, contains
 from cloze.errors import ClozeError, CorpusError
+from cloze.knowledge import Triples
+from cloze.knowledge.check_triples import check_triples
+from cloze.knowledge.entities import read_entities
+from cloze.knowledge.linking import linker_of
+from cloze.knowledge.negatives import Corruption, Negatives, head_rates
+from cloze.knowledge.triple_files import read_graph
 from cloze.rng import Draw, row_keys
 
 FACTS = "ada\tknows\tbob\nada\tknows\tcleo\nbob\tknows\tcleo\nada\tlikes\tbob\n"

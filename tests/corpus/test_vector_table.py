@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cloze.corpus import PretrainedVectors, Store
-from cloze.corpus.build import build_store_from_texts
+from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
 from cloze.interop.vectors import open_vectors
 from cloze.text.normalise import Normalise

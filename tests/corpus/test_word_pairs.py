@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Store, TextVectors, WordPairs
-from cloze.corpus.build import build_store
-from cloze.corpus.word_pairs import split_words, words_of
+from cloze.corpus.sources.word_pairs import split_words, words_of
+from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError, RecipeError
 from cloze.interop.vectors import open_vectors
 from cloze.text import ByteBPE, Normalise, TextSpec, Tokenizer, Words

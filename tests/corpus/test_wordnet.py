@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.corpus.surfaces import read_surfaces
 from cloze.errors import CorpusError
+from cloze.knowledge.surfaces import read_surfaces
 
 INDEX = """\
 dog%1:05:00:: 02084071 1 42

@@ -8,7 +8,7 @@ from operator import attrgetter
 import pytest
 
 from cloze.corpus.readers.blocks import Block
-from cloze.corpus.workers import Workers
+from cloze.corpus.stores.workers import Workers
 
 
 def test_blocks_are_answered_in_order_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from cloze.batching.collate import collate, one_per_row
-from cloze.corpus.fact_table import BoundFacts
 from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
 from cloze.decoding.reader import Reader, head_for
@@ -20,6 +19,7 @@ from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.inject import Inject
+from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.tasks.words import word_windows

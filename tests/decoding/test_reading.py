@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloze.batch import Batch
-from cloze.corpus.lexicon import BoundLexicon
+from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
 from cloze.decoding.generation import generate

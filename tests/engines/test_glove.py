@@ -14,8 +14,8 @@ import torch
 
 from cloze.batching import Data, Feed
 from cloze.corpus import Cooccurrences, Store
-from cloze.corpus.cells import shuffled
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.counting.cells import shuffled
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.word_vectors import WordVectors

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed
 from cloze.corpus import Cooccurrences, Store, TermDocuments
-from cloze.corpus.writer import StoreWriter
+from cloze.corpus.stores.writer import StoreWriter
 from cloze.engines.singular import Compressed, Sparse, Subspace, truncated_svd
 from cloze.engines.svd import FactoriseEngine
 from cloze.errors import RecipeError

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from cloze.batching import Data, Feed
-from cloze.corpus import Triples, TripleStore
-from cloze.corpus.negatives import Negatives
+from cloze.corpus import TripleStore
+from cloze.knowledge import Triples
+from cloze.knowledge.negatives import Negatives
 from cloze.networks import Clock, GraphVectors
 from cloze.objectives import Margin
 from cloze.training.budget import Budget

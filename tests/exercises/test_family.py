@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cloze.corpus.lexicon import BoundLexicon
+from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.bring import Bring

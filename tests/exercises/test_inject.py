@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cloze.batching.collate import collate, one_per_row
-from cloze.corpus.fact_table import BoundFacts
 from cloze.errors import RecipeError
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.inject import Inject
+from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
 from cloze.rows import Rows
 

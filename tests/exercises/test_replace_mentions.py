@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from cloze.batch import Batch
-from cloze.corpus.entities import BoundEntities
 from cloze.errors import CorpusError, RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
@@ -17,6 +16,7 @@ from cloze.exercises.frame import Frame
 from cloze.exercises.label import Label
 from cloze.exercises.mask import Mask
 from cloze.exercises.replace_mentions import ReplaceMentions
+from cloze.knowledge.entities import BoundEntities
 from cloze.networks.clock import Clock
 from cloze.objectives.outside import outside
 from cloze.rng import Draw, row_keys

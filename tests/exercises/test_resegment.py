@@ -15,7 +15,7 @@ import tokenizers
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import recipe_from_data
-from cloze.corpus.build import build_store_from_texts
+from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.resegment import Resegment

@@ -194,7 +194,7 @@ def odd_files(chance: Random, folder: Path) -> None:
 def flipped_stores(chance: Random, folder: Path) -> None:
     """A store with a flipped bit is refused by what pre-training asks before it reads."""
     from cloze.corpus import Store
-    from cloze.corpus.verifying import Verification
+    from cloze.corpus.shards.verifying import Verification
 
     shutil.copytree(legal() / "store", folder / "store")
     files = sorted(path for path in (folder / "store").glob("*.bin") if path.stat().st_size)

@@ -181,7 +181,7 @@ def legal() -> Path:
     import atexit
     import tempfile
 
-    from cloze.corpus.build import build_store
+    from cloze.corpus.stores.build import build_store
     from cloze.interop import Card, export_folder
     from cloze.text import Normalise, TextSpec, WordPiece, train
 
@@ -277,7 +277,7 @@ def set_values(chance: Random, folder: Path) -> None:
 @target
 def records(chance: Random, folder: Path) -> None:
     """JSON lines as a corpus and as a table of examples."""
-    from cloze.corpus.check import check_corpus
+    from cloze.corpus.checks.check_text import check_corpus
     from cloze.corpus.readers.labelled import read_table
 
     rows = [as_json(spoilt_tree(chance, {"text": f"The cat sleeps. It dreams {n}.", "label": "a", "n": [n]})) for n in range(4)]
@@ -290,7 +290,7 @@ def records(chance: Random, folder: Path) -> None:
 @target
 def tables(chance: Random, folder: Path) -> None:
     """CSV and TSV as a corpus and as a table of examples."""
-    from cloze.corpus.check import check_corpus
+    from cloze.corpus.checks.check_text import check_corpus
     from cloze.corpus.readers.labelled import read_table
 
     separator, ending = chance.choice([(",", "csv"), ("\t", "tsv"), (";", "csv")])
@@ -307,7 +307,7 @@ def tables(chance: Random, folder: Path) -> None:
 @target
 def texts(chance: Random, folder: Path) -> None:
     """Files of text in every layout, and what looks like a packed one."""
-    from cloze.corpus.check import check_corpus
+    from cloze.corpus.checks.check_text import check_corpus
 
     layouts = (
         "The cat sleeps. It dreams.\n\nA dog barks.\n" * 3,

@@ -17,11 +17,11 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import recipe_maker
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
-from cloze.corpus.senses import BoundSenses, SupersenseTable, read_senses, senses_of
 from cloze.errors import ClozeError, CorpusError, RecipeError
 from cloze.exercises.favour import Favour
 from cloze.exercises.mask import Mask
 from cloze.exercises.predict_senses import PredictSenses
+from cloze.knowledge.senses import BoundSenses, SupersenseTable, read_senses, senses_of
 from cloze.objectives.sense_prediction import sense_losses
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

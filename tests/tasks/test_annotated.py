@@ -15,12 +15,12 @@ from cloze.assembly.finetune import finetune
 from cloze.assembly.tuned import Tuned, measured_on
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
-from cloze.corpus.linking import link_text, linker_of
 from cloze.decoding.forms import form_of
 from cloze.decoding.prompting import prompting_of
 from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
+from cloze.knowledge.linking import link_text, linker_of
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [

@@ -11,7 +11,7 @@ import pytest
 from cloze.assembly.inputs import store_digest
 from cloze.cli.main import main
 from cloze.corpus.readers.labelled import read_table
-from cloze.corpus.store import Store
+from cloze.corpus.stores.store import Store
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

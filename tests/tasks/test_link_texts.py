@@ -11,7 +11,7 @@ import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.readers.triples import read_graph
+from cloze.knowledge.triple_files import read_graph
 from cloze.tasks.link_texts import DescriptionReader, TripleReader, scorer_of_any
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"

@@ -16,7 +16,7 @@ import torch
 import cloze
 from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.store import Store
+from cloze.corpus.stores.store import Store
 from cloze.decoding.filling import fill
 from cloze.decoding.pictures import Pictures, shown_picture
 from cloze.decoding.ready import to_fill

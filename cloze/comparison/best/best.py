@@ -19,8 +19,8 @@ from cloze.comparison.best.question import Question, repeated, require_answerabl
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
-from cloze.corpus.build import corpus_files
 from cloze.corpus.readers.not_text import require_apart
+from cloze.corpus.stores.build import corpus_files
 from cloze.errors import CheckpointError
 from cloze.jobs import LocalWorkers, Workers
 from cloze.tasks.linear.fit import fit_linear

@@ -21,7 +21,7 @@ from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import Candidate, Design, checked
 from cloze.comparison.grid import Grid
-from cloze.corpus.store import file_hash
+from cloze.corpus.stores.store import file_hash
 from cloze.reports.page import unique_names
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.fit import FOLDS

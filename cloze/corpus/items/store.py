@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.pieces import WIDE, Pieces
-from cloze.corpus.store import mapped
+from cloze.corpus.stores.store import mapped
 from cloze.errors import CorpusError, nearest
 
 Int64 = NDArray[np.int64]

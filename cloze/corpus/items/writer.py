@@ -13,7 +13,7 @@ from cloze.corpus.items.links import Linked
 from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.items.store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
-from cloze.corpus.writer import HashedFile
+from cloze.corpus.stores.writer import HashedFile
 from cloze.errors import CorpusError, counted, nearest
 
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors

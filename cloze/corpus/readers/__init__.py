@@ -1,5 +1,5 @@
-"""Files → blocks of bytes → documents, in constant memory; formats and compression are detected and reported. May import text,
-cloze.corpus.report and the foundation; not the store, the plans or the sources. To add a format: its name in `formats.FORMATS`, a
+"""Files → blocks of bytes → documents, in constant memory; formats and compression are detected and reported. May import text
+and the foundation; not the store, the plans or the sources. To add a format: its name in `formats.FORMATS`, a
 rule in `detect.py`, a function in `parse.py` (records) or `tables.py` (rows). Its contract is tested in
 tests/corpus/test_readers.py.
 """

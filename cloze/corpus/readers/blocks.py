@@ -16,8 +16,8 @@ from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
+from cloze.corpus.readers.report import Report
 from cloze.corpus.readers.tables import column_of
-from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
 from cloze.text.encodings import as_utf8, find_encoding
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloze.corpus.readers.blocks import BLOCK, Block, read_blocks
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.report import Faults, Report
+from cloze.corpus.readers.report import Faults, Report
 
 LONGEST = 8 << 20  # characters
 

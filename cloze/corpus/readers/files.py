@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 from cloze.corpus.readers.gettext import CATALOGUES, without_compiled
 from cloze.corpus.readers.not_text import refuse_made
-from cloze.corpus.report import Oddities
+from cloze.corpus.readers.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, nearest_path
 from cloze.text.encodings import PACKED
 

@@ -13,7 +13,7 @@ from typing import IO
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
 from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
-from cloze.corpus.report import Report
+from cloze.corpus.readers.report import Report
 from cloze.errors import CorpusError, nearest_path
 from cloze.text.encodings import not_utf8
 

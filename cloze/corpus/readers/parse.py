@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.detect import is_wrapped
-from cloze.corpus.report import Faults, Oddities
+from cloze.corpus.readers.report import Faults, Oddities
 from cloze.text.sentences import split_sentences
 from cloze.untrusted import parse_json, without_surrogates
 

@@ -15,7 +15,7 @@ from cloze.corpus.items.writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
-from cloze.corpus.writer import HashedFile, StoreWriter
+from cloze.corpus.stores.writer import HashedFile, StoreWriter
 from cloze.errors import CorpusError, RunError, TaskError, counted
 from cloze.text.annotate import Annotations
 from cloze.text.encodings import recoded

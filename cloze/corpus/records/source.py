@@ -18,16 +18,16 @@ from cloze.corpus.items.kin import Kin
 from cloze.corpus.items.links import LINKED
 from cloze.corpus.items.store import item_fields
 from cloze.corpus.items.writer import ItemFiles
-from cloze.corpus.passages import remember
-from cloze.corpus.plan import Arranged, Int64
 from cloze.corpus.readers.files import require_paths
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build import batches, build_records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
-from cloze.corpus.source import Source
-from cloze.corpus.store import Store
+from cloze.corpus.sources.passages import remember
+from cloze.corpus.sources.plan import Arranged, Int64
+from cloze.corpus.stores.source import Source
+from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
 from cloze.rows import Rows

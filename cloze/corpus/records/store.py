@@ -1,6 +1,6 @@
 """The store of records: a token store in which a document is a record and a sentence one of its texts.
 
-In addition to the files of every token store (see `corpus/store.py`) it has
+In addition to the files of every token store (see `corpus/stores/store.py`) it has
 
     records/lines.bin         int64, the line in its file where each record begins
     records/<column>.bin      the stored answers: one value per record, or several
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.store import Items
-from cloze.corpus.store import Store, mapped, opened_before
+from cloze.corpus.stores.store import Store, mapped, opened_before
 from cloze.errors import CorpusError
 
 Int64 = NDArray[np.int64]
@@ -64,7 +64,7 @@ class RecordStore(Store, holds="records"):
 
     def split(self, held_out: float) -> dict[str, Int64]:
         """The records of the parts `train` and `held_out` (`split_documents`); those of one picture or film are in one part."""
-        from cloze.corpus.passages import split_documents
+        from cloze.corpus.sources.passages import split_documents
 
         if self.items is None:
             return split_documents(self.documents, held_out)

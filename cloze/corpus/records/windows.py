@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.plan import Cut
+from cloze.corpus.sources.plan import Cut
 from cloze.errors import CorpusError
 
 Int32 = NDArray[np.int32]

@@ -22,7 +22,7 @@ _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 @numba.njit(inline="always")
 def shuffle(index: Any, size: Any, key: Any) -> Any:
-    """Where an index goes in the random order of `size` that follows from `key`: `cloze.corpus.cells.shuffled`, one by one."""
+    """Where an index goes in the random order of `size` that follows from `key`: `counting.cells.shuffled`, one by one."""
     bits = _ONE
     while (_ONE << bits) < size:
         bits += _ONE

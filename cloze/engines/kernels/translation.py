@@ -1,7 +1,7 @@
 """TransE's update, fact by fact: the distances of a fact and of its wrong triples, then the steps of those within the margin.
 
 With q = h + r for a replaced tail and q = t - r for a replaced head, the distance of a wrong triple is ‖q - e‖. All distances are
-those before the update. Wrong triples are those of `cloze.corpus.negatives`, from the same random numbers (`cloze.rng.Draw`).
+those before the update. Wrong triples are those of `cloze.knowledge.negatives`, from the same random numbers (`cloze.rng.Draw`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def bits(low: Any, high: Any, column: Any) -> Any:
 
 @numba.njit(inline="always")
 def unknown(word: Any, group: Any, start: Any, less: Any, entities: Any) -> Any:
-    """An entity that is not in a group: `cloze.corpus.negatives.Group.unknown`, one by one."""
+    """An entity that is not in a group: `cloze.knowledge.negatives.Group.unknown`, one by one."""
     first, last = start[group], start[group + 1]
     nth = np.int64((word * np.uint64(entities - (last - first))) >> _S32)
     low, high = first, last

@@ -1,0 +1,1 @@
+"""Checks of text and of parallel text before anything is built from it."""

@@ -1,0 +1,154 @@
+"""Checks parallel text without building anything: alignment, lengths, repeats, untranslated sides."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.corpus.checks.check_text import PLACES, Lengths, script_shares, scripts_of
+from cloze.corpus.readers.pairs import Parallel, find_pairs
+from cloze.errors import CorpusError
+
+_BEYOND = 3.0  # factor over the usual ratio of lengths from which a pair looks misaligned
+_SHORT = 20    # characters below which a ratio says nothing
+_EXTREMES = 1000
+
+
+@dataclass
+class PairFindings:
+    """What a check of parallel text found: numbers, and advice in words."""
+
+    pairs: dict[str, int] = field(default_factory=dict)  # by languages, `en-fr`
+    files: list[str] = field(default_factory=list)
+    lengths: dict[str, dict[str, float]] = field(default_factory=dict)  # by language, in characters
+    scripts: dict[str, dict[str, float]] = field(default_factory=dict)
+    duplicates: int = 0
+    duplicate_places: list[str] = field(default_factory=list)
+    untranslated: int = 0
+    untranslated_places: list[str] = field(default_factory=list)
+    uneven: int = 0
+    uneven_places: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Pairs of all languages."""
+        return sum(self.pairs.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        odd = {
+            name: {"count": vars(self)[name], "places": vars(self)[places]}
+            for name, places in (
+                ("duplicates", "duplicate_places"), ("untranslated", "untranslated_places"), ("uneven", "uneven_places")
+            )
+        }
+        return {
+            "pairs": self.pairs, "files": self.files, "lengths": self.lengths, "scripts": self.scripts, **odd,
+            "advice": self.advice,
+        }
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        lines = [f"{name}: {count:,} pairs" for name, count in self.pairs.items()]
+        for language, numbers in self.lengths.items():
+            scripts = ", ".join(f"{name} {share:.1%}" for name, share in self.scripts[language].items())
+            lines.append(
+                "{}: characters per sentence: median {sentence_median:.0f}, mean {sentence_mean:.1f}, longest "
+                "{sentence_longest:.0f}; scripts: {}".format(language, scripts or "no letters", **numbers)
+            )
+        for what, count, places in (
+            ("repeat an earlier one exactly", self.duplicates, self.duplicate_places),
+            ("have the same text on both sides", self.untranslated, self.untranslated_places),
+            (f"are {_BEYOND:.0f} times longer or shorter than their translation usually is", self.uneven, self.uneven_places),
+        ):
+            lines.append(f"{count:,} pairs {what}")
+            lines += [f"  {place}" for place in places]
+        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
+
+
+def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
+    """Read parallel text once and report anomalies. Memory: a hash and a number per pair.
+
+    Raises `CorpusError` with the line for whatever does not pair up, as a build would.
+    """
+    found = PairFindings()
+    seen: set[bytes] = set()
+    lengths: dict[str, Lengths] = {}
+    scripts: dict[str, Any] = {}
+    for one in find_pairs(paths):
+        found.files.append(one.name)
+        for language in one.languages:
+            lengths.setdefault(language, Lengths())
+            scripts.setdefault(language, 0)
+        _read(one, found, seen, lengths, scripts)
+    found.lengths = {language: of.summary("sentence") for language, of in lengths.items()}
+    found.scripts = {language: script_shares(counts) for language, counts in scripts.items()}
+    found.advice = _advice(found)
+    return found
+
+
+def _read(
+    one: Parallel, found: PairFindings, seen: set[bytes], lengths: dict[str, Lengths], scripts: dict[str, Any]
+) -> None:
+    ratios: list[float] = []
+    ends: list[tuple[float, str]] = []  # the most uneven pairs, to give their locations once the usual ratio is known
+    number = 0
+    for line, *sides in one.lines():
+        number += 1
+        place = f"{one.files[0].path}:{line}"
+        for language, text in zip(one.languages, sides, strict=True):
+            lengths[language].add([len(text)])
+            scripts[language] = scripts[language] + scripts_of(text)
+        key = blake2b("\t".join((*one.languages, *sides)).encode("utf-8", "replace"), digest_size=8).digest()
+        if key in seen:
+            found.duplicates += 1
+            found.duplicate_places += [place][: PLACES - len(found.duplicate_places)]
+        seen.add(key)
+        if sides[0] == sides[1]:
+            found.untranslated += 1
+            found.untranslated_places += [place][: PLACES - len(found.untranslated_places)]
+        if max(map(len, sides)) >= _SHORT:
+            ratios.append(float(np.log(len(sides[1]) / len(sides[0]))))
+            ends.append((ratios[-1], place))
+            if len(ends) > 4 * _EXTREMES:
+                ends = heapq.nsmallest(_EXTREMES, ends) + heapq.nlargest(_EXTREMES, ends)
+    if not number:
+        raise CorpusError(f"{one.name}: no pair of sentences.")
+    languages = "-".join(one.languages)
+    found.pairs[languages] = found.pairs.get(languages, 0) + number
+    if ratios:
+        usual = float(np.median(ratios))
+        found.uneven += int(np.count_nonzero(np.abs(np.array(ratios) - usual) > np.log(_BEYOND)))
+        worst = sorted(((abs(ratio - usual), place) for ratio, place in ends), reverse=True)
+        far = [place for distance, place in worst if distance > np.log(_BEYOND)]
+        found.uneven_places += far[: PLACES - len(found.uneven_places)]
+
+
+def _advice(found: PairFindings) -> list[str]:
+    advice = []
+    if found.total < 20:
+        advice.append(f"{found.total} pairs: nothing can be held out of fewer than 20.")
+    few = [name for name, count in found.pairs.items() if count < 2]
+    if few:
+        advice.append(f"{', '.join(few)}: with one pair, there is no other sentence to serve as a wrong translation.")
+    if found.duplicates > 0.01 * found.total:
+        advice.append(f"{found.duplicates / found.total:.1%} of the pairs are exact repeats: remove them.")
+    if found.untranslated > 0.01 * found.total:
+        advice.append(f"{found.untranslated / found.total:.1%} of the pairs were not translated: remove them.")
+    if found.uneven > 0.05 * found.total:
+        advice.append(
+            f"{found.uneven / found.total:.0%} of the pairs have very unequal lengths: see the places above; the lines may be "
+            "misaligned."
+        )
+    for language, shares in found.scripts.items():
+        mixed = [name for name, share in shares.items() if share >= 0.05]
+        if len(mixed) > 1:
+            advice.append(f"{language}: several scripts are mixed ({', '.join(mixed)}): are all lines in the right column?")
+    return advice

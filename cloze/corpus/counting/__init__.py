@@ -1,0 +1,1 @@
+"""Counts of words that occur together, in bounded memory, and the sources of these counts."""

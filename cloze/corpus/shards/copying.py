@@ -1,0 +1,79 @@
+"""`cloze corpus copy`: a store to another folder, to object storage or back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.shards.place import Place, is_address
+from cloze.corpus.shards.remote import require_inside
+from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store
+from cloze.errors import CorpusError
+from cloze.untrusted import parse_json
+
+_AGAIN = "Run the same command again: it copies only what is missing."
+
+
+def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
+    """Copy a store; either side may be an address. Every file is checked on the way.
+
+    Files that are there already are left, and the header is written last, so that a copy that was stopped can be resumed. Raises
+    `CorpusError` if there is no store, or if the target holds something else.
+    """
+    if not is_address(source):
+        Store.open(source, content=False)
+    read, write = _at(source), _at(target)
+    if f"{write.address}/".startswith(f"{read.address}/") or f"{read.address}/".startswith(f"{write.address}/"):
+        raise CorpusError(f"{target}: is the same place as {source}, or one is inside the other. Choose another target.")
+    text = read.read(HEADER)
+    there = _require_own(write, target, text)
+    copied, names = 0, 0
+    header = _header(read, HEADER, text)
+    folders = [("", header, text)]
+    for shard in header.get(SHARDS, ()):
+        inside = f"{SHARDS}/{shard['name']}/"
+        data = read.read(f"{inside}{HEADER}")
+        folders.insert(-1, (inside, _header(read, f"{inside}{HEADER}", data), data))
+    for inside, about, data in folders:
+        other = f"{inside}{HEADER}" in there and write.read(f"{inside}{HEADER}") != data
+        for name, one in about["files"].items():
+            if other or there.get(f"{inside}{name}") != one["bytes"]:
+                write.put(read, f"{inside}{name}", one["bytes"], one["sha256"])
+                copied += 1
+        if inside and (other or there.get(f"{inside}{HEADER}") != len(data)):
+            write.write(data, f"{inside}{HEADER}")
+            copied += 1
+        names += len(about["files"]) + bool(inside)
+    for name in [name for name in read.sizes(PLANS) if name.endswith("/rows.json")]:
+        write.put(read, name)
+    write.write(text, HEADER)
+    say(f"{target}: {copied:,} of {names:,} files copied, the others were there")
+
+
+def _at(path: str) -> Place:
+    return Place.of(path if is_address(path) else Path(path).resolve().as_uri(), _AGAIN)
+
+
+def _header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
+    try:
+        header: Mapping[str, Any] = parse_json(text)
+        require_inside(place.address, [*header["files"], *(shard["name"] for shard in header.get(SHARDS, ()))])
+        _ = [(one["bytes"], one["sha256"]) for one in header["files"].values()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CorpusError(f"{place.address}/{name}: not the header of a token store.") from None
+    return header
+
+
+def _require_own(write: Place, target: str, text: bytes) -> Mapping[str, int]:
+    """The files of the target with their sizes. Raises `CorpusError` if they are not a part of a copy of this store."""
+    if not is_address(target) and Path(target).exists() and not Path(target).is_dir():
+        raise CorpusError(f"{target}: is a file. Choose another target.")
+    there = write.sizes()
+    if HEADER in there and write.read(HEADER) != text:
+        raise CorpusError(f"{target}: already holds another store. Choose another target, or remove that store yourself.")
+    known = {HEADER, SHARDS, PLANS, *(name.split("/")[0] for name in parse_json(text)["files"])}
+    strange = [name for name in there if name.split("/")[0] not in known]
+    if strange and HEADER not in there:
+        raise CorpusError(f"{target}: already holds something else, such as {strange[0]}. Choose another target.")
+    return there

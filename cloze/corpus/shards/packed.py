@@ -1,0 +1,126 @@
+"""Rows of several passages each, over the shards of a store: every shard is packed by itself, once for all epochs.
+
+The rows of each shard are then counted once and kept, like its passages (`sharded.py`), and an epoch is a plan of packed rows:
+lanes and windows, a permutation that holds no array, and two integers as the cursor. What is held for a shard in use is which
+passages share a row; for large shards that is mapped from the folder of plans, too. `batching/feed.py` reads such rows.
+
+Differs: in an ordinary store, which passages share a row is decided again in every epoch; in a shard it is the same in every
+epoch and for every seed. Masks still differ from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.shards.planned import mapped
+from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
+from cloze.corpus.sources.plan import Int64, Packed
+from cloze.corpus.stores.source import Rebinds
+from cloze.rows import Rows
+
+Several = tuple[Rows, rng.Draw, Int64]
+_REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
+
+
+class Packs(Protocol):
+    """How passages are packed (`batching.packing.Packing`); plain values identify it."""
+
+    @property
+    def room(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def __call__(self, length: NDArray[Any]) -> Packed: ...
+
+
+class Unpacked(Protocol):
+    """The passages that are packed: a source over the shards of a store (`sharded.BoundShards`)."""
+
+    @property
+    def part(self) -> str: ...
+
+    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan: ...
+
+    def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64: ...
+
+    def expect(self, plan: ShardPlan, items: Int64) -> None: ...
+
+    def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows: ...
+
+    def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw: ...
+
+    def cuts(self, number: int, room: int) -> Any: ...
+
+    def kept(self, number: int, key: Any, make: Callable[[], Any]) -> Any: ...
+
+    def name(self, number: int) -> str: ...
+
+    def folder(self, *how: int) -> Path: ...
+
+
+class PackedShards(Rebinds):
+    """The packed rows of a source over a store of shards."""
+
+    def __init__(self, shards: Unpacked, packing: Packs) -> None:
+        self.shards, self.packing = shards, packing
+        self._rows: Int64 | None = None
+        self._held: dict[Any, Several] = {}
+
+    def plan(self, epoch: int, room: int) -> ShardPlan:
+        """The packed rows of one epoch; a pure function of seed, entry and epoch."""
+        if self._rows is None:
+            self._rows = self.shards.counted(self._folder, lambda number: len(self._packed_shard(number)))
+        return self.shards.mixed(epoch, room, self._rows)
+
+    def read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
+        """The passages of some rows, row after row, their random numbers, and the row (0, 1, …) of each. Those of held-out rows
+        are read once."""
+        if self.shards.part == "train":
+            return self._read(plan, rows, want)
+        key = plan.epoch, rows.tobytes(), want
+        if key not in self._held:
+            if sum(len(row_of) for _, _, row_of in self._held.values()) > _REMEMBERED:
+                self._held.clear()
+            self._held[key] = self._read(plan, rows, want)
+        return self._held[key]
+
+    def _read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
+        self.shards.expect(plan, rows)
+        shard, row = plan.locate(rows)
+        members: list[Int64] = []
+        places: list[Int64] = []
+        for number, place in by_shard(shard):
+            found, of = self._packed_shard(number).members_of(row[place])
+            members.append(found)
+            places.append(place[of])
+        row_of = np.concatenate(places)
+        order = np.argsort(row_of, kind="stable")  # row after row; the passages of a row stay in their order
+        row_of, passage = row_of[order], np.concatenate(members)[order]
+        where = shard[row_of], passage
+        return self.shards.read_rows(plan, *where, want), self.shards.draw_rows(plan, *where), row_of
+
+    def _packed_shard(self, number: int) -> Packed:
+        """Which passages of a shard share a row. They are packed in a random order, since neighbours are often alike."""
+        def make() -> Packed:
+            folder = self._folder / self.shards.name(number)
+            return mapped(folder, lambda: self._pack(number), Packed)
+
+        found: Packed = self.shards.kept(number, self.packing, make)
+        return found
+
+    def _pack(self, number: int) -> Packed:
+        length = self.shards.cuts(number, self.packing.room).length
+        order = rng.permutation(len(length), "packed", self.shards.name(number))
+        packed = self.packing(length[order])
+        return Packed(packed.starts, order[packed.members].astype(np.int32))
+
+    @property
+    def _folder(self) -> Path:
+        return self.shards.folder(self.packing.room, self.packing.width)

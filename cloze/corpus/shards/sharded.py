@@ -1,0 +1,339 @@
+"""Reads rows from the shards of a store: which row of which shard is item i of an epoch, computed and never stored.
+
+The shards of an epoch are put into a random order and cut into windows of `WINDOW` shards. The rows of a window are permuted by
+a function of (seed, entry, epoch, window) (`rng.shuffled`), and the windows follow one another: the sequence of all rows. It is
+divided evenly among the lanes, one piece each, and item i of the epoch is the next row of lane i mod lanes. A step therefore
+mixes rows of `lanes` windows, whatever the number of processes; and since the rows of a step are laid out lane by lane, each of R
+processes reads the windows of lanes / R lanes alone.
+
+What is held for a shard in use are the bounds of its passages. Those of large shards are written to the folder of plans once and
+mapped into memory, which all processes of a machine share.
+
+Differs: in an ordinary store, a share `short` of the passages gets new target lengths in every epoch; in a shard they are drawn
+once. Distractors come from the passage's own shard.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableSet, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from cloze import rng
+from cloze.corpus.shards.packed import PackedShards, Packs
+from cloze.corpus.shards.planned import digest, mapped, numbers, write_numbers
+from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
+from cloze.corpus.sources.passages import remember
+from cloze.corpus.sources.plan import Cut, Cuts, Int64
+from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.stores.store import Store
+from cloze.errors import CorpusError
+from cloze.processes import processes, rank
+from cloze.rows import Rows
+
+WINDOW = 2  # shards whose rows are permuted together
+_HELD_OUT = 8  # shards that the held-out rows come from
+_REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
+
+Value = TypeVar("Value")
+
+
+class Shards(Protocol):
+    """The store of several shards (`shards.ShardedStore`)."""
+
+    path: Path
+
+    @property
+    def shards(self) -> Sequence[Any]: ...
+
+    @property
+    def plans(self) -> Path: ...
+
+    @property
+    def holders(self) -> MutableSet[Any]: ...
+
+    @property
+    def fetches(self) -> bool: ...
+
+    def shard(self, number: int) -> Store: ...
+
+    def expect(self, now: Sequence[int], next: Sequence[int]) -> None: ...
+
+
+class Cutting(Protocol):
+    """A source that is bound to a shard."""
+
+    def cuts(self, room: int) -> Any:
+        """The rows of the shard, the same in every epoch: `len` of its `start` is their number."""
+
+    def arranged(self, epoch: int, room: int, cuts: Any, order: Int64) -> Any:
+        """A plan whose item i is row `order[i]` of these."""
+
+    def read(self, plan: Any, items: Int64, want: frozenset[str]) -> Rows: ...
+
+    def draw(self, plan: Any, items: Int64) -> rng.Draw: ...
+
+
+def bind_shards(
+    source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **given: Any
+) -> BoundShards | BoundShardStreams:
+    """A source over the shards of a store. Raises `CorpusError` if the source needs a store as a whole."""
+    why = source.needs_whole
+    if why:
+        raise CorpusError(
+            f"{store.path}: {why}, but this store has {len(store.shards)} shards.\n"
+            f"  Write it as one store: cloze corpus join {store.path} --out STORE"
+        )
+    if source.lanes:
+        return BoundShardStreams(source, store, lanes=int(options["lanes"]), **given)
+    return BoundShards(source, store, lanes=lanes, options=options, **given)
+
+
+class _Shards(Rebinds):
+    """What both kinds of bound shards share: opened shards, and the number of rows in each."""
+
+    def __init__(
+        self, source: Source, store: Shards, options: Mapping[str, Any], *, seed: int, entry: str, held_out: float,
+        part: Literal["train", "held_out"],
+    ) -> None:
+        self.source, self.store, self.options = source, store, dict(options)
+        self.seed, self.entry, self.held_out, self.part = seed, entry, held_out, part
+        count = len(store.shards)
+        few = min(count, _HELD_OUT)
+        self.chosen = np.arange(count) if part == "train" else np.arange(few) * count // few
+        self._opened: dict[int, tuple[Any, dict[int, Any]]] = {}
+        self._inside: tuple[Any, Int64, Int64] = (None, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._rows: dict[int, Int64] = {}
+        self._plans: OrderedDict[Any, ShardPlan] = OrderedDict()
+        self._held: dict[Any, Rows] = {}
+        store.holders.add(self)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        found: frozenset[str] = self._bound(int(self.chosen[0])).gives
+        return found
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus, about."""
+        share = self.held_out if self.part == "held_out" else 1 - self.held_out
+        return int(sum(self.store.shards[number].tokens for number in self.chosen.tolist()) * share)
+
+    def _plan(
+        self, epoch: int, room: int, rows: Int64, lanes: int, window: int, key: tuple[int | str, ...] | None
+    ) -> ShardPlan:
+        order = rng.permutation(len(rows), self.seed, self.entry, "shards", epoch)
+        return ShardPlan(epoch, room, lanes, window, self.chosen[order], rows[order], key)
+
+    def rows(self, room: int) -> Int64:
+        """How many rows each chosen shard has."""
+        if room not in self._rows:
+            self._rows[room] = self.counted(self.folder(room), lambda number: self._number_of_rows(number, room))
+        return self._rows[room]
+
+    def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64:
+        """A number for each chosen shard. Numbers that nobody has counted before are counted now, and kept for all."""
+        known = numbers(folder / "rows.json")
+        names = [self.name(number) for number in self.chosen.tolist()]
+        if not known or any(name not in known for name in names):
+            known = self._count(number_of, folder, names)
+        rows = np.array([known[name] for name in names], dtype=np.int64)
+        if self.part == "train" and not rows.sum():
+            raise CorpusError(
+                f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
+            )
+        return rows
+
+    def _count(self, number_of: Callable[[int], int], folder: Path, names: list[str]) -> dict[str, int]:
+        """The rows of every chosen shard. Processes that start together begin at different shards and share what they find."""
+        found: dict[str, int] = {}
+        first = rank() * len(names) // processes()
+        for place in [*range(first, len(names)), *range(first)]:
+            name, number = names[place], int(self.chosen[place])
+            known = numbers(folder / f"{name}.json")
+            if name not in known:
+                known = {name: number_of(number)}
+                write_numbers(folder / f"{name}.json", known)
+                self._opened.pop(number, None)
+            found |= known
+        write_numbers(folder / "rows.json", found)
+        return found
+
+    def _number_of_rows(self, number: int, room: int) -> int:
+        return len(self._bound(number).cuts(room).start)
+
+    def folder(self, *how: int) -> Path:
+        """Where plans of this source are kept; `how` is the room, and the width of packed rows."""
+        told = {
+            name: sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value
+            for name, value in vars(self.source).items()
+        }
+        what = [type(self.source).__name__, told, self.options, self.held_out, self.part, *how]
+        return self.store.plans / digest(what)
+
+    def name(self, number: int) -> str:
+        """The name of a shard."""
+        name: str = self.store.shards[number].name
+        return name
+
+    def kept(self, number: int, key: Any, make: Callable[[], Value]) -> Value:
+        """What was made of a shard before, for as long as that is open."""
+        self._bound(number)
+        known = self._opened[number][1]
+        if key not in known:
+            known[key] = make()
+        found: Value = known[key]
+        return found
+
+    def _bound(self, number: int) -> Any:
+        """The source over a shard. Random numbers of different shards have different addresses."""
+        if number not in self._opened:
+            shard = self.store.shard(number)
+            entry = f"{self.entry}/{self.name(number)}"
+            self._opened[number] = (
+                self.source.bind(
+                    shard, seed=self.seed, entry=entry, held_out=self.held_out, part=self.part, **self.options
+                ), {},
+            )
+        return self._opened[number][0]
+
+    def let_go(self) -> None:
+        """Close all shards, since there is no room for another one; what is read next opens them again."""
+        self._opened.clear()
+
+    def expect(self, plan: ShardPlan, items: Int64) -> None:
+        """Begin a read of these items: close shards of windows that all lanes have left, and name those needed now and next."""
+        count = len(plan.borders)
+        lane, window = np.divmod(np.unique(items % plan.lanes * count + plan.windows(items)), count)
+        before, lanes, windows = self._inside
+        if before is plan:
+            stay = ~np.isin(lanes, lane)
+            lanes, windows = np.append(lane, lanes[stay]), np.append(window, windows[stay])
+        else:
+            lanes, windows = lane, window
+        self._inside = plan, lanes, windows
+        kept = set(plan.shards_of(np.unique(windows)))
+        for number in [number for number in self._opened if number not in kept]:
+            del self._opened[number]
+        if self.store.fetches:
+            self.store.expect(plan.shards_of(np.unique(window)), plan.coming(items))
+
+
+class BoundShards(_Shards):
+    """A source over a store of shards, for one seed and entry."""
+
+    def __init__(
+        self, source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], seed: int, entry: str,
+        held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
+    ) -> None:
+        super().__init__(source, store, options, seed=seed, entry=entry, held_out=held_out, part=part)
+        self.in_lanes = lanes
+
+    def plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
+        return remember(self._plans, (epoch, room), lambda: self.mixed(epoch, room, self.rows(room)))
+
+    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
+        """One epoch of shards with so many rows (S,), mixed in windows and lanes."""
+        return self._plan(epoch, room, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
+
+    def packed(self, packing: Packs) -> PackedShards:
+        """The same passages, several in a row."""
+        return PackedShards(self, packing)
+
+    def by_lane(self, items: Int64) -> Int64:
+        """The items of a step lane by lane, so that neighbours come from the same shards."""
+        return items[np.argsort(items % self.in_lanes, kind="stable")]
+
+    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items, with the fields of the source. Held-out rows are read once."""
+        if self.part == "train":
+            return self._read(plan, items, want)
+        key = plan.epoch, plan.room, items.tobytes(), want
+        if key not in self._held:
+            if sum(rows.count for rows in self._held.values()) > _REMEMBERED:
+                self._held.clear()
+            self._held[key] = self._read(plan, items, want)
+        return self._held[key]
+
+    def _read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        self.expect(plan, items)
+        return self.read_rows(plan, *plan.locate(items), want)
+
+    def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows:
+        """These rows (B,) of these shards (B,), with the fields of the source."""
+        blocks, places = [], []
+        for number, place in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[place])
+            blocks.append(bound.read(inner, np.arange(len(place)), want))
+            places.append(place)
+        if len(blocks) == 1:
+            return blocks[0]
+        return Rows.below(blocks).take(np.argsort(np.concatenate(places), kind="stable"))
+
+    def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: by seed, entry, shard, epoch (0 if static) and row."""
+        return self.draw_rows(plan, *plan.locate(items))
+
+    def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw:
+        """The random numbers of these rows (B,) of these shards (B,)."""
+        keys = np.empty(len(row), dtype=np.uint64)
+        for number, place in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[place])
+            keys[place] = bound.draw(inner, np.arange(len(place))).keys
+        return rng.Draw(keys)
+
+    def _inner(self, plan: ShardPlan, number: int, row: Int64) -> tuple[Any, Any]:
+        """The source over a shard, and the plan whose items are these rows of it."""
+        bound = self._bound(number)
+        return bound, bound.arranged(plan.epoch, plan.room, self.cuts(number, plan.room), row)
+
+    def cuts(self, number: int, room: int) -> Any:
+        """The bounds of the rows of a shard."""
+        folder = self.folder(room) / self.name(number)
+        return self.kept(number, room, lambda: mapped(folder, lambda: self._bound(number).cuts(room), _cuts_of))
+
+
+class BoundShardStreams(_Shards):
+    """Streams over a store of shards: shard after shard, in a random order; every shard begins with an empty memory."""
+
+    def __init__(
+        self, source: Source, store: Shards, *, lanes: int, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train",
+    ) -> None:
+        super().__init__(source, store, {"lanes": lanes}, seed=seed, entry=entry, held_out=held_out, part=part)
+        self.lanes = lanes
+
+    def plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch with room for `room` tokens each."""
+        return remember(self._plans, (epoch, room), lambda: self._plan(epoch, room, self.rows(room), 1, 1, None))
+
+    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items, with the fields of the source."""
+        self.expect(plan, items)
+        shard, row = plan.locate(items)
+        found = [
+            (place, bound.read(bound.plan(plan.epoch, plan.room), row[place], want))
+            for number, place in by_shard(shard) for bound in [self._bound(number)]
+        ]
+        return Rows.below([block for _, block in found]).take(np.argsort(np.concatenate([place for place, _ in found])))
+
+    def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: by seed, entry, shard, epoch and item."""
+        keys = np.empty(len(items), dtype=np.uint64)
+        shard, row = plan.locate(items)
+        for number, place in by_shard(shard):
+            bound = self._bound(number)
+            keys[place] = bound.draw(bound.plan(plan.epoch, plan.room), row[place]).keys
+        return rng.Draw(keys)
+
+    def _number_of_rows(self, number: int, room: int) -> int:
+        return len(self._bound(number).plan(0, room))
+
+
+def _cuts_of(**columns: Any) -> Cut:
+    return Cuts(**{"lead": None, **columns}) if "stop" in columns else Cut(**columns)

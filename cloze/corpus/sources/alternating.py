@@ -1,0 +1,145 @@
+"""Running text from pairs of translations: every second sentence is in the other language."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.sources.passages import remember
+from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.stores import languages as mixing
+from cloze.corpus.stores.store import Store
+from cloze.errors import RecipeError
+from cloze.rows import Rows
+
+#: The fields of the source when it alternates; `inputs/language` is the language of each token.
+ALTERNATING = frozenset({"tokens", "length", "document", "sentence", "word_start", "inputs/language"})
+
+
+class Alternates(Protocol):
+    """What `BoundAlternating` needs from its source, `Pairs`."""
+
+    gives: frozenset[str]
+    swap: bool
+    static: bool
+    smooth: float | None
+
+
+class _Shown(NamedTuple):
+    """The sentences that an epoch shows, in order; S per array."""
+
+    start: Int64     # first token in the store
+    ends: Int64      # one past the last token, counted over the shown sentences
+    language: Int64
+    opens: Int64     # (R,) the sentence with which each run begins
+
+
+class BoundAlternating:
+    """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
+    language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
+
+    A document is a run of consecutive pairs in the same two languages, without held-out pairs; parallel text has no other
+    document boundaries. With `swap` the first side is redrawn for every run and epoch. A row gives the language of each token
+    as `inputs/language`.
+    """
+
+    def __init__(self, source: Alternates, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
+        self.source, self.store, self.documents, self.seed, self.entry = source, store, documents, seed, entry
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._epochs: OrderedDict[Any, _Shown] = OrderedDict()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives | set(self.store.aligned)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus, both sides."""
+        bounds = self.store.document_starts
+        return int((bounds[self.documents + 1] - bounds[self.documents]).sum())
+
+    def plan(self, epoch: int, room: int) -> Plan:
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room.
+
+        Starts and stops of rows count the tokens that the epoch shows.
+        """
+        if room < 2:
+            raise RecipeError(f"pairs: {room} tokens of room per row; expected 2 or more (is `length` too small?).")
+        return remember(self._plans, (epoch, room), lambda: self._make(epoch, room))
+
+    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items: Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of
+        the first token; if wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
+        row, shown = plan.order[items], self._shown(plan.epoch)
+        length = plan.lengths(items)
+        columns = np.minimum(np.arange(int(length.max(initial=1))), length[:, None] - 1)
+        place = plan.start[row][:, None] + columns
+        sentence = np.searchsorted(shown.ends, place, "right")
+        physical = (shown.start - shown.ends + np.diff(shown.ends, prepend=0))[sentence] + place
+        arrays: dict[str, NDArray[Any]] = {
+            "tokens": self.store.tokens[physical].astype(np.int32), "length": length, "document": plan.document[row],
+            "inputs/language": shown.language[sentence].astype(np.int32),
+        }
+        if "word_start" in want:
+            arrays["word_start"] = self.store.words(physical)
+        if "sentence" in want:
+            arrays["sentence"] = (sentence - sentence[:, :1]).astype(np.int32)
+        arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
+        return Rows(arrays, checked=True)
+
+    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
+        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), row and its repeat."""
+        return rng.Draw(rng.row_keys(
+            self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
+        ))
+
+    def _make(self, epoch: int, room: int) -> Plan:
+        shown = self._shown(epoch)
+        starts = np.append(0, shown.ends)[shown.opens]
+        stops = np.append(starts[1:], shown.ends[-1:])
+        pieces = -(-(stops - starts) // room)
+        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        start = np.repeat(starts, pieces) + nth * room
+        stop = np.minimum(np.repeat(stops, pieces), start + room)
+        first, last = (np.searchsorted(shown.ends, place, "right") for place in (start, stop - 1))
+        cuts = Cuts(
+            start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
+            sentences=(last - first + 1).astype(np.int32), lead=None,
+        )
+        if self.source.smooth is None:
+            return Plan(epoch, room, cuts, rng.permutation(len(start), self.seed, self.entry, "order", epoch))
+        sides = np.sort(self._sides[shown.opens], axis=1)
+        kinds = np.repeat(256 * sides[:, 0] + sides[:, 1], pieces)
+        drawn = mixing.resample(kinds, self.source.smooth, epoch, self.seed, self.entry)
+        return Plan(epoch, room, cuts, drawn.order, drawn.repeat)
+
+    @property
+    def _sides(self) -> Int64:
+        """(K, 2) the languages of each pair."""
+        return self.store.document_languages[self.documents].astype(np.int64)
+
+    def _shown(self, epoch: int) -> _Shown:
+        return remember(self._epochs, epoch, lambda: self._choose(epoch))
+
+    def _choose(self, epoch: int) -> _Shown:
+        """One sentence of each pair: the first and the second alternate, starting with the first side of the run."""
+        sides = self._sides
+        new_run = np.append(True, (sides[1:] != sides[:-1]).any(axis=1))[: len(sides)]
+        opens, run = np.flatnonzero(new_run), np.cumsum(new_run) - 1
+        side = (np.arange(len(sides)) - opens[run] + self._first(len(opens), epoch)[run]) % 2
+        sentence = self.store.document_sentences[self.documents] + side
+        start = self.store.sentence_starts[sentence]
+        ends = np.cumsum(self.store.sentence_starts[sentence + 1] - start)
+        return _Shown(start, ends, sides[np.arange(len(sides)), side], opens)
+
+    def _first(self, runs: int, epoch: int) -> Int64:
+        """The first side of each run."""
+        if not self.source.swap:
+            return np.zeros(runs, dtype=np.int64)
+        keys = rng.row_keys(self.seed, self.entry, 0 if self.source.static else epoch, "alternate", items=np.arange(runs))
+        return (rng.Draw(keys).uniform("pairs/swap") < 0.5).astype(np.int64)

@@ -1,0 +1,440 @@
+"""The source of passages: whole sentences or plain spans of running text, with companions if edits need them.
+
+`plan.py` decides where the passages of an epoch start and stop; `gather.py` copies their tokens out of the store.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.bounds import Count, Share
+from cloze.corpus.sources import plan as plans
+from cloze.corpus.sources.gather import Gatherer
+from cloze.corpus.sources.page_links import PageLinks
+from cloze.corpus.sources.plan import Int64, Plan, Split
+from cloze.corpus.stores import languages as mixing
+from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.stores.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+from cloze.rows import Rows
+
+Value = TypeVar("Value")
+_FIELDS = ("tokens", "length", "document", "sentence", "word_start")
+#: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
+GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
+_PARTS = frozenset({"border", "apart"})
+_LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
+_LINKED = "linked"  # the companion: one from the beginning of a document that the passage links to
+FEWEST = 20  # documents below which nothing is held out
+_CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
+
+
+class RunningText(Protocol):
+    """What `BoundPassages` needs from its source: `Passages` or `Sentences`."""
+
+    gives: frozenset[str]
+    each: bool                      # each sentence is a row
+    short: float
+    short_by: Literal["document", "passage"]
+    distractor: Literal["documents", "sentences"]
+    across_documents: bool
+    break_at: Literal["sentence", "anywhere"]
+    separator: str | None
+    overrun: bool
+    static: bool
+    lead: int | None
+    links: str | None
+    smooth: float | None            # exponent of the languages; None: languages in their own proportions
+
+    def room(self, room: int) -> int:
+        """The longest row if `room` tokens may come in."""
+        ...
+
+
+@register("source", "passages")
+class Passages(Source):
+    """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
+
+    length: the length of the network's input; phases may set it instead.
+    short: share of documents whose passages get a random target length of 2 … room tokens instead of the room (BERT §A.2,
+      `short_seq_prob`).
+    short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
+      (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
+    distractor: the document of a random text is drawn uniformly from the others ("documents", BERT's code), or in proportion
+      to its "sentences" (ZEN's).
+    across_documents: a passage may continue into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
+    separator: role inserted between the documents of one passage, for example "[SEP]".
+    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
+    overrun: the sentence that reaches the target length is taken whole and the exercise trims the passage (BERT's code); with
+      false, the passage ends before it, so that nothing is trimmed (RoBERTa).
+    static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
+    lead: with a number n, the companion `lead` is one of the first n sentences of the passage's document, drawn at random.
+    links: with the name of an annotation layer whose labels are titles (`cloze corpus pages`), the companion `linked` is such a
+      sentence of a document that a link of the passage leads to, drawn at random; not its title, if it has more. A passage that
+      links to no other document of its part (training or held out) gets one of its own document. Needs `lead`.
+    languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
+      BERT: 0.7). Passages of a small language then repeat, with new masks, before all passages of a large language have occurred.
+
+    Distractors are in the passage's own language, and no passage continues into another language.
+
+    Where an edit replaces the second part of a passage (`pair`), that part begins the next passage, so that no text is left out
+    (BERT's code puts back the segments that it did not use). The source then draws where the parts meet and which are replaced;
+    passages of one sentence always get other text. With `across_documents` or `break_at: anywhere`, the part is left out instead.
+
+    Differs: with `languages`, and in a store of several shards, passages are cut once, not again in every epoch. In a store of
+    several shards their parts are the same in every epoch, too.
+    """
+
+    gives: frozenset[str] = GIVES
+    each = False
+
+    def __init__(
+        self, *, length: Count | None = None, short: Share = 0.0, short_by: Literal["document", "passage"] = "document",
+        distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
+        break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
+        overrun: bool = True, static: bool = False, lead: Count | None = None, links: str | None = None,
+        languages: dict[str, float] | None = None,
+    ) -> None:
+        if links is not None and lead is None:
+            raise RecipeError(f"passages.links: {links}; say how many sentences begin a document, too, such as lead: 5.")
+        if lead is not None and (across_documents or lead < 1):
+            raise RecipeError(
+                f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of "
+                "single documents (across_documents: false)."
+            )
+        if not 0.0 <= short <= 1.0:
+            raise RecipeError(f"passages.short: {short} is not a share; expected 0 to 1.")
+        if short and (break_at == "anywhere" or across_documents):
+            raise RecipeError("passages.short: needs whole sentences of single documents; leave it at 0 here.")
+        if separator is not None and not across_documents:
+            raise RecipeError("passages.separator: stands between documents; it needs across_documents: true.")
+        if short_by not in ("document", "passage"):
+            raise RecipeError(f"passages.short_by: {short_by!r}; expected document or passage.")
+        if distractor not in ("documents", "sentences"):
+            raise RecipeError(f"passages.distractor: {distractor!r}; expected documents or sentences.")
+        if break_at not in ("sentence", "anywhere"):
+            raise RecipeError(f"passages.break_at: {break_at!r}; expected sentence or anywhere.")
+        self.length = length
+        self.short = short
+        self.short_by = short_by
+        self.distractor = distractor
+        self.across_documents = across_documents
+        self.break_at = break_at
+        self.separator = separator
+        self.overrun = overrun
+        self.static = static
+        self.lead = lead
+        self.links = links
+        self.puts_back = break_at == "sentence" and not across_documents
+        companions = [name for name, asked in ((_LEAD, lead), (_LINKED, links)) if asked is not None]
+        self.gives = GIVES | {f"{companion}.{name}" for companion in companions for name in _FIELDS}
+        self.languages = languages
+        self.smooth = mixing.smoothing(languages, "passages")
+        self.needs_whole = "" if self.smooth is None else "languages are drawn at smoothed rates from a whole store"
+        if links is not None:
+            self.needs_whole = "links lead to documents of a whole store"
+
+    def room(self, room: int) -> int:
+        """The longest row if `room` tokens may come in."""
+        return room
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train", put_back: float = 0.0,
+    ) -> BoundPassages:
+        """This source over one store; the second part of a share `put_back` of the passages begins the next one.
+
+        Raises `CorpusError` if the training part holds no passage of two tokens, or `languages` is set and the store has none.
+        """
+        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part, put_back=put_back)
+
+
+class BoundPassages(Rebinds):
+    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+
+    def __init__(
+        self, source: RunningText, store: Store, *, seed: int, entry: str, held_out: float,
+        part: Literal["train", "held_out"], put_back: float = 0.0,
+    ) -> None:
+        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+        self._put_back = put_back
+        documents = running_text(store, held_out, part)
+        if source.smooth is not None:
+            store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
+        separator = None if source.separator is None else store.role(source.separator)
+        self.split = Split.of(
+            store, documents, joined=source.across_documents, separated=separator is not None
+        )
+        if part == "train" and not (self.split.stop - self.split.start >= 2).any():
+            raise CorpusError(
+                f"{store.path}: the corpus is smaller than one example: no document has two tokens "
+                f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
+            )
+        self._gather = Gatherer(store, self.split, separator)
+        self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=part == "train")
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._cuts: OrderedDict[Any, plans.Cuts] = OrderedDict()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        layers = {f"{view}{name}" for name in self.store.aligned for view in ("", "distractor.", "next.")}
+        planned = _PARTS if self._put_back else frozenset[str]()
+        return (self.source.gives | layers | planned) - (set() if self.store.languages else {"language"})
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus."""
+        return int((self.split.stop - self.split.start).sum())
+
+    def plan(self, epoch: int, room: int) -> Plan:
+        """The passages of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
+        if room < 2:
+            raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
+
+        def make() -> Plan:
+            recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
+            cut_epoch = epoch if recut else 0
+            cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
+            if self.source.smooth is not None:
+                group = self.store.document_languages[cut.document]
+                drawn = mixing.resample(group, self.source.smooth, epoch, self.seed, self.entry)
+                return Plan(epoch, room, cut, drawn.order, drawn.repeat)
+            order = rng.permutation(len(cut.start), self.seed, self.entry, "order", epoch)
+            return Plan(epoch, room, cut, order)
+
+        return remember(self._plans, (epoch, room), make)
+
+    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.
+
+        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
+        ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
+        int32, `target_length` (B) int32, `layers/<name>` (B, L) uint8 and, if parts are put back, `border` (B) int32 and `apart`
+        (B) bool. Values at or beyond `length` are meaningless. Companions are read if any of their fields is wanted:
+        `distractor.*`, sentences from a random place of another document, up to the room; `next.*`, the passage that follows in
+        the document, with length 0 after the last; `lead.*` and `linked.*`, whose `sentence` is the ordinal of that sentence
+        within the passage, -1 where it is not in it.
+        """
+        index = plan.order[items]
+        arrays = self._gather.passages(plan.passages, index, want)
+        if "target_length" in want:
+            target = plan.passages.target
+            arrays["target_length"] = np.full(len(index), plan.room, np.int32) if target is None else target[index]
+        if self._put_back and not want.isdisjoint(_PARTS):
+            arrays["border"], arrays["apart"] = self._parts_of(plan, items, index)
+        if "language" in want:
+            arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
+        by_companion: dict[str, set[str]] = {}
+        for name in want:
+            companion, dot, field = name.partition(".")
+            if dot:
+                by_companion.setdefault(companion, set()).add(field)
+        if "distractor" in by_companion:
+            found = self._distractors(plan, items, index, frozenset(by_companion["distractor"]))
+            arrays.update({f"distractor.{name}": value for name, value in found.items()})
+        if "next" in by_companion:
+            found = self._next(plan, index, frozenset(by_companion["next"]))
+            arrays.update({f"next.{name}": value for name, value in found.items()})
+        if _LEAD in by_companion:
+            found = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
+            arrays.update({f"{_LEAD}.{name}": value for name, value in found.items()})
+        if _LINKED in by_companion:
+            found = self._linked(plan, items, index, frozenset(by_companion[_LINKED]))
+            arrays.update({f"{_LINKED}.{name}": value for name, value in found.items()})
+        return Rows(arrays, checked=True)
+
+    def cuts(self, room: int) -> plans.Cuts:
+        """The passages of a shard, the same for every seed and in every epoch."""
+        return self._cut(None, room)
+
+    def arranged(self, epoch: int, room: int, cuts: plans.Cuts, order: Int64) -> Plan:
+        """A plan whose item i is passage `order[i]` of these."""
+        return Plan(epoch, room, cuts, order)
+
+    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
+        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), passage and its repeat."""
+        epoch, address = 0 if self.source.static else plan.epoch, plan.address(items, self.source.static)
+        return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=address))
+
+    def _cut(self, epoch: int | None, room: int) -> plans.Cuts:
+        if self.source.each:
+            return plans.by_each(self.store, self.split, self.source.room(room))
+        if self.source.break_at == "anywhere":
+            return plans.by_length(self.store, self.split, room)
+        targets = self._targets(epoch, room) if self.source.short else None
+        put_back = self._parts(epoch) if self._put_back else None
+        return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun, put_back=put_back)
+
+    def _parts(self, epoch: int | None) -> plans.PutBack:
+        """Where the parts of passages meet, uniform over their sentences, and whose second part is put back, with the first token
+        of a passage as the address. They do not depend on the seed if there is no epoch."""
+        address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
+
+        return lambda start, sentences: self._drawn_parts(rng.Draw(rng.row_keys(*address, "put_back", items=start)), sentences)
+
+    def _drawn_parts(self, draw: rng.Draw, sentences: NDArray[np.integer]) -> tuple[Int64, NDArray[np.bool_]]:
+        border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
+        return border, (sentences < 2) | (draw.uniform("apart") < self._put_back)
+
+    def _parts_of(self, plan: Plan, items: Int64, index: Int64) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """`border` and `apart` as the passages were cut; drawn again where one of a small language repeats."""
+        cuts = plan.passages
+        assert cuts.border is not None and cuts.apart is not None  # `_cut` has drawn them
+        border, apart = cuts.border[index], cuts.apart[index]
+        if plan.repeat is None or self.source.static:
+            return border, apart
+        again, (other, replaced) = plan.repeat[items] > 0, self._drawn_parts(self.draw(plan, items), cuts.sentences[index])
+        return np.where(again, other, border).astype(np.int32), np.where(again, replaced, apart)
+
+    def _targets(self, epoch: int | None, room: int) -> plans.Targets:
+        """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its
+        first token as the address. They do not depend on the seed if there is no epoch."""
+        address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
+
+        def drawn(name: str, items: Int64) -> Int64:
+            draw = rng.Draw(rng.row_keys(*address, name, items=items))
+            return np.where(draw.uniform("whether") < self.source.short, 2 + draw.integers("target", room - 1), room)
+
+        if self.source.short_by == "passage":
+            return lambda document, start: drawn("short/passage", start)
+        of_document = drawn("short", self.split.documents)
+        return lambda document, start: of_document[document]
+
+    def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        split, draw = self.split, self.draw(plan, items)
+        own = np.searchsorted(split.documents, plan.passages.document[index])
+        spanned: Any = 1
+        if self.source.across_documents:
+            spanned = np.searchsorted(split.start, plan.passages.stop[index], "left") - own
+        low, high = self._range_of_language(own)
+        others = high - low - spanned
+        if np.min(others) < 1:
+            raise CorpusError(
+                f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
+                f"only the passage's own document ({len(split.documents)} in the {self.part} part).\n"
+                f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
+                f"or pair with rate: 0."
+            )
+        other = self._others(draw, own, spanned, low, high)
+        first, last = split.first[other], split.last[other]
+        sentence = first + draw.integers("distractor/sentence", last - first)
+        start = self.store.sentence_starts[sentence]
+        stop = self.store.sentence_starts[sentence + 1] if self.source.each else split.stop[other]
+        length = np.minimum(stop - start, self.source.room(plan.room))
+        return self._gather.spans(start, length, sentence, split.documents[other], want)
+
+    def _others(self, draw: rng.Draw, own: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
+        """A document of low … high - 1 for each row, but none of the `spanned` ones from `own` on."""
+        if self.source.distractor == "documents":
+            other = low + draw.integers("distractor/document", high - low - spanned)
+            return np.asarray(other + np.where(other >= own, spanned, 0))
+        before = self._sentences_before  # sentences of the split before each document
+        mine = before[own + spanned] - before[own]
+        sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - mine)
+        sentence += np.where(sentence >= before[own], mine, 0)
+        return np.asarray(np.searchsorted(before, sentence, "right") - 1)
+
+    @cached_property
+    def _sentences_before(self) -> Int64:
+        return np.concatenate([[0], np.cumsum(self.split.last - self.split.first)])
+
+    def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
+        """The first document of the split in each one's language, and one past the last; a store keeps a language together."""
+        if not self.store.languages:
+            return 0, len(self.split.documents)
+        language = self.store.document_languages[self.split.documents]
+        return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
+
+    def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """A sentence from the beginning of each passage's document, cut to the room."""
+        own = np.searchsorted(self.split.documents, plan.passages.document[index])
+        return self._beginning(plan, index, own, self.split.first[own], self.draw(plan, items), _LEAD, want)
+
+    def _linked(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
+        split, passages, draw = self.split, plan.passages, self.draw(plan, items)
+        own = np.searchsorted(split.documents, passages.document[index])
+        assert self._links is not None  # else no companion of this name is given
+        other = self._links.drawn(passages.start[index], passages.stop[index], own, draw)
+        behind_title = self._links.titled[other] & (split.last[other] - split.first[other] > 1)
+        return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
+
+    def _beginning(
+        self, plan: Plan, index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str, want: frozenset[str]
+    ) -> dict[str, NDArray[Any]]:
+        """One of the `lead` sentences of each document (B, in the split) from `first` on, and its place in the passage."""
+        split, passages = self.split, plan.passages
+        assert self.source.lead is not None  # else no such companion is given
+        sentence = first + draw.integers(name, np.minimum(split.last[document] - first, self.source.lead))
+        start = self.store.sentence_starts[sentence]
+        length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
+        arrays = self._gather.spans(start, length, sentence, split.documents[document], want)
+        if "sentence" in want:
+            place = sentence - passages.sentence[index]
+            place = np.where((place >= 0) & (place < passages.sentences[index]), place, -1)
+            arrays["sentence"] = np.repeat(place[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
+        return arrays
+
+    def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        passages = plan.passages
+        last = len(passages.start) - 1
+        following = np.minimum(index + 1, last)
+        follows = (index < last) & (passages.start[following] == passages.stop[index])
+        if not self.source.across_documents:
+            follows &= passages.document[following] == passages.document[index]
+        arrays = self._gather.passages(passages, following, want)
+        arrays["length"] = np.where(follows, arrays["length"], 0).astype(np.int32)
+        return arrays
+
+
+def split_documents(count: int, held_out: float) -> dict[str, Int64]:
+    """Document numbers of the parts `train` and `held_out`, the same for every seed, so that runs can be compared.
+
+    A document is held out if its hashed number is below the share: at least two if there are twenty or more documents, so that
+    each has another one for a random passage, and none if there are fewer.
+    """
+    if not 0.0 <= held_out < 1.0:
+        raise RecipeError(f"held_out: {held_out} is not a share below 1.")
+    documents = np.arange(count, dtype=np.int64)
+    if held_out == 0.0 or count < FEWEST:
+        return {"train": documents, "held_out": documents[:0]}
+    chosen = np.zeros(count, dtype=np.bool_)
+    outer: list[tuple[NDArray[np.float64], Int64]] = []  # the two lowest and highest places of every chunk
+    for low in range(0, count, _CHUNK):
+        here = documents[low : low + _CHUNK]
+        place = rng.Draw(rng.row_keys("held_out", items=here)).uniform("place")
+        chosen[here] = place < held_out
+        ranked = place.argsort()
+        ends = np.unique(np.concatenate([ranked[:2], ranked[-2:]]))
+        outer.append((place[ends], here[ends]))
+    places, numbers = (np.concatenate(part) for part in zip(*outer, strict=True))
+    ranked = numbers[places.argsort()]
+    chosen[ranked[:2]], chosen[ranked[-2:]] = True, False
+    return {"train": documents[~chosen], "held_out": documents[chosen]}
+
+
+def running_text(store: Store, held_out: float, part: Literal["train", "held_out"]) -> Int64:
+    """The documents of a part. Raises `CorpusError` if the store holds pairs of translations instead of running text."""
+    if store.pairs:
+        raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
+    return split_documents(store.documents, held_out)[part]
+
+
+def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
+    """The cached value, or a new one; the cache holds two, since the end of a phase or an epoch needs the old and the new."""
+    if key in cache:
+        cache.move_to_end(key)
+        return cache[key]
+    value = cache[key] = make()
+    if len(cache) > 2:
+        cache.popitem(last=False)
+    return value

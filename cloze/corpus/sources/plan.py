@@ -1,0 +1,372 @@
+"""Plans: where every passage of an epoch starts and stops. Made from sentence lengths in one pass, never from tokens.
+
+A `Split` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
+into runs, here neighbouring documents, which a passage may not leave. Without `across_documents` every document is a run of its
+own.
+
+Two coordinates: *physical* is the flat token index in the store; *linear* counts the tokens of the part and, where a
+separator stands between documents, the separators too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.stores.store import Store
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+#: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
+Targets = Callable[[Int64, Int64], Int64]
+
+#: For passages that begin at these tokens (n,) and have so many sentences (n,): the sentence that a second part begins with, and
+#: whether that part is put back, to begin the next passage, because another text takes its place.
+PutBack = Callable[[Int64, Int64], tuple[Int64, NDArray[np.bool_]]]
+
+_FEW = 16  # runs that are followed one by one
+_CHUNK = 1 << 16  # sentences laid out, or rows cut, at a time: bounds memory, not results
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows of an epoch in canonical order, that of the store; N of each array. Shared by all epochs that cut alike."""
+
+    start: Int64            # first token in the store
+    length: Int32           # tokens of the row, separators inserted among them
+
+
+@dataclass(frozen=True)
+class Cuts(Cut):
+    """The passages of an epoch."""
+
+    stop: Int64             # one past the last token
+    document: Int64         # document of the first token
+    sentence: Int64         # sentence of the first token
+    sentences: Int32        # sentences touched
+    lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
+    target: Int32 | None = None     # tokens that the passage was cut for; None: the room
+    border: Int32 | None = None     # the sentence that the second part begins with, and whether that part is put back; None: no
+    apart: NDArray[np.bool_] | None = None  # parts were planned
+
+
+AnyCut = TypeVar("AnyCut", bound=Cut)
+
+
+@dataclass(frozen=True)
+class Arranged(Generic[AnyCut]):
+    """One epoch: rows and their order. Item i of the epoch is row `order[i]` of `passages`."""
+
+    epoch: int
+    room: int
+    passages: AnyCut
+    order: Int64
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def start(self) -> Int64:
+        """First token of every row, canonical order, (N,)."""
+        return self.passages.start
+
+    def lengths(self, items: Int64) -> Int32:
+        """Row lengths of items of the epoch, before any edit: what packing plans with."""
+        return self.passages.length[self.order[items]]
+
+
+@dataclass(frozen=True)
+class Plan(Arranged[Cuts]):
+    """One epoch of passages. If languages are drawn at smoothed rates, `repeat` counts the earlier occurrences of each item's
+    passage."""
+
+    repeat: Int64 | None = None
+
+    @property
+    def stop(self) -> Int64:
+        """One past the last token of every passage, canonical order, (N,)."""
+        return self.passages.stop
+
+    @property
+    def document(self) -> Int64:
+        """Document of every passage's first token, canonical order, (N,)."""
+        return self.passages.document
+
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item whatever its place in the epoch: the passage and, unless `static`, its repeat."""
+        passage = self.order[items]
+        return passage if self.repeat is None or static else passage + len(self.passages.start) * self.repeat[items]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of several members each: row i has `members[starts[i]:starts[i + 1]]`."""
+
+    starts: Int64               # (R + 1,)
+    members: NDArray[np.integer]  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def members_of(self, rows: Int64) -> tuple[Int64, Int64]:
+        """The members of some rows, row after row, and the place in `rows` of the row of each."""
+        first = self.starts[rows]
+        counts = self.starts[rows + 1] - first
+        return self.members[_ranges(first, counts)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The documents of one part and the runs they form; K documents, R runs. Empty documents are left out."""
+
+    documents: Int64    # (K,) document numbers in the store, ascending
+    start: Int64        # (K,) first token
+    stop: Int64         # (K,) one past the last token
+    first: Int64        # (K,) first sentence
+    last: Int64         # (K,) one past the last sentence
+    runs: Int64         # (R + 1,) index into the arrays above of each run's first document, K at the end
+    borders: Int64      # (G,) physical start of documents that continue a run, if a separator precedes them
+
+    @classmethod
+    def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Split:
+        """The split of these documents.
+
+        `joined`: neighbours in the store form runs, as long as their language is the same; `separated`: by a separator.
+        """
+        first, last = store.document_sentences[documents], store.document_sentences[documents + 1]
+        full = last > first
+        documents, first, last = documents[full], first[full], last[full]
+        start, stop = store.sentence_starts[first], store.sentence_starts[last]
+        new_run = np.ones(len(documents), dtype=np.bool_)
+        if joined:
+            new_run[1:] = start[1:] != stop[:-1]
+            if store.languages and not store.pairs:
+                language = store.document_languages[documents]
+                new_run[1:] |= language[1:] != language[:-1]
+        runs = np.append(np.flatnonzero(new_run), len(documents))
+        return cls(documents, start, stop, first, last, runs, start[~new_run] if separated else start[:0])
+
+
+def by_sentence(
+    store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
+) -> Cuts:
+    """Passages of whole sentences.
+
+    A passage takes sentences until it has at least its target length, which is `room` unless `targets` sets another. With
+    `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
+    passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped. After a
+    passage whose second part is put back, the next one begins with that part.
+    """
+    made, layout = _Gathered(), _Layout.of(store, split, room)
+    place, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
+    while place < layout.sentences:
+        units = layout.units(place, min(place + size, layout.sentences), piece)
+        ends = units.linear_end
+        begin = ends - units.size
+        head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
+        if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
+            whole = int(np.searchsorted(stop, len(ends), "left"))
+            if not whole:
+                size *= 2
+                continue
+            place, piece = units.place(int(head[whole]))
+            head, stop = head[:whole], stop[:whole]
+        else:
+            place, piece = place + size, 0
+        tail = stop - 1
+        border, apart = (None, None) if put_back is None else put_back(units.start[head], stop - head)
+        made.add(
+            start=units.start[head], stop=units.start[tail] + units.size[tail],
+            length=(ends[tail] - begin[head]).astype(np.int32), document=split.documents[units.document[head]],
+            sentence=units.sentence[head], sentences=(units.sentence[tail] - units.sentence[head] + 1).astype(np.int32),
+            target=None if targets is None else targets(units.document[head], units.start[head]).astype(np.int32),
+            border=None if border is None else border.astype(np.int32), apart=apart,
+        )
+    return made.cuts()
+
+
+def by_length(store: Store, split: Split, room: int) -> Cuts:
+    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
+    first, last = split.runs[:-1], split.runs[1:] - 1
+    sizes = split.stop[last] - split.start[first]
+    before = np.searchsorted(split.borders, split.start[first])          # separators in earlier runs
+    inside = np.searchsorted(split.borders, split.stop[last]) - before   # separators in this run
+    offset = split.start[first]
+    # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
+    shift = np.repeat(offset, inside)
+    of_run = np.repeat(np.arange(len(sizes)), inside)
+    rank = np.arange(len(split.borders)) - np.repeat(before, inside)
+    stride = int((sizes + inside).max(initial=0)) + 1
+    places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
+    padded = np.append(places, -1)
+    rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // room))]).astype(np.int64)
+    made = _Gathered()
+    for low in range(0, int(rows[-1]), _CHUNK):
+        row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
+        run = np.searchsorted(rows, row, "right") - 1
+        begin = (row - rows[run]) * room
+        end = np.minimum(begin + room, (sizes + inside)[run])
+        left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
+        start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
+        sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
+        final = np.searchsorted(store.sentence_starts, stop, "left") - 1
+        made.add(
+            start=start, stop=stop, length=(end - begin).astype(np.int32),
+            document=split.documents[np.searchsorted(split.start, start, "right") - 1],
+            sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
+            lead=padded[left] == begin + run * stride if len(places) else None,
+        )
+    return made.cuts()
+
+
+def by_each(store: Store, split: Split, room: int) -> Cuts:
+    """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
+    made, layout = _Gathered(), _Layout.of(store, split, room)
+    for low in range(0, layout.sentences, _CHUNK):
+        units = layout.units(low, min(low + _CHUNK, layout.sentences), 0)
+        made.add(
+            start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
+            document=split.documents[units.document], sentence=units.sentence,
+            sentences=np.ones(len(units.start), dtype=np.int32),
+        )
+    return made.cuts()
+
+
+class _Gathered:
+    """The columns of `Cuts`, chunk by chunk."""
+
+    def __init__(self) -> None:
+        none, few = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._columns: dict[str, list[NDArray[Any]]] = {
+            "start": [none], "stop": [none], "length": [few], "document": [none], "sentence": [none], "sentences": [few],
+        }
+
+    def add(self, **columns: NDArray[Any] | None) -> None:
+        for name, column in columns.items():
+            if column is not None:
+                self._columns.setdefault(name, []).append(column)
+
+    def cuts(self) -> Cuts:
+        """The columns as a whole; the chunks of each are freed as it is made, so that no more than one exists twice."""
+        made = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
+        return Cuts(
+            start=made["start"], length=made["length"], stop=made["stop"], document=made["document"],
+            sentence=made["sentence"], sentences=made["sentences"], lead=made.get("lead"), target=made.get("target"),
+            border=made.get("border"), apart=made.get("apart"),
+        )
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Consecutive sentences of a split, those longer than the room cut into pieces; U of each array."""
+
+    start: Int64        # physical
+    size: Int64         # tokens
+    sentence: Int64     # number in the store
+    document: Int64     # index into the split
+    run_end: Int64      # one past the last of these units that the run has
+    linear_end: Int64   # one past the unit's last token, linear, counted from somewhere
+    begin: Int64        # (sentences,) the first unit of every sentence; may be negative for the first
+    first: int          # the first sentence, counted in the split
+    open: bool          # the last run goes on after these sentences
+
+    def place(self, unit: int) -> tuple[int, int]:
+        """The sentence of a unit, counted in the split, and its piece of it."""
+        sentence = int(np.searchsorted(self.begin, unit, "right")) - 1
+        return self.first + sentence, unit - int(self.begin[sentence])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The sentences of a split, which `units` lays out a chunk at a time: a passage never needs more than its neighbourhood."""
+
+    store: Store
+    split: Split
+    room: int
+    before: Int64       # (K + 1,) sentences before each document, and all of them
+
+    @classmethod
+    def of(cls, store: Store, split: Split, room: int) -> _Layout:
+        return cls(store, split, room, np.concatenate([[0], np.cumsum(split.last - split.first)]).astype(np.int64))
+
+    @property
+    def sentences(self) -> int:
+        """Sentences of the split."""
+        return int(self.before[-1])
+
+    def units(self, low: int, high: int, skip: int) -> _Units:
+        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces."""
+        split, starts = self.split, self.store.sentence_starts
+        from_, to = int(np.searchsorted(self.before, low, "right")) - 1, int(np.searchsorted(self.before, high, "left"))
+        inside = np.clip(self.before[from_ : to + 1], low, high)  # borders of the documents among these sentences
+        counts = np.diff(inside)
+        document = np.repeat(np.arange(from_, to), counts)
+        sentence = _ranges(split.first[from_:to] + (inside[:-1] - self.before[from_:to]), counts)
+        start = starts[sentence]
+        size = starts[sentence + 1] - start
+        pieces = -(-size // self.room)
+        begin = np.cumsum(pieces) - pieces - skip
+        if len(pieces) and pieces.max() > 1:
+            nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
+            document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
+            start = (np.repeat(start, pieces) + nth * self.room)[skip:]
+            size = np.minimum(np.repeat(size, pieces) - nth * self.room, self.room)[skip:]
+        linear_end = np.cumsum(size)
+        if len(split.borders):
+            ahead = np.searchsorted(split.borders, split.start[from_:to], "right")  # separators up to each document's start
+            linear_end += ahead[document - from_]
+        run = int(np.searchsorted(split.runs, from_, "right"))  # the run after that of the first document
+        later = split.runs[run : int(np.searchsorted(split.runs, to, "left"))]
+        opens = np.searchsorted(document, later)
+        bounds = np.concatenate([[0], opens, [len(size)]]).astype(np.int64)
+        run_end = np.repeat(bounds[1:], np.diff(bounds))
+        last = int(split.runs[np.searchsorted(split.runs, to, "left")])  # one past the last document of the last run
+        return _Units(start, size, sentence, document, run_end, linear_end, begin, low, high < int(self.before[last]))
+
+
+def _ranges(first: Int64, counts: Int64) -> Int64:
+    """first[0], first[0]+1, … counts[0] of them, then first[1], …"""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
+
+
+def _follow(
+    units: _Units, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
+) -> tuple[Int64, Int64]:
+    """The units at which passages begin, ascending, and one past the last unit of each. All runs are followed at once; where only
+    a few are left, one by one."""
+    ends, count = units.linear_end, len(units.size)
+
+    def reach(unit: Int64) -> Int64:
+        """One past the last unit of the passages that begin at these units."""
+        goal = ends[unit] - units.size[unit] + (room if targets is None else targets(units.document[unit], units.start[unit]))
+        found = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
+        return np.minimum(found, units.run_end[unit])
+
+    def following(unit: Int64) -> Int64:
+        """The units at which the passages after those that begin at these units begin."""
+        stop = reach(unit)
+        if put_back is None:
+            return stop
+        border, apart = put_back(units.start[unit], stop - unit)
+        return np.where(apart & (stop - unit > 1), unit + border, stop)
+
+    opens, head = np.zeros(count + 1, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    opens[0] = opens[units.run_end] = True
+    now = np.flatnonzero(opens[:-1])
+    while len(now) > _FEW:
+        head[now] = True
+        now = following(now)
+        now = now[~opens[now]]
+    jumps = following(np.arange(count)).tolist() if len(now) else []
+    for cursor in now.tolist():
+        head[cursor] = True
+        while not opens[cursor := jumps[cursor]]:
+            head[cursor] = True
+    found = np.flatnonzero(head)
+    return found, reach(found)

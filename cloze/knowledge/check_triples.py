@@ -1,0 +1,145 @@
+"""Checks triples without building anything: repeats, facts shared with the training set, ids that it lacks, reversed facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.corpus.checks.check_text import PLACES
+from cloze.corpus.stores.graph import Graph, contains
+from cloze.knowledge.triple_files import read_graph, read_triples
+from cloze.knowledge.triples import described
+
+Fact = tuple[str, str, str]
+
+
+@dataclass
+class TripleFindings:
+    """What a check of triples found: numbers, and advice in words."""
+
+    graph: Graph
+    repeats: int = 0
+    repeat_places: list[str] = field(default_factory=list)
+    loops: int = 0
+    shared: int = 0
+    shared_places: list[str] = field(default_factory=list)
+    unknown: int = 0
+    unknown_places: list[str] = field(default_factory=list)
+    against: int = 0
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def unusable(self) -> bool:
+        """Whether facts are shared with the training set."""
+        return bool(self.shared)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        graph = self.graph
+        return {
+            "triples": len(graph), "entities": len(graph.entities), "relations": len(graph.relations), "loops": self.loops,
+            "repeats": {"count": self.repeats, "places": self.repeat_places},
+            "shared": {"count": self.shared, "places": self.shared_places},
+            "unknown": {"count": self.unknown, "places": self.unknown_places}, "advice": self.advice,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        graph = self.graph
+        lines = [f"{read['path']}: {read['said']}" for read in graph.report.get("files", ()) if read["said"]]
+        lines.append(described(graph))
+        degree = np.bincount(graph.triples[:, [0, 2]].ravel(), minlength=len(graph.entities))
+        lines.append(
+            f"triples per entity: median {np.median(degree):.0f}, mean {degree.mean():.1f}, most {degree.max():,}; "
+            f"entities in one triple: {int((degree == 1).sum()):,}, in none: {int((degree == 0).sum()):,}"
+        )
+        for what, count, places in (
+            ("repeat an earlier one", self.repeats, self.repeat_places),
+            ("have the same head and tail", self.loops, []),
+            *((("are in the training set, too", self.shared, self.shared_places),
+               ("have an id that the training set lacks", self.unknown, self.unknown_places)) if self.against else ()),
+        ):  # fmt: skip
+            lines.append(f"{count:,} {what}")
+            lines += [f"  {place}" for place in places]
+        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
+
+
+def check_triples(
+    paths: Sequence[str | Path], *, against: Sequence[str | Path] = (), columns: Sequence[str] | None = None,
+    entities: str | Path | None = None, relations: str | Path | None = None,
+) -> TripleFindings:
+    """Read triples, or a graph's folder, and report anomalies; `against` is the training set.
+
+    Raises `CorpusError` with file and line for whatever cannot be read, as a build would.
+    """
+    found = TripleFindings(read_graph(paths, columns=columns, entities=entities, relations=relations))
+    found.loops = int((found.graph.triples[:, 0] == found.graph.triples[:, 2]).sum())
+    trained, ids = _of_training(against, columns)
+    found.against = len(trained)
+    seen: dict[Fact, str] = {}
+    for path in paths:
+        if Graph.is_graph(path):
+            continue
+        for line, fact in read_triples(path, columns):
+            _look(found, fact, f"{path}:{line}", seen, trained, ids)
+    found.advice = _advice(found)
+    return found
+
+
+def _of_training(against: Sequence[str | Path], columns: Sequence[str] | None) -> tuple[dict[Fact, str], set[str]]:
+    trained: dict[Fact, str] = {}
+    ids: set[str] = set()
+    for path in against:
+        for line, fact in read_triples(path, columns):
+            trained.setdefault(fact, f"{path}:{line}")
+            ids.update((fact[0], fact[2]))
+    return trained, ids
+
+
+def _look(
+    found: TripleFindings, fact: Fact, place: str, seen: dict[Fact, str], trained: dict[Fact, str], ids: set[str]
+) -> None:
+    if fact in seen:
+        found.repeats += 1
+        _note(found.repeat_places, f"{place} repeats {seen[fact]}")
+    seen.setdefault(fact, place)
+    if fact in trained:
+        found.shared += 1
+        _note(found.shared_places, f"{place} is {trained[fact]}")
+    lacking = [name for name in (fact[0], fact[2]) if ids and name not in ids]
+    if lacking:
+        found.unknown += 1
+        _note(found.unknown_places, f"{place}: {lacking[0]}")
+
+
+def _note(places: list[str], place: str) -> None:
+    if len(places) < PLACES:
+        places.append(place)
+
+
+def _advice(found: TripleFindings) -> list[str]:
+    advice = []
+    if found.shared:
+        advice.append("triples of the training set inflate every score: remove them from this file.")
+    if found.unknown:
+        advice.append("entities that were never trained have random vectors; only models that read their texts can rank them.")
+    reversed_ = _reversed(found.graph)
+    if reversed_ > 0.05:
+        advice.append(
+            f"{reversed_:.0%} of the triples have a reverse: another triple leads from their tail to their head. If a test set "
+            "is drawn at random, the training set holds the reverse of many of its triples."
+        )
+    return advice
+
+
+def _reversed(graph: Graph) -> float:
+    """The share of triples whose tail and head are head and tail of another triple."""
+    pairs = graph.triples[:, [0, 2]].astype(np.uint64)
+    entities = np.uint64(max(len(graph.entities), 1))
+    straight, back = pairs[:, 0] * entities + pairs[:, 1], pairs[:, 1] * entities + pairs[:, 0]
+    there = contains(np.unique(straight), back) & (pairs[:, 0] != pairs[:, 1])
+    return float(there.mean()) if len(there) else 0.0

@@ -1,0 +1,170 @@
+"""A dictionary linker: finds the names of entities in any text, as an annotator, or as `cloze link`, which writes mentions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from cloze.bounds import Count, Share
+from cloze.corpus.readers.blocks import read_blocks
+from cloze.corpus.readers.documents import add_faults
+from cloze.corpus.readers.not_text import what_is
+from cloze.corpus.readers.parse import parse_block
+from cloze.corpus.readers.report import Faults, Report
+from cloze.errors import CorpusError
+from cloze.knowledge.entities import Entity, read_entities
+from cloze.registry import register
+from cloze.text.annotator import Annotator, Unit
+from cloze.text.matching import WordList, read_bytes
+from cloze.text.tokenizer import readable
+from cloze.whole import require_output, whole_file
+
+
+class Linked(NamedTuple):
+    """What `link_text` has written: sentences read, sentences with mentions, mentions, and entities that are mentioned."""
+
+    read: int
+    sentences: int
+    mentions: int
+    entities: int
+
+
+class Linker:
+    """Finds the names and aliases of entities, the longest match from the left; no name begins or ends inside a word.
+
+    A name of several entities means the one with the largest `count`; where counts are equal or not given, the one whose label it
+    is, then the first of the file. `score` is the entity's share of the counts of its name (equal shares without counts). A name
+    whose best entity has a smaller share than `least` is not linked, nor one of fewer than `shortest` characters.
+    """
+
+    def __init__(self, entities: dict[str, Entity], *, least: float = 0.0, shortest: int = 2) -> None:
+        meant: dict[str, list[tuple[float, bool, str]]] = {}
+        for one, entity in entities.items():
+            for number, name in enumerate(entity.names):
+                if len(name) >= shortest:
+                    meant.setdefault(name, []).append((1.0 if entity.prior is None else entity.prior, number == 0, one))
+        self.names: dict[str, tuple[str, float]] = {}
+        self.ambiguous = sum(len(several) > 1 for several in meant.values())
+        for name, several in meant.items():
+            best = max(several, key=lambda found: found[:2])
+            total = sum(count for count, _, _ in several)
+            score = best[0] / total if total else 1 / len(several)
+            if score >= least:
+                self.names[name] = best[2], score
+        if not self.names:
+            raise CorpusError(f"no entity has a name of {shortest} or more characters that means one entity clearly enough.")
+        self._words = WordList(self.names)
+
+    def spans(self, text: str) -> list[tuple[int, int, str]]:
+        """The first character of every mention, the one after its last, and the entity."""
+        return [(start, end, self.names[text[start:end]][0]) for start, end in self._words.spans(text)]
+
+    def mentions(self, text: str) -> list[dict[str, str | int | float]]:
+        """The mentions of a text, as `mentions` reads them."""
+        found: list[dict[str, str | int | float]] = []
+        for start, end in self._words.spans(text):
+            one, score = self.names[text[start:end]]
+            found.append({"start": start, "end": end, "id": one, "score": round(score, 4)})
+        return found
+
+
+def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format: str = "auto") -> Linked:
+    """Write the mentions of a corpus to `out`, a line for each sentence that has any, which appears when it is complete.
+
+    `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
+    """
+    require_output(out, what="mentions", holds=_holds_mentions)
+    for path in paths:
+        if (kind := what_is(Path(path))) in ("a token store", "a knowledge graph"):
+            raise CorpusError(f"{path}: is {kind}, not text.\n  Give the text files, or the folder that holds them.")
+    sentences = marked = mentions = 0
+    entities: set[str] = set()
+    with whole_file(out) as fresh:
+        with fresh.open("w", encoding="utf-8") as stream:
+            for text in _sentences(paths, format):
+                sentences += 1
+                found = linker.mentions(text)
+                if found:
+                    stream.write(json.dumps({"text": text, "spans": found}, ensure_ascii=False) + "\n")
+                    marked, mentions = marked + 1, mentions + len(found)
+                    entities |= {str(one["id"]) for one in found}
+        if not mentions:
+            raise CorpusError(
+                f"none of the {len(linker.names):,} names occurs in {sentences:,} sentences. Nothing was written.\n"
+                "  Names are matched as they are spelled, with capitals."
+            )
+    return Linked(sentences, marked, mentions, len(entities))
+
+
+def _holds_mentions(path: Path) -> bool:
+    """Whether the first line is one that `link_text` writes, or there is none."""
+    with path.open("rb") as file:
+        first = file.readline(1 << 20)
+    return not first or (first.startswith(b'{"text": ') and b'"spans": [' in first)
+
+
+def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
+    account = Report()
+    file = Faults("")
+    for block in read_blocks(paths, format, account):
+        parsed = parse_block(block, spaces=False)
+        file = add_faults(file, parsed.faults)
+        if block.last:
+            file.check()
+        texts: Iterable[str] = (sentence.strip() for document in parsed.documents for sentence in document)
+        yield from readable([text for text in texts if text])
+
+
+def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> Linker:
+    """The linker of some files of entities; of an id that several have, the first counts."""
+    known: dict[str, Entity] = {}
+    for file in files:
+        known = read_entities(file) | known
+    return Linker(known, least=least, shortest=shortest)
+
+
+@register("annotator", "linker")
+class LinkerAnnotator(Annotator):
+    """The names of entities in any text, each with the id of its entity as label: what `cloze link` writes to a file.
+
+    Args:
+        file: A table of entities as for `cloze link`. A recipe may omit it if the store that it is trained on has the layer.
+        least: The least share of the mentions of a name that its most frequent entity must have.
+        shortest: The least number of characters of a name.
+    """
+
+    labelled = True
+    of_any_text = True
+
+    def __init__(self, *, file: str | None = None, least: Share = 0.0, shortest: Count = 2) -> None:
+        self.file, self.least, self.shortest = file, least, shortest
+        self._hash: str | None = None
+        if file is not None:
+            about = json.dumps(["linker", least, shortest]).encode()
+            self._hash = hashlib.sha256(about + read_bytes(file, "linker.file")).hexdigest()
+
+    @property
+    def hash(self) -> str | None:
+        """A hash of the file and the settings; None without a file."""
+        return self._hash
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The ids of the entities, in the order of the file."""
+        return () if self.file is None else self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[Linker, tuple[str, ...], dict[str, int]]:
+        assert self.file is not None  # `require_file`
+        known = read_entities(self.file)
+        linker = Linker(known, least=self.least, shortest=self.shortest)
+        return linker, tuple(known), {one: number for number, one in enumerate(known)}
+
+    def annotate(self, text: str) -> list[Unit]:
+        """The mentions of a text."""
+        linker, _, number = self._read
+        return [(start, stop, number[one]) for start, stop, one in linker.spans(text)]

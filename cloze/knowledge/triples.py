@@ -1,0 +1,190 @@
+"""The source of triples: each fact of a knowledge graph with wrong triples made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.bounds import Count
+from cloze.corpus.sources.passages import remember
+from cloze.corpus.sources.plan import Int64
+from cloze.corpus.stores.graph import Graph
+from cloze.corpus.stores.store import Store
+from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
+from cloze.errors import CorpusError, counted, nearest
+from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
+from cloze.knowledge.negatives import Negatives
+from cloze.knowledge.triple_files import read_graph
+from cloze.registry import register
+from cloze.rows import Rows
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+
+_UNKNOWN = {"[UNK]": "[UNK]"}
+_FIRST = 1  # the token of the first entity: [UNK] is 0
+
+
+@register("source", "triples")
+class Triples(GraphSource):
+    """The facts of a knowledge graph: a graph's folder, or files of head, relation and tail.
+
+    negatives: wrong triples that go with every fact.
+
+    Every row is a triple as three tokens: head, relation, tail. The fact comes first and its negatives follow; `owner` is the
+    number of the fact that a row belongs to. The vocabulary is [UNK], the entities, then the relations; a relation that has the
+    id of an entity is spelled `relation:ID`.
+    """
+
+    own_vocabulary: ClassVar[bool] = True
+    gives = frozenset({"tokens", "length", "owner", "document"})
+
+    def __init__(self, *, negatives: Negatives | None = None, length: Count | None = 3) -> None:
+        super().__init__(negatives=Negatives() if negatives is None else negatives, length=length)
+
+    def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer | None:
+        """The tokenizer for the text; None: that of the graph's own ids."""
+        return tokenizer
+
+    def build_store(
+        self, paths: Sequence[str | Path], tokenizer: Tokenizer | None, out: Path, *, known: Store | None, report: Say
+    ) -> TripleStore:
+        """Write a graph as a store at `out`. With `known`, the store of the training part, its entities and relations are used;
+        an id that it lacks is a `CorpusError`."""
+        graph = read_graph(paths)
+        if not len(graph):
+            raise CorpusError(f"{' '.join(map(str, paths))}: no triples.")
+        own = vocabulary(graph)
+        if isinstance(known, TripleStore):
+            graph, own = _as_known(graph, known, paths), known.tokenizer()
+        elif tokenizer is not None and tokenizer.hash != own.hash:
+            raise CorpusError(
+                f"{' '.join(map(str, paths))}: its entities and relations are not those of the checkpoint or the tokenizer that "
+                "was given.\n  A graph has its own vocabulary: omit --tokenizer, and --init of a run on another graph."
+            )
+        with TripleWriter(out, own, graph) as writer:
+            writer.add_names(np.arange(_FIRST, own.size))
+            made = writer.close()
+        report(f"{' '.join(map(str, paths))}: {described(graph)}")
+        return made
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
+    ) -> BoundTriples:
+        """This source over one store. Raises `CorpusError` if it holds no triples."""
+        if not isinstance(store, TripleStore):
+            raise CorpusError(
+                f"{store.path}: this store holds text, not triples.\n"
+                "  Give a graph: cloze corpus build FACTS.tsv --format triples --out GRAPH"
+            )
+        return BoundTriples(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+
+
+def described(graph: Graph) -> str:
+    """A graph in one line."""
+    repeats = int(graph.report.get("repeats", 0))
+    found = [counted(len(graph), "triple"), f"{len(graph.entities):,} entities", counted(len(graph.relations), "relation")]
+    return ", ".join(found) + (f" ({repeats:,} repeats left out)" if repeats else "")
+
+
+def vocabulary(graph: Graph) -> Tokenizer:
+    """The tokenizer of a graph's ids: [UNK], the entities, the relations."""
+    entities = set(graph.entities)
+    relations = [f"relation:{name}" if name in entities or name in _UNKNOWN else name for name in graph.relations]
+    names = [*graph.entities, *relations]
+    if len(set(names) | _UNKNOWN.keys()) < len(names) + len(_UNKNOWN):
+        seen = set(_UNKNOWN)
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise CorpusError(f"the id {twice!r} names two things of the graph. Give one of them another id.")
+    plain = Normalise(lower=False, strip_accents=False, cjk_spacing=False, clean=False)
+    return Words(min_count=1, split="whitespace", special=_UNKNOWN).of_words(names, plain)
+
+
+def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> Graph:
+    """The graph with the numbers of the training part."""
+    spelled = known.tokenizer().spellings[_FIRST:]
+    entities, relations = spelled[: known.entities], tuple(name.removeprefix("relation:") for name in spelled[known.entities :])
+    numbers = {"entity": {n: k for k, n in enumerate(entities)}, "relation": {n: k for k, n in enumerate(relations)}}
+    moved = []
+    for kind, names in (("entity", graph.entities), ("relation", graph.relations)):
+        of = numbers[kind]
+        unknown = [name for name in names if name not in of]
+        if unknown:
+            raise CorpusError(
+                f"{' '.join(map(str, paths))}: the {kind} {unknown[0]!r} is not in the training part ({len(unknown):,} such). "
+                f"{nearest(unknown[0], of)}\n  A held-out triple needs entities and relations that are trained: remove it."
+            )
+        moved.append(np.array([of[name] for name in names], np.int32))
+    entity, relation = moved
+    triples = np.stack([entity[graph.triples[:, 0]], relation[graph.triples[:, 1]], entity[graph.triples[:, 2]]], axis=1)
+    return Graph(tuple(entities), relations, triples, report=graph.report)
+
+
+@dataclass(frozen=True)
+class TriplePlan:
+    """One epoch: the facts of the part in random order, and the rows that each makes."""
+
+    epoch: int
+    order: Int64
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def lengths(self, items: Int64) -> NDArray[np.int32]:
+        """Three tokens per row."""
+        return np.full(len(items), 3, np.int32)
+
+
+class BoundTriples(BoundGraph):
+    """Rows that are triples of ids."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the facts of this part."""
+        return 3 * len(self.facts)
+
+    @property
+    def width(self) -> int:
+        """How many rows each fact makes."""
+        return 1 + self.source.negatives.count
+
+    def plan(self, epoch: int, room: int) -> TriplePlan:
+        """The facts of one epoch; a pure function of seed, entry and epoch."""
+        def make() -> TriplePlan:
+            return TriplePlan(epoch, rng.permutation(len(self.facts), self.seed, self.entry, "order", epoch), self.width)
+
+        return remember(self._plans, epoch, make)
+
+    def widths(self, plan: TriplePlan, items: Int64) -> Int64:
+        """How many rows each item of a plan makes, (B,)."""
+        return np.full(len(items), plan.width, np.int64)
+
+    def read(self, plan: TriplePlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items (B): `tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
+        of a row and `document` its fact."""
+        fact = self.facts[plan.order[items]]
+        made = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
+        if plan.width > 1:
+            replaces_head, entity = self.replaced(plan.order[items], self.draw(plan, items))
+            made[:, 1:, 0] = np.where(replaces_head, entity, made[:, 1:, 0])
+            made[:, 1:, 2] = np.where(replaces_head, made[:, 1:, 2], entity)
+        rows = len(items) * plan.width
+        return Rows({
+            "tokens": (made.reshape(rows, 3) + np.int32(_FIRST)).astype(np.int32), "length": np.full(rows, 3, np.int32),
+            "owner": np.repeat(np.arange(len(items)), plan.width), "document": np.repeat(fact, plan.width),
+        }, checked=True)  # fmt: skip
+
+    def draw(self, plan: TriplePlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch and fact."""
+        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.facts[plan.order[items]]))
