@@ -24,9 +24,9 @@ from cloze import fields
 from cloze.assembly.averages import averages
 from cloze.assembly.given import build, placed, restored, stand_ins, tables_for, wanted
 from cloze.assembly.loaded import Loaded
-from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.references import NETWORKS, network_folder
 from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
 from cloze.assembly.source_options import source_options
 from cloze.assembly.step_keys import head_key, objective_key

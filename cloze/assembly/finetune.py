@@ -15,6 +15,7 @@ from cloze.assembly.annotating import Given, add_annotators, parse_annotators
 from cloze.assembly.assignment import KEEP_CHECKPOINTS, Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed, is_tuned, require_usable
@@ -96,7 +97,7 @@ def recipe_onto(
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
             tree, overrides=[*values, *overrides], with_files=with_files,
-            checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
+            checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
             complete=lambda root, faults: put_onto(root, origins, faults),
         )
 

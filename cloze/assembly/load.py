@@ -17,7 +17,7 @@ from cloze.assembly import paths
 from cloze.assembly.expand import expand, structure
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
-from cloze.assembly.origins import Written, networks_of, take_up
+from cloze.assembly.origins import Checkpoints, Written, networks_of, take_up
 from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.schema import arguments_of_part, expand_part
@@ -31,6 +31,10 @@ from cloze.training.phases import MAY_SET, may_set
 IN_RUN = Path("cloze") / "recipe.yaml"
 _OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sources begin so
 Complete = Callable[[Node, Faults], None]
+
+
+def _nothing(root: Node, faults: Faults) -> None:
+    """Completes nothing."""
 
 
 def recipe_names() -> list[str]:
@@ -94,7 +98,7 @@ def load_recipe(
     size: str | None = None,
     overrides: Sequence[str] = (),
     with_files: Iterable[str | Path] = (),
-    checkpoints: Mapping[str, Path] | None = None,
+    checkpoints: Checkpoints | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
     """Load a recipe and fill in every default.
@@ -104,7 +108,7 @@ def load_recipe(
         size: tiny, mini, small, medium, base or large: rescales the networks (`--size`).
         overrides: Values to set, `["training.batch=64"]` (`--set`).
         with_files: Python files that register parts (`--with`).
-        checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to. None: not known yet.
+        checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to, `BoundCheckpoints`. None: not known yet.
         complete: Adds the checkpoints' own descriptions to the expanded tree, before values are set. None: the checkpoints are
             opened for this if the recipe does not state how text is read.
 
@@ -112,7 +116,8 @@ def load_recipe(
         RecipeError: Holds every fault of the recipe, each with file, line and value path.
     """
     import_files(with_files)
-    complete = complete or (lambda root, faults: _by_checkpoints(root, checkpoints or {}, faults))
+    if complete is None:
+        complete = _nothing if checkpoints is None else checkpoints.complete
     return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
 
 
@@ -134,16 +139,6 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     found = read_sources(root, faults)
     faults.raise_if_any()
     return {name: source for name, source in found.items() if source is not None}
-
-
-def _by_checkpoints(root: Node, checkpoints: Mapping[str, Path], faults: Faults) -> None:
-    """Complete `reading`, and other keys that the recipe omits, from the checkpoints that it starts from."""
-    if "reading" in root.value or not checkpoints:
-        return
-    from cloze.assembly.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
-    from cloze.assembly.onto import Origin, put_onto
-
-    put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in checkpoints.items()}, faults)
 
 
 def recipe_from_data(
@@ -223,8 +218,8 @@ def _similar_recipe(name: str) -> str:
 
 
 def _assemble(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None = None,
-    complete: Complete = lambda root, faults: None,
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None = None,
+    complete: Complete = _nothing,
 ) -> Recipe:
     if not root.is_mapping:
         return _recipe(Written(root), size, overrides)
@@ -251,7 +246,7 @@ def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> N
 
 
 def _recipe(
-    written: Written, size: str | None, overrides: Sequence[str], complete: Complete = lambda root, faults: None
+    written: Written, size: str | None, overrides: Sequence[str], complete: Complete = _nothing
 ) -> Recipe:
     root, faults = written.tree, Faults()
     expand(root, faults)

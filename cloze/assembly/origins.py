@@ -7,11 +7,10 @@ the folder that does, with the SHA-256 of its files.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from cloze.assembly.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
 from cloze.assembly.faults import Faults
@@ -22,13 +21,26 @@ from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.training.phases import sets_train
 from cloze.training.untrained import require_trained
-from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
     from cloze.interop import Imported
 
-#: Where a run keeps its networks other than the exported one: a folder for each, or NAME.json for one that is borrowed.
-NETWORKS = Path("cloze") / "networks"
+
+class Checkpoints(Protocol):
+    """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
+    `cloze.checkpoint.bound.BoundCheckpoints` answers."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __getitem__(self, name: str) -> Path: ...
+
+    def described(self, name: str, label: str) -> Imported:
+        """The network `label` of a checkpoint, else its exported one, with its part, its arguments and its changes."""
+
+    def complete(self, root: Node, faults: Faults) -> None:
+        """Complete `reading`, and other keys that the recipe omits, from the checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Written:
 
 
 def take_up(
-    tree: Node, *, earlier: Mapping[str, Written], checkpoints: Mapping[str, Path] | None, prefix: str, faults: Faults
+    tree: Node, *, earlier: Mapping[str, Written], checkpoints: Checkpoints | None, prefix: str, faults: Faults
 ) -> Written:
     """Write out, in place, the networks of a recipe that have only a `from`.
 
@@ -72,7 +84,7 @@ def take_up(
                        f"{known}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
         elif checkpoints is not None and whole:
             kept.add(label)
-            described = _described(checkpoints[name], label)
+            described = checkpoints.described(name, label)
             check_order(tree, label, described, path, faults)
             part = described.model.part
             network.put(part, from_data(dict(described.model.arguments), network.where))
@@ -134,13 +146,6 @@ def _close(name: str, known: Sequence[str]) -> str:
     return f"{hint} " if hint.startswith("Did") else ""
 
 
-def _described(folder: Path, label: str) -> Imported:
-    """The checkpoint of a network, with its part, its arguments and its changes."""
-    from cloze.assembly.saved_change import open_folder
-
-    return open_folder(network_folder(folder, label))
-
-
 def checkpoint_names(recipe: Recipe) -> list[str]:
     """The names of the checkpoints that a recipe and its stages need."""
     names: dict[str, None] = {}
@@ -180,23 +185,6 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
     return found
 
 
-def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """The folder that each network with an origin starts from; `folders` are those of stages and checkpoints, by name."""
-    return {
-        label: network_folder(folders[network.origin], label)
-        for label, network in recipe.networks.items() if network.origin is not None
-    }
-
-
-def network_folder(folder: Path, label: str) -> Path:
-    """The folder of a checkpoint's network of this name, else of its exported network. Follows a reference."""
-    inner = folder / NETWORKS / label
-    if inner.is_dir():
-        return inner
-    reference = inner.with_name(f"{label}.json")
-    return _follow(reference) if reference.is_file() else folder
-
-
 # ---- borrowed networks -----------------------------------------------------------------------------------------------
 
 
@@ -229,39 +217,3 @@ def frozen_heads(recipe: Recipe) -> frozenset[str]:
     """The names of the heads that are never trained: only passes without gradient use them."""
     used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
-
-
-def reference_to(origin: Path, run: Path) -> dict[str, Any]:
-    """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
-    from cloze.assembly.inputs import digests  # which opens stores; a recipe is read without
-
-    origin, run = origin.resolve(), run.resolve()
-    shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
-    return {"folder": shown, "files": digests(origin)}
-
-
-def _follow(reference: Path) -> Path:
-    """The folder that a reference names; it must still hold the same weights."""
-    from cloze.assembly.inputs import digests
-
-    try:
-        content = parse_json(read_small(reference))
-        shown, files = str(content["folder"]), dict(content["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{reference}: is damaged. Copy it again from where it was made.") from None
-    run = next((folder for folder in reference.absolute().parents if (folder / "cloze" / "run.json").is_file()), Path())
-    folder = run / shown
-    found = digests(folder) if folder.is_dir() else None
-    if found != files:
-        what = "there is no such folder" if found is None else "its weights have changed"
-        raise CheckpointError(
-            f"{reference}: the network {reference.stem!r} was borrowed from {folder}: {what}.\n"
-            "  Put that checkpoint back where it was."
-        )
-    return folder
-
-
-def write_reference(path: Path, reference: Mapping[str, Any]) -> None:
-    """Write the reference to a borrowed network."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(reference, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -25,12 +25,13 @@ from cloze.assembly.given import naming
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.new_heads import scale_heads
-from cloze.assembly.origins import borrowed, reference_to
+from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of, engines
 from cloze.assembly.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.assembly.plan import Plan, made_later, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import NetworkSpec, Recipe
+from cloze.assembly.references import reference_to
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler

@@ -17,10 +17,10 @@ from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import joins_vocabulary, lasts
 from cloze.assembly.given import build, wanted
-from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.parts import class_of
 from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.recipe import EditSpec, PartSpec, Recipe
+from cloze.assembly.references import NETWORKS, write_reference
 from cloze.assembly.share import share
 from cloze.assembly.step_keys import head_key
 from cloze.assembly.user_files import UserFile, write_copies

@@ -12,13 +12,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_part
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.held_texts import parse_measured
 from cloze.assembly.load import load_recipe, pretraining_recipe_names, tuning_recipe_names
-from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
+from cloze.assembly.origins import bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe, Stage
+from cloze.assembly.references import origins_of
 from cloze.corpus import Store
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import Cache, local_store
@@ -63,7 +65,8 @@ class CommandLine(NamedTuple):
         new = self._replace(**changes)
         first = [value if new.stage is None else f"stages.{new.stage}.{value}" for value in values]
         loaded = load_recipe(
-            new.recipe, size=new.size, overrides=[*first, *new.overrides], with_files=new.with_files, checkpoints=new.checkpoints
+            new.recipe, size=new.size, overrides=[*first, *new.overrides], with_files=new.with_files,
+            checkpoints=BoundCheckpoints(new.checkpoints),
         )
         if new.stage is None:
             return loaded
@@ -200,7 +203,7 @@ def requested(
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)),
         fit, _typed(more),
-        checkpoints={name: Path(given[0]) for name, given in bound.items()},
+        checkpoints=BoundCheckpoints({name: Path(given[0]) for name, given in bound.items()}),
     )
     loaded = command_line.load()
     tables = bound_tables(loaded, bound)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.changes import read_by
-from cloze.assembly.origins import NETWORKS, network_folder
+from cloze.assembly.references import NETWORKS, network_folder
 from cloze.assembly.saved_change import open_folder
 from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cloze.assembly.each import repeat_overrides, repeat_stages
 from cloze.assembly.faults import Faults
-from cloze.assembly.origins import Written, take_up
+from cloze.assembly.origins import Checkpoints, Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.document import Node, Where, from_data, read_value
@@ -22,7 +21,7 @@ Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
 
 
 def assemble_stages(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None, assemble: Assemble
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None, assemble: Assemble
 ) -> Recipe:
     """The recipe of the last stage, which holds all stages.
 
@@ -78,7 +77,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
 
 
 def stage_trees(
-    root: Node, checkpoints: Mapping[str, Path] | None, faults: Faults
+    root: Node, checkpoints: Checkpoints | None, faults: Faults
 ) -> dict[str, tuple[Written, float]]:
     """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
     written = root.value["stages"]

@@ -30,6 +30,7 @@ def command(
     exits with code 2.
     """
     from cloze.assembly.binding import bound_tables, check_binds, parse_binds
+    from cloze.assembly.bound import BoundCheckpoints
     from cloze.assembly.check import check_recipe
     from cloze.assembly.load import load_recipe
     from cloze.assembly.origins import checkpoint_names
@@ -37,7 +38,7 @@ def command(
     bound = parse_binds(binds or [])
     read = partial(
         load_recipe, recipe, size=size, with_files=with_files or [],
-        checkpoints={name: Path(given[0]) for name, given in bound.items()} or None,
+        checkpoints=BoundCheckpoints({name: Path(given[0]) for name, given in bound.items()}) or None,
     )
     tables = bound_tables(read(overrides=overrides or []), bound)
     loaded = read(overrides=[*(overrides or []), *tables.values()])

@@ -171,7 +171,8 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
 
     from cloze.assembly.build import load_checkpoint
     from cloze.comparison.best.question import Question, read_rows, write_texts
-    from cloze.comparison.best.teaching import STUDENT, teach, vectors_for, write_rows
+    from cloze.comparison.best.teaching import STUDENT, teach, write_rows
+    from cloze.comparison.best.vectors import vectors_for
     from cloze.tasks.metrics import measure
 
     question = Question(

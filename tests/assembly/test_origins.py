@@ -13,12 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cloze.assembly.beginning import load_origins
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.diff import diff
 from cloze.assembly.inputs import weights_input
 from cloze.assembly.load import load_recipe
-from cloze.assembly.origins import borrowed, checkpoint_names, network_folder
+from cloze.assembly.origins import borrowed, checkpoint_names
+from cloze.assembly.references import network_folder
 from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
@@ -89,7 +91,7 @@ def distilled(train: Train, teacher: Path, tmp_path_factory: pytest.TempPathFact
 
 def begun(text: str, folder: Path, teacher: Path) -> Step:
     """The step of a recipe as a run begins with it."""
-    recipe = load_recipe(write(folder / "mine.yaml", text), checkpoints={"big": teacher})
+    recipe = load_recipe(write(folder / "mine.yaml", text), checkpoints=BoundCheckpoints({"big": teacher}))
     tokenizer = load_checkpoint(teacher).tokenizer
     step = build_step(recipe, vocab_size=tokenizer.size)
     load_origins(step, recipe, {"teacher": teacher}, tokenizer, resumes=False, say=lambda text: None)
@@ -312,7 +314,7 @@ def test_an_unbound_recipe_is_legal_and_a_bound_one_is_checked_with_its_parts(
     loaded = load_recipe(path)
     assert checkpoint_names(loaded) == ["big"] and borrowed(loaded) == {"teacher"}
     assert check_recipe(loaded).networks["teacher"] == 0
-    whole = check_recipe(load_recipe(path, checkpoints={"big": teacher}, size="tiny"))
+    whole = check_recipe(load_recipe(path, checkpoints=BoundCheckpoints({"big": teacher}), size="tiny"))
     assert whole.networks["teacher"] > whole.heads["teacher.token_prediction"] > 0
     assert whole.recipe.networks["teacher"].part.arguments["width"] == 16  # type: ignore[union-attr]
     assert whole.recipe.networks["student"].part.arguments["width"] == 128  # type: ignore[union-attr]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import load_recipe, recipe_from_data
 from cloze.assembly.run import pretrain
@@ -74,7 +75,7 @@ def test_a_value_is_set_in_every_stage_or_in_one(write: Write) -> None:
 )
 def test_a_fault_in_a_stage_is_told_with_its_place(write: Write, old: str, new: str, told: str) -> None:
     text = STAGED[: STAGED.rindex("stages:")] + STAGED[STAGED.rindex("stages:") :].replace(old, new)
-    assert told in message_of(lambda: load_recipe(write(text=text), checkpoints={}))
+    assert told in message_of(lambda: load_recipe(write(text=text), checkpoints=BoundCheckpoints({})))
 
 
 def test_the_second_run_begins_with_the_weights_and_the_tokenizer_of_the_first(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cloze.assembly.beginning import load_origins
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_part, build_step, load_checkpoint
 from cloze.assembly.changes import lasts
 from cloze.assembly.load import load_recipe
@@ -145,7 +146,8 @@ def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, 
     network = {"from": "start", **({} if change is None else {"change": [{change[0]: dict(change[1])}]})}
     kept = {key: value for key, value in data["networks"][own.recipe.export].items() if key == "architecture"}
     recipe = load_recipe(
-        {**data, "networks": {**data["networks"], own.recipe.export: {**network, **kept}}}, checkpoints={"start": folder}
+        {**data, "networks": {**data["networks"], own.recipe.export: {**network, **kept}}},
+        checkpoints=BoundCheckpoints({"start": folder}),
     )
     step = build_step(
         recipe, vocab_size=own.tokenizer.size, tables=own.tables, store=next(iter(own.stores.values())),

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from cloze.assembly.beginning import load_origins
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
@@ -57,7 +58,8 @@ def publish_changed(
 ) -> Path:
     """The folder of a run that changes the network in `start`; `noise` on what the change adds stands for its training."""
     networks = {"main": {"from": "start", "change": [change]}}
-    recipe = load_recipe({**load_recipe(name, size="tiny").canonical(), "networks": networks}, checkpoints={"start": start})
+    written = {**load_recipe(name, size="tiny").canonical(), "networks": networks}
+    recipe = load_recipe(written, checkpoints=BoundCheckpoints({"start": start}))
     step = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"}))
     load_origins(step, recipe, {"main": start}, pieces, resumes=False, say=lambda line: None)
     torch.manual_seed(0)

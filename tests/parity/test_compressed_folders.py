@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from cloze.assembly.beginning import load_origins
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.compress import compress
 from cloze.assembly.load import load_recipe
@@ -91,7 +92,7 @@ def small(systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> list
 
 def distil(teacher: Path, out: Path, pieces: Any) -> None:
     """Publish the student of the recipe distilbert as it begins."""
-    recipe = load_recipe("distilbert", checkpoints={"teacher": teacher})
+    recipe = load_recipe("distilbert", checkpoints=BoundCheckpoints({"teacher": teacher}))
     step = build_step(recipe, vocab_size=pieces.size, filled=frozenset(recipe.networks), tokenizer=pieces)
     load_origins(step, recipe, dict.fromkeys(recipe.networks, teacher), pieces, resumes=False, say=lambda line: None)
     Publisher(recipe, pieces)(out, step.state_dict(), 0)

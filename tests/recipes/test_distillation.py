@@ -10,6 +10,7 @@ import torch
 
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.binding import open_stores
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.given import build
@@ -49,7 +50,7 @@ class Taught:
         Publisher(recipe, self.tokenizer)(self.folder, step.state_dict(), 0)
 
     def recipe(self, name: str, *changes: str) -> Recipe:
-        return load_recipe(name, overrides=[*SMALL, *changes], checkpoints={"teacher": self.folder})
+        return load_recipe(name, overrides=[*SMALL, *changes], checkpoints=BoundCheckpoints({"teacher": self.folder}))
 
     def step(self, recipe: Recipe) -> tuple[Step, Batch]:
         """The step with the teacher's weights and without dropout, and its first batch."""
@@ -230,7 +231,7 @@ def test_relations_of_values_are_learned_from_a_teacher_that_reads_left_to_right
     student["feed_forward"]["plain"]["activation"] = "gelu_tanh"
     made = load_recipe(
         recipe, overrides=[*SMALL, *OWN["minilm"], "networks.student.positions.max_length=64"],
-        checkpoints={"teacher": taught_to_write.folder},
+        checkpoints=BoundCheckpoints({"teacher": taught_to_write.folder}),
     )
     step, batch = taught_to_write.step(made)
     losses = step("main", batch)

@@ -12,6 +12,7 @@ import torch
 from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.binding import make_tables, open_stores
+from cloze.assembly.bound import BoundCheckpoints
 from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe
@@ -50,7 +51,8 @@ class Pair:
 
     def step(self, *changes: str, tokenizer: Path | None = None) -> tuple[Step, Batch, Tokenizer]:
         """The step of the recipe with its teacher and without dropout, its first batch, and the tokenizer of the text."""
-        recipe = load_recipe("dualtrain", overrides=[*SMALL, *STUDENT, *changes], checkpoints={"teacher": self.teacher})
+        bound = BoundCheckpoints({"teacher": self.teacher})
+        recipe = load_recipe("dualtrain", overrides=[*SMALL, *STUDENT, *changes], checkpoints=bound)
         begin = {"teacher": self.teacher}
         out = self.folder / ("own" if tokenizer is None else "given")
         stores, chosen = open_stores(
@@ -156,7 +158,7 @@ def test_the_teacher_learns_the_text_s_pieces_from_words_and_nothing_from_the_st
 
 
 def test_the_folder_of_a_run_holds_the_student_alone(pair: Pair, tmp_path: Path) -> None:
-    recipe = load_recipe("dualtrain", overrides=[*SMALL, *STUDENT], checkpoints={"teacher": pair.teacher})
+    recipe = load_recipe("dualtrain", overrides=[*SMALL, *STUDENT], checkpoints=BoundCheckpoints({"teacher": pair.teacher}))
     step, _, tokenizer = pair.step()
     Publisher(recipe, tokenizer)(tmp_path / "run", step.state_dict(), 1)
     student = load_checkpoint(tmp_path / "run")
