@@ -35,11 +35,11 @@ STEPS = 24
 
 def one(recipe: str, text: Path, work: Path, *, processor: bool) -> float:
     """Real tokens per second of one run, in the version of cloze that this process imports."""
-    from cloze.assembly import run
-    from cloze.assembly.corpora import trainable
-    from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
+    from cloze.recipe.load import load_recipe
+    from cloze.runs import run
+    from cloze.runs.corpora import trainable
 
     vectors = recipe in VECTORS
     small = [] if vectors else ["text.tokenizer.size=8000"]

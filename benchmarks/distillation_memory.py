@@ -73,10 +73,10 @@ def main() -> None:
 
 def peak(given: argparse.Namespace, *, teaches: str, learns: str) -> tuple[int, float]:
     """The bytes of all tensors of a forward and a backward pass with these objectives, and its seconds."""
-    from cloze.assembly.build import build_step
-    from cloze.assembly.load import load_recipe
     from cloze.batch import Batch
+    from cloze.checkpoint.build import build_step
     from cloze.document import read_yaml
+    from cloze.recipe.load import load_recipe
     from cloze.training.memory import peaks
 
     heads = given.width // 64

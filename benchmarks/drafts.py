@@ -44,7 +44,7 @@ def main() -> None:
 
 def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
     """A record for each temperature and each number of proposed tokens, 0 for none."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.drafting import Draft
     from cloze.decoding.generation import generate
     from cloze.decoding.options import WritingOptions, parts_of

@@ -159,9 +159,9 @@ def feeding(steps: int) -> None:
     """Train, and print what share of the processor's time of the steps went into their batches."""
     from train_cpu import BATCH, HEADS, LAYERS, LENGTH, WIDTH, prepare
 
-    from cloze.assembly.run import pretrain
     from cloze.batching import Data, Feed, data
     from cloze.corpus.sources.passages import BoundPassages
+    from cloze.runs.run import pretrain
 
     spent: dict[str, list[float]] = {}
     parts = {"all": (Data, "next"), "gathering": (BoundPassages, "read"), "exercise": (Exercise, "__call__"),

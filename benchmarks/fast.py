@@ -135,7 +135,7 @@ def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Train a recipe with interleaved steps in this process; a record per function."""
     import torch
 
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
     from cloze.training.loop import Loop
 
     torch.set_num_threads(asked.threads[0])
@@ -153,10 +153,10 @@ def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 def store_of(recipe: str, corpus: str, work: Path) -> Path:
     """A token store of the corpus for this recipe, built once per work folder."""
-    from cloze.assembly.corpora import trainable
-    from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import trainable
 
     store = work / recipe
     if not Store.is_store(store):
@@ -167,7 +167,7 @@ def store_of(recipe: str, corpus: str, work: Path) -> Path:
 
 def values_of(recipe: str, batch: int) -> list[str]:
     """What the recipe is changed in: one shape for all, and nothing but steps."""
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.load import load_recipe
 
     lengths = [f"schedule[{k}].set.length=128" for k, phase in enumerate(load_recipe(recipe).schedule) if "length" in phase.set]
     rows = max(batch // 4, 2) if recipe in LONG else batch

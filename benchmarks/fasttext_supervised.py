@@ -226,9 +226,9 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune --tune`."""
-    from cloze.assembly.assignment import Assignment
-    from cloze.assembly.autotune import tuned_within
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.assignment import Assignment
+    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.tuned import measured_on
 
     folder = Path(arguments.work)
     out, wall = folder / f"out-{os.getpid()}", time.perf_counter()
@@ -249,9 +249,9 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune`."""
     import torch
 
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
     from cloze.engines.texts import TextTrainer
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     torch.set_num_threads(arguments.threads)
     if arguments.part == "tune":

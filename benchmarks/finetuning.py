@@ -118,8 +118,8 @@ def weights() -> Path:
 def ours(precision: str, work: Path) -> dict[str, Any]:
     """`cloze finetune` with the peer's numbers."""
     import_module("torch._dynamo")  # by torch's optimisers at their first use; the peer has it before its clock starts
-    from cloze.assembly.finetune import finetune
     from cloze.compiled import has_numba
+    from cloze.runs.finetuning.finetune import finetune
 
     has_numba()
 
@@ -230,7 +230,7 @@ def _network(name: str, tokens: Any, real: Any) -> tuple[list[Any], Callable[[],
         made = t.AutoModelForSequenceClassification.from_pretrained(weights(), num_labels=2).train()
         labels = torch.zeros(len(tokens), dtype=torch.long)
         return list(made.parameters()), lambda: made(input_ids=tokens, attention_mask=real, labels=labels)[0]
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
 
     network = load_checkpoint(weights(), "cpu").network.train()
     given = {

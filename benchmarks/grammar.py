@@ -65,11 +65,11 @@ def taken(texts: list[str], words: int) -> list[str]:
 
 def run(wanted: Cell, data: Path, work: Path) -> dict[str, Any] | None:
     """Pre-train and score one network; None if a signal stopped it."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.run import pretrain
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.minimal_pairs import overall, prefer, read_pairs
     from cloze.decoding.reader import Reader, orders_of
     from cloze.decoding.scoring import method_of
+    from cloze.runs.run import pretrain
 
     recipe = str((work / wanted["recipe"]).resolve()) if wanted["recipe"].endswith(".yaml") else wanted["recipe"]
     store = store_of(recipe, text_of(data, work, wanted["novels"]), wanted["set"], work)

@@ -34,7 +34,7 @@ def words(options: argparse.Namespace, out: Path) -> list[str]:
 
 def worker(options: argparse.Namespace) -> None:
     """One process of the run: `cloze pretrain`, with the memory and the time of saving written next to the run."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
     from cloze.training.checkpoint import Checkpoints
     from cloze.training.memory import resident
     from cloze.training.saving import Saver

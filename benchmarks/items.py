@@ -143,10 +143,10 @@ def trained(store: Path, steps: int, size: str) -> dict[str, Any]:
     """Train, and say how long a step takes and what share of it feeding has, in processor time."""
     from exercises import clocked, keep_memory, steps_alone
 
-    from cloze.assembly.run import pretrain
     from cloze.batching import Data, Feed, data
     from cloze.corpus.records.source import BoundRecords
     from cloze.exercises import Exercise
+    from cloze.runs.run import pretrain
 
     keep_memory()
     spent: dict[str, list[float]] = {}

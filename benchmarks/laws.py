@@ -1,4 +1,4 @@
-"""What a budget of tokens teaches: fits the laws of `cloze/assembly/expected.py` to ledgers of runs and draws them.
+"""What a budget of tokens teaches: fits the laws of `cloze/budget/expected.py` to ledgers of runs and draws them.
 
     python benchmarks/laws.py                              # every benchmarks/results/sweep_*.jsonl
     python benchmarks/laws.py runs.jsonl --figures runs/laws
@@ -107,7 +107,7 @@ def points(runs: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Point]]:
 
 def worth(run: dict[str, Any], tokens: float) -> float:
     """How many tokens of new text teach a network whose table is drawn as much as those of a run."""
-    from cloze.assembly.expected import STARTED, fresh
+    from cloze.budget.expected import STARTED, fresh
 
     text = tokens / run["epochs"] if "epochs" in run else math.inf
     return fresh(float(tokens), text) * (STARTED if "start" in run else 1.0)
@@ -129,12 +129,12 @@ def kind_and_size(
 
     `begun` are values of how its weights begin, which make it no other system.
     """
-    from cloze.assembly.baselines import label_of
-    from cloze.assembly.build import build_step
-    from cloze.assembly.expected import kind_of
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.plan import without_tables
+    from cloze.budget.baselines import label_of
+    from cloze.budget.expected import kind_of
+    from cloze.checkpoint.build import build_step
     from cloze.errors import ClozeError
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.plan import without_tables
 
     try:
         stands = load_recipe(recipe, size=size, overrides=list(begun))
@@ -182,7 +182,7 @@ def misses(law: Any, found: list[Point]) -> np.ndarray:
 
 def of(theta: np.ndarray, found: list[Point], ledger: str) -> Any:
     """The law with these constants."""
-    from cloze.assembly.expected import Law
+    from cloze.budget.expected import Law
 
     tokens, size, knee, power, floor, *ease = (float(value) for value in theta)
     budgets = [point.tokens for point in found]

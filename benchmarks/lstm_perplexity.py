@@ -96,7 +96,7 @@ def one(arguments: argparse.Namespace, seed: int, side: str, texts: list[Path], 
     """One run: its held-out perplexity and its speed, printed."""
     import torch
 
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
     from cloze.training.precision import choose_precision
 
     torch.set_num_threads(arguments.threads)

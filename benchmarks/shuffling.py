@@ -76,8 +76,8 @@ def cell(lanes: int, window: int, seed: int) -> dict[str, Any]:
 
 def run(lanes: int, window: int, seed: int, work: Path) -> dict[str, Any]:
     """Train once; what was measured on the held-out text."""
-    from cloze.assembly.run import pretrain
     from cloze.corpus.shards.manifest import sharded
+    from cloze.runs.run import pretrain
 
     out = work / f"run-{os.getpid()}"
     shutil.rmtree(out, ignore_errors=True)
@@ -108,12 +108,12 @@ def run(lanes: int, window: int, seed: int, work: Path) -> dict[str, Any]:
 
 def prepare(data: Path, work: Path) -> None:
     """The store of 32 shards, the same text as one store, and the held-out text; made once."""
-    from cloze.assembly.corpora import trainable
-    from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
     from cloze.corpus.shards.join import write_as_one
     from cloze.corpus.shards.manifest import write_manifest
     from cloze.corpus.stores.build import build_store_from_texts, saving, train_tokenizer_from
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import trainable
 
     if Store.is_store(work / "held_out"):
         return

@@ -100,8 +100,8 @@ def judge(data: Path, vectors: Vectors, text: str) -> dict[str, Any]:
 
 def run(cell: dict[str, Any], data: Path, work: Path) -> dict[str, Any]:
     """Train one cell and judge it."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.run import pretrain
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.run import pretrain
 
     values = list(cell["set"]) + (["text.tokenizer.split=whitespace"] if cell["text"] == "zh" else [])
     if not any("min_count" in value for value in values):  # not the fitted one

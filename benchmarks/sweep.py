@@ -253,11 +253,11 @@ def documents(texts: Sequence[str]) -> str:
 
 def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
     """The store of a text under the fitted vocabulary of a recipe; built where no run has needed it yet."""
-    from cloze.assembly.corpora import trainable
-    from cloze.assembly.fit import fit_vocabulary
-    from cloze.assembly.load import load_recipe
+    from cloze.budget.fit import fit_vocabulary
     from cloze.corpus import Store
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import trainable
     from cloze.text import Annotations
 
     source = work / f"text/{text}.txt"
@@ -282,10 +282,10 @@ def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
 
 def multiplied(wanted: Cell, store: Path) -> list[str]:
     """The values of a cell, with `rows*2` and `rate*0.5` turned into multiples of what the fit says."""
-    from cloze.assembly.change import Facts
-    from cloze.assembly.fit import fit
-    from cloze.assembly.load import load_recipe
+    from cloze.budget.facts import Facts
+    from cloze.budget.fit import fit
     from cloze.corpus import Store
+    from cloze.recipe.load import load_recipe
 
     values = [value for value in wanted["set"] if "*" not in value]
     times = {value.split("*")[0]: float(value.split("*")[1]) for value in wanted["set"] if "*" in value}
@@ -305,7 +305,7 @@ def multiplied(wanted: Cell, store: Path) -> list[str]:
 
 def run(wanted: Cell, work: Path) -> dict[str, Any]:
     """Train one cell and return what was measured."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     named = str(work / wanted["recipe"]) if wanted["recipe"].endswith(".yaml") else wanted["recipe"]
     store = store_of(named, wanted["text"], wanted["set"], work)

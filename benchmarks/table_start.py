@@ -55,8 +55,8 @@ def main() -> None:
 def trained(*, recipe: str, size: str, text: str, tokens: int, seed: int, start: bool, store: str) -> dict[str, Any]:
     """One run; its seconds are those of the processor."""
     time.perf_counter = time.process_time
-    from cloze.assembly.load import read_tree
-    from cloze.assembly.run import pretrain
+    from cloze.recipe.load import read_tree
+    from cloze.runs.run import pretrain
 
     written = read_tree(recipe)
     if not start:

@@ -129,7 +129,7 @@ def run_side(side: str, system: str, rate: float, work: Path, seconds: float, al
 
 def ours(system: str, rate: float, work: Path, seconds: float) -> float:
     """`pretrain` on the store; the rate is read from the run's own log, behind the first third of the time."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     recipe = {"bert": "roberta", "gpt2": "gpt2", "electra": "electra-small"}[system]
     shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feed_forward.inner": 4 * WIDTH, "dropout": rate,

@@ -70,9 +70,9 @@ def prepare(system: str, work: Path) -> None:
     """A token store of Python's own documentation for the recipe, with its kind of tokenizer at about 8k pieces."""
     if (work / system).exists():
         return
-    from cloze.assembly.corpora import open_corpus
-    from cloze.assembly.load import load_recipe
     from cloze.corpus.readers.python_docs import python_docs
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import open_corpus
 
     work.mkdir(parents=True, exist_ok=True)
     kind = "byte_bpe" if system in ("bart", "packing") else "unigram"
@@ -154,7 +154,7 @@ def changes(system: str) -> list[str]:
 
 def ours(system: str, work: Path, seconds: float, *, packing: bool) -> float:
     """`pretrain` on the store; the rate is read from the run's own log, behind the first third of the time."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     with tempfile.TemporaryDirectory() as out:
         pretrain(
@@ -238,10 +238,10 @@ def our_batches(system: str, work: Path) -> Iterator[dict[str, Any]]:
     """Batches of our own exercise, made ahead, with the names that transformers' classes know."""
     import torch
 
-    from cloze.assembly.build import build_data, build_step
-    from cloze.assembly.load import load_recipe
     from cloze.batching import Cursor
+    from cloze.checkpoint.build import build_data, build_step
     from cloze.corpus import Store
+    from cloze.recipe.load import load_recipe
     from cloze.text import Tokenizer
 
     recipe = load_recipe(recipe_of(system, work), overrides=changes(system))

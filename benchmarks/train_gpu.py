@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from results import write_results
 
-from cloze.assembly.corpora import open_corpus
-from cloze.assembly.load import load_recipe
-from cloze.assembly.run import pretrain
 from cloze.corpus import Store
+from cloze.recipe.load import load_recipe
+from cloze.runs.corpora import open_corpus
+from cloze.runs.run import pretrain
 
 CASES: dict[str, dict[str, Any]] = {
     "bert": {"recipe": "bert", "batch": 64, "length": 512, "steps": 60,

@@ -161,7 +161,7 @@ def quality(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Filtered measures of both after `--quality` epochs, and the seconds of training."""
     if not asked.quality:
         return {}
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.tasks.link_prediction import VectorScorer, evaluate_links, read_questions, scorer_of
 
     known = [asked.data / "train.txt", asked.data / "valid.txt"]
@@ -187,7 +187,7 @@ def ranks(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Filtered measures of the same vectors on the same facts, by the code of either side."""
     if not asked.ranks:
         return {}
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.tasks.link_prediction import evaluate_links, read_questions, scorer_of
 
     out = folder / "cloze-quality"

@@ -121,8 +121,8 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `pretrain`; the time is that of the steps, without evaluations and checkpoints."""
     import torch
 
-    from cloze.assembly.run import pretrain
     from cloze.engines.lock_free import LockFreeTrainer
+    from cloze.runs.run import pretrain
 
     torch.set_num_threads(arguments.threads)
     spent = {"seconds": 0.0, "cpu": 0.0, "words": 0.0}

@@ -131,8 +131,8 @@ def ours(arguments: argparse.Namespace, system: str, seed: int, text: Path, out:
     """The recipe's vectors."""
     import torch
 
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.run import pretrain
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.run import pretrain
 
     torch.set_num_threads(arguments.threads)
     recipe, values = SYSTEMS.get(system, (system, ["network.width=100"]))

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from cloze.version import __version__
 
 if TYPE_CHECKING:
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.planning import plan
     from cloze.errors import ClozeError
     from cloze.notebook.best import Best, best
     from cloze.notebook.compare import Comparison, compare
@@ -23,8 +21,10 @@ if TYPE_CHECKING:
     from cloze.notebook.model import Model, load
     from cloze.notebook.sweep import Swept, sweep
     from cloze.notebook.train import finetune, pretrain
+    from cloze.recipe.load import load_recipe
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
+    from cloze.runs.planning import plan
 
 # How many turns a thread of OpenMP waits busily for others before it sleeps; read when torch is loaded. With the default of
 # 300,000, training next to other busy processes is half as fast (benchmarks/waiting.py).
@@ -44,8 +44,8 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "Swept": ("cloze.notebook.sweep", "Swept"),
     "frame": ("cloze.notebook.frames", "frame"),
     "Model": ("cloze.notebook.model", "Model"),
-    "plan": ("cloze.assembly.planning", "plan"),
-    "load_recipe": ("cloze.assembly.load", "load_recipe"),
+    "plan": ("cloze.runs.planning", "plan"),
+    "load_recipe": ("cloze.recipe.load", "load_recipe"),
     "report": ("cloze.reports.page", "write_report"),
     "register": ("cloze.registry", "register"),
     "Given": ("cloze.registry", "Given"),

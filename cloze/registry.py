@@ -5,15 +5,15 @@
 
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
-- `Given[T]`: filled by assembly (see `assembly/given.py`), illegal in a recipe;
+- `Given[T]`: filled by assembly (see `recipe/given.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 
-This module only stores builders and reads their annotations. `assembly/schema.py` checks a recipe against them,
-`assembly/given.py` calls them.
+This module only stores builders and reads their annotations. `recipe/schema.py` checks a recipe against them,
+`recipe/given.py` calls them.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def tuned(
 
     `more` measures the folder in another way. `options` are those of `finetune`.
     """
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     train, dev, test = files
     shutil.rmtree(out, ignore_errors=True)

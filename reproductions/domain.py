@@ -97,7 +97,7 @@ def abstracts(chosen: Choice, part: str) -> Path:
 
 def bits(chosen: Choice, folder: Path) -> dict[str, float]:
     """Pseudo-bits per byte of unseen abstracts and of unseen Wikipedia, and tokens per word of the former."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
     from cloze.decoding.text_figures import figures_of, first_bytes
 
@@ -123,8 +123,8 @@ def polarity(chosen: Choice, labels: int) -> tuple[str, str, str]:
 
 def quick_onto(chosen: Choice, name: str, **changed: Any) -> Path:
     """A recipe that trains `quick` from a bound checkpoint, with other values of `network`, `training` or `schedule`."""
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe
 
     own = ("texts", "reading", "networks", "schedule", "paper", "notes")  # the checkpoint has its own, or they are changed
     kept = {key: value for key, value in load_recipe("quick").canonical().items() if key not in own}
@@ -139,7 +139,7 @@ def quick_onto(chosen: Choice, name: str, **changed: Any) -> Path:
 
 def continued(chosen: Choice, name: str, seed: int, recipe: Path, tokenizer: Path | None) -> Path:
     """The folder of a run that reads the domain's text."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     out = chosen.out(name)
     shutil.rmtree(out, ignore_errors=True)
@@ -197,10 +197,10 @@ def read_layers(chosen: Choice, variant: str, number: int, seed: int, name: str)
 
 def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dict[str, Any]:
     """Accuracy of polarity by a way of unfreezing, at the rate that cloze fits to the checkpoint and the number of rows."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import recipe_onto
-    from cloze.assembly.label_counts import Counts
+    from cloze.budget.label_counts import Counts
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.recipe.canonical import to_yaml
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     labels = {"main": Counts(rows=number, classes=2)}
     made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), labels=labels).canonical()

@@ -27,9 +27,9 @@ from cells import parser, share
 from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
-    from cloze.assembly.recipe import Recipe
     from cloze.corpus import Store
     from cloze.decoding.reader import Reader
+    from cloze.recipe.recipe import Recipe
     from cloze.training.step import Step
 
 SEEDS = (0, 1, 2)
@@ -116,10 +116,10 @@ def experiments() -> dict[str, dict[str, Variant]]:
 
 def prepare(chosen: Choice) -> None:
     """Stores with one tokenizer, and the paraphrases; done once."""
-    from cloze.assembly.corpora import trainable
-    from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import trainable
 
     chosen.work.mkdir(parents=True, exist_ok=True)
     chosen.store.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def prepare(chosen: Choice) -> None:
 
 def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
     """One run and what is measured on it, into the ledger; the run itself is not kept."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     label = f"{experiment}-{name}-{seed}"
     run = chosen.key(experiment, variant=name, seed=seed)
@@ -173,8 +173,8 @@ def recipe_of(variant: Variant, work: Path, label: str) -> str | Path:
     """The variant's recipe, or a file of it with sections of other recipes: `--set` sets values, never parts."""
     if not variant.taken:
         return variant.recipe
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe
 
     whole = load_recipe(variant.recipe).canonical()
     for place, other in variant.taken.items():
@@ -205,8 +205,8 @@ class Trained:
 
     def open(self, *overrides: str, loaded: bool = True) -> tuple[Recipe, Step]:
         """The run's recipe and networks, ready to measure; not `loaded`: as they were before training."""
-        from cloze.assembly.build import build_step
-        from cloze.assembly.load import load_recipe
+        from cloze.checkpoint.build import build_step
+        from cloze.recipe.load import load_recipe
         from cloze.training.checkpoint import Checkpoints
         from cloze.training.precision import choose_device
         from cloze.training.state import load_parameters
@@ -261,7 +261,7 @@ class Trained:
 
 def feeds_of(recipe: Recipe, step: Step, store: Store, *, seed: int) -> Mapping[str, Any]:
     """The examples of every turn over the whole of a store."""
-    from cloze.assembly.build import build_feed, first_length, odds_of, step_feeds
+    from cloze.checkpoint.build import build_feed, first_length, odds_of, step_feeds
     from cloze.exercises import TokenFacts
 
     facts, length = TokenFacts.of(store.tokenizer()), first_length(recipe)
@@ -331,8 +331,8 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
 
 def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     files = {part: str(chosen.work / f"paws-{part}.jsonl") for part in ("train", "dev", "test")}
     out = run.folder.with_name(f"{run.folder.name}-paws")

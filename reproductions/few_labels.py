@@ -117,7 +117,7 @@ def general(language: str, data: Path, work: Path) -> Path | None:
 def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path) -> dict[str, Any]:
     """The test accuracies of other networks than `quick` on own text: frozen, and mixed with the n-grams that learn from texts,
     as `cloze best` does it."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.comparison.best.answers import HELD, TEST, outputs_in
     from cloze.comparison.best.cells import Systems
     from cloze.comparison.best.teaching import shares_of
@@ -149,9 +149,9 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
 
 def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -> dict[str, Any]:
     """The test accuracies of MiniLM under the head that fine-tuning starts from, and after it."""
-    from cloze.assembly.assignment import Assignment
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.finetune import learn
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.finetuning.assignment import Assignment
+    from cloze.runs.finetuning.finetune import learn
     from cloze.tasks.result import load_tuned
 
     scores = {}
@@ -180,9 +180,9 @@ def tuned(
     labelled: Labelled, start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_scratch: bool
 ) -> dict[str, Any]:
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
-    from cloze.assembly.assignment import Assignment
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.finetune import learn
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.finetuning.assignment import Assignment
+    from cloze.runs.finetuning.finetune import learn
     from cloze.tasks.result import load_tuned, task_of
 
     shutil.rmtree(out, ignore_errors=True)

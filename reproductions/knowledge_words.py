@@ -92,7 +92,7 @@ def similarity(chosen: Choice, run: Path, *, related: bool) -> Measures:
 
 def opened(run: Path) -> tuple[Any, Any]:
     """The reader of a run, and the run."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.reader import Reader
 
     loaded = load_checkpoint(run, "cpu")

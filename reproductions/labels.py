@@ -100,8 +100,8 @@ def compare(task: str, start: str, model: Path, work: Path, ledger: Ledger) -> N
 
 def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, ledger: Ledger) -> dict[str, Any]:
     """Fine-tune once, unless the ledger has it."""
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     wanted = {"task": task, "start": start, "model": model.name, "rate": rate, "seed": seed, "rows": TRAIN}
     if not ledger.has(wanted):
@@ -124,9 +124,9 @@ def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, 
 
 def fitted_peak(task: str, model: Path) -> float:
     """The peak rate that `cloze finetune` takes for a checkpoint and a number of rows."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.finetune import recipe_onto
-    from cloze.assembly.label_counts import Counts
+    from cloze.budget.label_counts import Counts
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     labels = {"main": Counts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
     recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), labels=labels)

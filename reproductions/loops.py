@@ -108,8 +108,8 @@ def run_side(side: str, seed: int, work: Path, ledger: Ledger) -> None:
 
 def with_the_new(case: Case, files: list[str], seed: int, work: Path) -> dict[str, Any]:
     """The task's recipe with the numbers of the case, and one rate for all weights, as the small loop had it."""
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     out = work / f"out-{os.getpid()}"
     values = [
@@ -130,7 +130,7 @@ def with_the_new(case: Case, files: list[str], seed: int, work: Path) -> dict[st
 def with_the_old(case: Case, files: list[str], seed: int, work: Path) -> dict[str, Any]:
     """The small loop of the old checkout, with the same numbers."""
     old, tasks = import_module("cloze.tasks.finetune"), import_module("cloze.tasks")
-    build, evaluation = import_module("cloze.assembly.build"), import_module("cloze.tasks.evaluation")
+    build, evaluation = import_module("cloze.checkpoint.build"), import_module("cloze.tasks.evaluation")
     loaded = build.load_checkpoint(task_files.minilm(), "cpu")
     task = tasks.task(case.task, text=case.columns[0], label=case.columns[1])
     train, dev, test = (task.read(file) for file in files)

@@ -86,7 +86,7 @@ def stores(chosen: Choice) -> None:
 
 def one(chosen: Choice, experiment: str, variant: str, seed: int) -> None:
     """Train a network, and measure it."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     run, started = cell(chosen, experiment, variant, seed), time.time()
     label = f"{experiment}-{variant.replace(' ', '-')}-{seed}"

@@ -128,7 +128,7 @@ def films_videobert(given: argparse.Namespace, cell: Cell, run: Path) -> dict[st
 
 def hidden_words(run: Path, lines: Sequence[Mapping[str, str]], words: Path) -> dict[str, float]:
     """The share of hidden ways and colours that are right next to their clip, without one, and next to one of another film."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
     from cloze.decoding.ready import to_fill
 

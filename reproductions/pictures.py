@@ -160,7 +160,7 @@ def losses(run: Path) -> dict[str, float]:
 def colours(run: Path, captions: Path, features: Path, language: str) -> dict[str, float]:
     """The share of colour words that are right next to their picture, without one, and next to another; and of the most
     frequent colour."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
     from cloze.decoding.pictures import shown_picture
     from cloze.decoding.ready import to_fill

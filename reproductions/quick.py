@@ -90,9 +90,9 @@ def cell(variant: str, tokens: int, seed: int) -> dict[str, Any]:
 
 def one(chosen: Choice, run: dict[str, Any]) -> None:
     """Train a variant, and measure it with the exercise of `quick`."""
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.planning import fitted_recipe
-    from cloze.assembly.run import pretrain
+    from cloze.recipe.canonical import to_yaml
+    from cloze.runs.planning import fitted_recipe
+    from cloze.runs.run import pretrain
 
     label = f"{list(PLAN).index(run['variant'])}-{run['tokens']}-{run['seed']}"
     fitted, _ = fitted_recipe("quick", f"{run['tokens']}tokens", corpus=chosen.store / "large", size="tiny", overrides=COMMON)

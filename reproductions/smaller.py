@@ -220,7 +220,7 @@ def plain(chosen: Choice, task: str, seed: int, start: Path, out: Path, *, chang
 
 def shallow(source: Path, out: Path) -> Path:
     """Every second layer of a network."""
-    from cloze.assembly.compress import compress
+    from cloze.checkpoint.compressing.compress import compress
 
     shutil.rmtree(out, ignore_errors=True)
     compress(source, out, [("keep_layers", {"layers": KEPT})])
@@ -229,7 +229,7 @@ def shallow(source: Path, out: Path) -> Path:
 
 def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any]:
     """The metrics of a folder on the test rows; with `int8`, its linear maps multiply in int8."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.compression.int8 import in_int8
     from cloze.tasks import load_tuned
     from cloze.tasks.evaluation import evaluate
@@ -241,7 +241,7 @@ def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any
 
 def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:
     """Parameters and bytes of a network, and the milliseconds of its forward pass and of the teacher's, timed by turns."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.compression.speed import Subject, measure
 
     subjects = []
@@ -285,7 +285,7 @@ def made(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Pat
         shallow(whole, out)
         return None
     if variant in AFTER:
-        from cloze.assembly.compress import compress
+        from cloze.checkpoint.compressing.compress import compress
 
         shutil.rmtree(out, ignore_errors=True)
         compress(teacher, out, [AFTER[variant]])

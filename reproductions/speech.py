@@ -71,7 +71,7 @@ def found(work: Path) -> dict[str, float]:
     import numpy as np
     import torch
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
 
     loaded = load_checkpoint(work / "run/cloze/stages/sounds")
     network: Any = loaded.network.eval()

@@ -62,8 +62,8 @@ def run(
     model: Path, task: str, start: str, rate: float | None, seed: int, files: list[str], work: Path, ledger: Ledger
 ) -> dict[str, Any]:
     """Fine-tune once, unless the ledger has it; without a rate at the fitted one."""
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     wanted = {"model": model.name, "task": task, "start": start, "rate": rate, "seed": seed}
     if not ledger.has(wanted):

@@ -164,8 +164,8 @@ def main() -> None:
 
 def run(name: str, seed: int, folders: dict[str, Path], data: Path, work: Path, ledger: Ledger) -> None:
     """One task with one seed, unless the ledger has it."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.finetune import finetune
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.runs.finetuning.finetune import finetune
     from cloze.tasks import load_tuned
     from cloze.tasks.evaluation import evaluate
 
@@ -200,7 +200,7 @@ def run(name: str, seed: int, folders: dict[str, Path], data: Path, work: Path, 
 
 def checkpoint(name: str, folders: dict[str, Path], data: Path, work: Path) -> Path:
     """The folder of a checkpoint: MiniLM's, a given one, or one of our own, which is pre-trained if it is not there."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     if name not in MODELS:
         return task_files.minilm()

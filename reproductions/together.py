@@ -53,9 +53,9 @@ def main() -> None:
 
 def run(name: str, seed: int, model: Path, data: Path, work: Path, ledger: Ledger) -> None:
     """Fine-tune once and measure on the test rows of every task, unless the ledger has it."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.several import Labelled
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.checkpoint.several import Labelled
+    from cloze.runs.finetuning.finetune import finetune
     from cloze.tasks import load_tuned
     from cloze.tasks.evaluation import evaluate
 

@@ -83,7 +83,7 @@ def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, str]]]:
 
 def prepare(chosen: Choice, wanted: Sequence[str]) -> None:
     """The parts of the task, and the pre-trained models that are `wanted`; done once."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     chosen.work.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -132,8 +132,8 @@ def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
     """The recipe of a classifier: as published, frozen features under a linear map, or as `cloze finetune` fits it."""
     if name in ("fitted", "usual"):
         return "ulmfit_classification" if name == "fitted" else "sentence_classification"
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe
 
     kind = {"ulmfit": "ulmfit_classification", "siatl": "siatl_classification"}.get(experiment, "sentence_classification")
     made = load_recipe(kind).canonical()
@@ -156,8 +156,8 @@ def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
 
 def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> None:
     """One classifier and what is measured on it, into the ledger."""
-    from cloze.assembly.finetune import finetune
-    from cloze.assembly.tuned import measured_on
+    from cloze.runs.finetuning.finetune import finetune
+    from cloze.runs.finetuning.tuned import measured_on
 
     run = chosen.key(experiment, name, number, seed=seed)
     started, start = time.time(), experiments()[experiment][1][name]
@@ -179,7 +179,7 @@ def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> N
 
 def language_loss(chosen: Choice, folder: Path) -> float:
     """The language model's loss on general text, in nats a token."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.reader import Reader
     from cloze.decoding.scoring import method_of, score
 

@@ -71,7 +71,7 @@ def fewer_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.assembly.baselines._ROWS", 100)
+        patch.setattr("cloze.budget.baselines._ROWS", 100)
         yield
 
 

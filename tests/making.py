@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.assembly.given import build
 from cloze.interop.arguments import derived, flat, nested
+from cloze.recipe.given import build
 from cloze.registry import lookup
 
 _GIVEN = ("vocab_size", "clock", "tables", "counts", "spellings")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.corpus.items.visual_words import VisualWords
 from cloze.corpus.records import Records
+from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.text import TextSpec, train
 
 SAMPLES = Path(__file__).resolve().parents[1] / "cloze" / "samples"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.recipe.load import load_recipe, recipe_names
 
 #: Sections of a recipe that hold numbers of training: rates, budgets, batches.
 NUMBERS = ("training", "schedule")

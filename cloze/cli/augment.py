@@ -62,7 +62,7 @@ def command(
     require_files([] if keep is None else [keep])
     kept = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.decoding.ready import to_augment
     from cloze.interop.vectors import open_vectors
@@ -84,8 +84,8 @@ def command(
 
 def _checkpoint(with_files: list[Path]) -> Path:
     """The one folder of --with; Python files are imported."""
-    from cloze.assembly.user_files import import_files
     from cloze.errors import UserError
+    from cloze.recipe.user_files import import_files
 
     import_files([path for path in with_files if path.suffix == ".py"])
     folders = [path for path in with_files if path.suffix != ".py"]

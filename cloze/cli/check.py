@@ -11,7 +11,7 @@ import typer
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
-    from cloze.assembly.checked import Checked
+    from cloze.checkpoint.checks.checked import Checked
 
 
 def command(
@@ -29,11 +29,11 @@ def command(
     Prints which fields each edit takes and gives, and the number of parameters. If the recipe has errors, prints all of them and
     exits with code 2.
     """
-    from cloze.assembly.binding import bound_tables, check_binds, parse_binds
-    from cloze.assembly.bound import BoundCheckpoints
-    from cloze.assembly.check import check_recipe
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.origins import checkpoint_names
+    from cloze.checkpoint.bound import BoundCheckpoints
+    from cloze.checkpoint.checks.check import check_recipe
+    from cloze.recipe.load import load_recipe
+    from cloze.recipe.origins import checkpoint_names
+    from cloze.runs.binds import bound_tables, check_binds, parse_binds
 
     bound = parse_binds(binds or [])
     read = partial(
@@ -68,7 +68,7 @@ def _data(checked: Checked) -> dict[str, Any]:
 
 
 def _print(checked: Checked) -> None:
-    from cloze.assembly.recipe import PartSpec
+    from cloze.recipe.recipe import PartSpec
 
     recipe = checked.recipe
     typer.echo(f"{recipe.name} is valid.  {recipe.hash[:16]}")

@@ -40,7 +40,7 @@ def script(shell: str) -> str:
         raise UserError(
             f"--show-completion {shell}: {nearest(shell, _SHELLS)}\n  For example: eval \"$(cloze --show-completion bash)\""
         )
-    from cloze.assembly.load import recipe_names
+    from cloze.recipe.load import recipe_names
 
     cases = "\n".join(f"        {verb}) names={shlex.quote(' '.join(_options(verb)))};;" for verb in VERBS)
     made = _BASH.format(

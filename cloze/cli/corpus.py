@@ -87,11 +87,11 @@ class OfTask(Mode):
 
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
-        from cloze.assembly.given import build as build_part
-        from cloze.assembly.load import load_sources, task_recipe_names
-        from cloze.assembly.parts import builder_of
-        from cloze.assembly.recipe import plain
         from cloze.errors import TaskError, nearest
+        from cloze.recipe.given import build as build_part
+        from cloze.recipe.load import load_sources, task_recipe_names
+        from cloze.recipe.parts import builder_of
+        from cloze.recipe.recipe import plain
 
         task = str(self.task)
         if task not in task_recipe_names() and not Path(task).is_file():
@@ -102,7 +102,7 @@ class OfTask(Mode):
         spec = sources["main" if "main" in sources else next(iter(sources))]
         arguments = plain(spec.arguments)
         if annotate:  # loads torch, which a check needs for nothing else
-            from cloze.assembly.annotating import parse_annotators
+            from cloze.checkpoint.annotators import parse_annotators
 
             arguments["annotate"] = parse_annotators(annotate)
         return build_part(builder_of(spec.kind, spec.name), arguments, {})
@@ -189,13 +189,13 @@ class BuildText(Build):
 
     def run(self, paths: list[str], out: Path) -> None:
         """Encode the text of some files."""
-        from cloze.assembly.fit_text import advise_on_build, advise_on_unknown
-        from cloze.assembly.shard_building import annotations_of
+        from cloze.budget.fit_text import advise_on_build, advise_on_unknown
         from cloze.corpus.checks.check_text import as_json as to_json
         from cloze.corpus.readers.formats import with_column
         from cloze.corpus.readers.not_text import require_apart
         from cloze.corpus.stores.build import build_store, train_tokenizer_from
         from cloze.errors import CorpusError
+        from cloze.runs.shard_building import annotations_of
         from cloze.text import Tokenizer
 
         sharded = Sharded(self.shard, self.on, self.part)
@@ -473,8 +473,8 @@ def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, enc
 
 
 def _trainable(recipe: str) -> Any:
-    from cloze.assembly.corpora import text_of, trainable
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import text_of, trainable
 
     return trainable(text_of(load_recipe(recipe)))
 

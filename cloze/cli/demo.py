@@ -137,7 +137,7 @@ def _holds_docstrings(path: Path) -> bool:
 
 def pretrain(out: Path, *, budget: str, seed: int) -> Path:
     """Pre-train; a finished run in the same folder is taken as it is."""
-    from cloze.assembly.run import pretrain as run
+    from cloze.runs.run import pretrain as run
 
     outcome = run("quick", corpus=[CORPUS], out=out, budget=budget, overrides=OVERRIDES, seed=seed)
     if not outcome.finished:
@@ -150,7 +150,7 @@ def pretrain(out: Path, *, budget: str, seed: int) -> Path:
 
 def fill_blanks(run: Path) -> None:
     """Print what the network puts into a few blanks."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
     from cloze.decoding.reader import Reader, prediction_head
 
@@ -169,7 +169,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     returns a table and a note under it. The network also learns from docstrings without labels, if scikit-learn is there."""
     from importlib.util import find_spec
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.comparison.best.question import Question, read_rows, write_texts
     from cloze.comparison.best.teaching import STUDENT, teach, write_rows
     from cloze.comparison.best.vectors import vectors_for
@@ -194,7 +194,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
         table.append(_row("pre-trained", _metrics(_tuned(run, plain, out, seed=seed), rows)))
         say('   n-grams, and learning from docstrings without labels, need scikit-learn: pip install "cloze-lm[baselines]"')
     else:
-        from cloze.assembly.tuned import add_mixture
+        from cloze.runs.finetuning.tuned import add_mixture
         from cloze.tasks.linear.fit import fit_linear
         from cloze.tasks.linear.shares import Shares
         from cloze.tasks.linear.unlabelled import fit_with_texts
@@ -217,7 +217,7 @@ def _tuned(
     run: Path, files: Mapping[str, Path], out: Path, *, seed: int, from_scratch: bool = False, values: Sequence[str] = ()
 ) -> Path:
     """Fine-tune a start, or the same network with random weights."""
-    from cloze.assembly.finetune import finetune
+    from cloze.runs.finetuning.finetune import finetune
 
     tuned = finetune(
         run, train=[str(files["train"])], dev=[str(files["dev"])], out=out, overrides=[f"length={LENGTH}", *values],
@@ -230,7 +230,7 @@ def _tuned(
 
 def _metrics(folder: Path, rows: Any, *, mixed: bool = False) -> Mapping[str, Any]:
     """The metrics of a fine-tuned folder on the test rows: of its network, or of what it answers."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.tasks.result import load_tuned
 
     learner, _ = load_tuned(load_checkpoint(folder))

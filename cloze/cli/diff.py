@@ -16,8 +16,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of path, left, right.")] = False,
 ) -> None:
     """Print every value in which two recipes differ, by value path."""
-    from cloze.assembly.diff import ABSENT, diff
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.diff import ABSENT, diff
+    from cloze.recipe.load import load_recipe
 
     first, second = (load_recipe(name, with_files=with_files or []) for name in (left, right))
     changes = diff(first, second)

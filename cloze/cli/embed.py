@@ -52,7 +52,7 @@ def command(
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress

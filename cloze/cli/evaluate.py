@@ -86,7 +86,7 @@ class Labelled(Mode):
 
     def _note_shared(self, folders: list[Path], files: list[str]) -> None:
         """Say which files have rows that a model is trained on."""
-        from cloze.assembly.leakage import note_on
+        from cloze.runs.finetuning.leakage import note_on
 
         how: dict[str, Any] = {
             "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
@@ -123,10 +123,10 @@ class Labelled(Mode):
 
     def _measured(self, folder: Path, task: Any, examples: dict[str, Any]) -> tuple[Learner, dict[str, Evaluation]]:
         """What learned the task, and how it does on each file."""
-        from cloze.assembly.annotating import parse_annotators, require_met
-        from cloze.assembly.build import load_checkpoint
-        from cloze.assembly.showing import with_pictures
+        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import Progress
+        from cloze.runs.finetuning.item_options import with_pictures
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))

@@ -21,7 +21,7 @@ def command(
 
     For a kind, such as rate, list its parts; without an argument, list all kinds.
     """
-    from cloze.assembly.explain import explain, summaries
+    from cloze.recipe.explain import explain, summaries
 
     found = [] if part is None else explain(part)
     listed = summaries(part)

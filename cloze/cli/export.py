@@ -84,7 +84,7 @@ def command(
     else:
         if overwrite:
             raise UserError("--overwrite replaces a file of vectors; for --to huggingface choose a new or empty folder.")
-        from cloze.assembly.share import require_merged, share
+        from cloze.checkpoint.share import require_merged, share
 
         if to == "merged":
             require_merged(model)
@@ -102,7 +102,7 @@ def command(
 
 def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
     """Write what was trained of a changed network."""
-    from cloze.assembly.saved_change import write_change
+    from cloze.checkpoint.saved_change import write_change
     from cloze.cli.hints import suggest
 
     remarks = write_change(model, out, base=base, peft=to == "peft")
@@ -139,7 +139,7 @@ def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | Non
 
 def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None:
     """Write the network and the head of its task for other runtimes."""
-    from cloze.assembly.onnx_file import write_onnx, write_onnx_folder
+    from cloze.checkpoint.onnx_file import write_onnx, write_onnx_folder
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
     from cloze.interop.onnx_folder import FILE

@@ -44,7 +44,7 @@ class Facts(Mode):
         if not read:
             raise TaskError(f"--no-leaks: no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE --no-leaks")
 
-        from cloze.assembly.build import load_checkpoint
+        from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import Progress
         from cloze.decoding.ready import to_fill
 

@@ -62,7 +62,7 @@ def extractor_of(name: str, *, size: int | None, seed: int) -> Extractor:
         return RandomConvolution(size or 128, seed)
     if not name.endswith(".py"):
         raise CorpusError(f"--with {name}: no such extractor. {nearest(name, NAMES)}\n  Or give a Python file with your own.")
-    from cloze.assembly.user_files import function_of
+    from cloze.recipe.user_files import function_of
 
     function, digest = function_of(Path(name), "features")
     if size is not None:

@@ -43,7 +43,7 @@ def command(
 
     from dataclasses import asdict, replace
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.filling import fill
     from cloze.decoding.links import given_links
     from cloze.decoding.pictures import shown_picture

@@ -73,10 +73,10 @@ def command(
     """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
 
     Rates, epochs, columns and lengths are values of the task's recipe: --show prints it, --set changes it."""
-    from cloze.assembly.assignment import Assignment
-    from cloze.assembly.several import parse_files
-    from cloze.assembly.showing import ShownItems
+    from cloze.checkpoint.several import parse_files
     from cloze.cli.tuning import run_recipe, show_plan, show_recipe
+    from cloze.runs.finetuning.assignment import Assignment
+    from cloze.runs.finetuning.item_options import ShownItems
 
     task, several = _tasks_of(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
@@ -101,7 +101,7 @@ def _tasks_of(
     tasks: list[str], *, train: str | None, dev: str | None, test: str | None, shows: bool
 ) -> tuple[str | None, dict[str, Any]]:
     """The type of the task if it is named, or several tasks by name with their files; --train and --dev belong to one."""
-    from cloze.assembly.several import parse_tasks
+    from cloze.checkpoint.several import parse_tasks
     from cloze.errors import TaskError
 
     if any("=" in one for one in tasks) or len(tasks) > 1:

@@ -71,7 +71,7 @@ def command(
     given = gather(prompts or [], file, field=field) if prompts or file else [""]
     given = [prompt for prompt in given for _ in range(1 if beams else count)]
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.generation import generate
     from cloze.decoding.options import WritingOptions, parts_of
     from cloze.decoding.progress import Progress
@@ -110,7 +110,7 @@ def command(
 
 def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None) -> Draft | None:
     """What proposes tokens."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.drafting import Draft
     from cloze.decoding.ready import to_generate
 

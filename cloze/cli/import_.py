@@ -65,9 +65,9 @@ def command(
             return
         imported = import_vectors(source, repeated=repeated)
     else:
-        from cloze.assembly.user_files import naming_files
         from cloze.interop.config import is_adapter
         from cloze.missing import require_checkpoint
+        from cloze.recipe.user_files import naming_files
 
         require_checkpoint(source, expected="the folder of a model, or a file of vectors")
         if is_adapter(source):
@@ -104,11 +104,11 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     """Write a classifier of fastText as a fine-tuned folder, whole or not at all."""
     import json
 
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import read_tree, recipe_from_data
     from cloze.cli.hints import suggest
     from cloze.interop import Card, export_folder
     from cloze.interop.vectors.classifier import import_classifier, recipe_of_classifier
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import read_tree, recipe_from_data
     from cloze.whole import whole_folder
 
     imported, task = import_classifier(model, str(source))
@@ -146,19 +146,19 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     """
     from dataclasses import replace
 
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import load_recipe, read_tree, recipe_from_data
     from cloze.interop import Card, export_folder
     from cloze.interop.files import write_json
     from cloze.interop.recipe import adapted_recipe, base_recipe
     from cloze.interop.released import released_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe, read_tree, recipe_from_data
     from cloze.tasks.result import described_in, length_of_tuned
     from cloze.whole import whole_folder
 
     has_recipe = (imported.folder / "cloze" / "recipe.yaml").is_file()
     if as_it_is and has_recipe:
-        from cloze.assembly.share import card_of, write_copy
+        from cloze.checkpoint.share import card_of, write_copy
 
         card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
         return write_copy(imported.folder, out, imported, replace(card, name=name))

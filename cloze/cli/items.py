@@ -43,11 +43,11 @@ def build_items(
     tokenizer: Path | None, recipe: str, size: int | None, seed: int, say: Any,
 ) -> Any:
     """Encode captions with a tokenizer, or with one that is trained on them as `recipe` specifies, and copy their items."""
-    from cloze.assembly.corpora import text_of, trainable
-    from cloze.assembly.load import load_recipe
     from cloze.corpus.items import read_pictures
     from cloze.corpus.readers.labelled import as_format
     from cloze.corpus.records import Records
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.corpora import text_of, trainable
     from cloze.text import Tokenizer, train
 
     with naming_options(_OPTIONS):
@@ -68,8 +68,8 @@ def build_items(
 
 def _answer(recipe: Any, path: str) -> str:
     """The kind of the answers: `class_or_none` for a recipe that reads it, such as LXMERT, and a file with labels; else none."""
-    from cloze.assembly.recipe import PartSpec
     from cloze.corpus.readers.objects import fields_of, holds_objects
+    from cloze.recipe.recipe import PartSpec
 
     answers = [part.arguments.get("answer") for part in recipe.sources.values()]
     kinds = {answer.name if isinstance(answer, PartSpec) else answer for answer in answers}

@@ -39,7 +39,7 @@ class Links(Mode):
         """Measure a checkpoint on files of facts."""
         import json
 
-        from cloze.assembly.build import load_checkpoint
+        from cloze.checkpoint.build import load_checkpoint
         from cloze.cli.measures import show
         from cloze.decoding.progress import Progress
         from cloze.tasks.link_prediction import TASKS, evaluate_links, read_questions

@@ -11,7 +11,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object per recipe.")] = False,
 ) -> None:
     """List the recipes that come with cloze, with their networks, order, exercise, objectives and paper."""
-    from cloze.assembly.family import outlines
+    from cloze.recipe.family import outlines
 
     found = outlines()
     if as_json:

@@ -39,7 +39,7 @@ def command(
         raise UserError(f"--out {out}: expected an HTML file, such as page.html.")
     require_output(out, what="a page of cloze", holds=is_page)
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.probes.look import look
     from cloze.reports.look import write_page
 

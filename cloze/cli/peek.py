@@ -33,11 +33,11 @@ def command(
     """Show the training examples that a recipe makes from your text."""
     import tempfile
 
-    from cloze.assembly.binding import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds
-    from cloze.assembly.examples import examples
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.origins import checkpoint_names
     from cloze.corpus.readers.formats import with_column
+    from cloze.recipe.load import load_recipe
+    from cloze.recipe.origins import checkpoint_names
+    from cloze.runs.binds import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds
+    from cloze.runs.examples import examples
 
     bound = parse_binds(binds or [])
     tabled = bound_tables(load_recipe(recipe, overrides=overrides or []), bound)

@@ -37,7 +37,7 @@ class Pictures(Mode):
         """Measure a checkpoint on stores of texts with pictures."""
         import json
 
-        from cloze.assembly.build import load_checkpoint
+        from cloze.checkpoint.build import load_checkpoint
         from cloze.cli.measures import show
         from cloze.decoding.progress import Progress
         from cloze.tasks.picture_retrieval import Captions, evaluate_pictures, matcher_of

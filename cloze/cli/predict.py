@@ -85,9 +85,9 @@ def command(
     from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
-        from cloze.assembly.annotating import parse_annotators, require_met
-        from cloze.assembly.build import load_checkpoint
-        from cloze.assembly.showing import with_pictures
+        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.build import load_checkpoint
+        from cloze.runs.finetuning.item_options import with_pictures
         from cloze.tasks.prompted import prompted
         from cloze.tasks.result import load_tuned
 

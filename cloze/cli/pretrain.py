@@ -75,12 +75,12 @@ def command(
     """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
     Exit code: 0 when the budget, or its share --until, is spent. Ctrl-C (130) and SIGTERM (143) write a checkpoint first."""
-    from cloze.assembly.request import requested
-    from cloze.assembly.run import run_request
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError, nearest
+    from cloze.runs.request import requested
+    from cloze.runs.run import run_request
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
@@ -95,7 +95,7 @@ def command(
             shard=shard, mirror=mirror,
         )
         if plan:
-            from cloze.assembly.planning import plan_request
+            from cloze.runs.planning import plan_request
 
             for one in plan_request(loaded, request):
                 typer.echo(str(one))

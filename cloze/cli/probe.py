@@ -163,7 +163,7 @@ def _examples(
 
 def _opened(subjects: list[Subject], options: Options) -> Any:
     """Every checkpoint, opened when its turn comes."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
 
     for one in subjects:
         if len(subjects) > 1 and sys.stderr.isatty():

@@ -55,7 +55,7 @@ def command(
     if not query_texts:
         raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.result import load_tuned
     from cloze.tasks.retrieval import Retriever, untuned

@@ -77,7 +77,7 @@ def command(
     _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
     _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
     from cloze.decoding.ready import to_score
     from cloze.decoding.windows import Windows
@@ -109,7 +109,7 @@ def _score_corpora(
     """The figures of running texts."""
     import json
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
     from cloze.decoding.progress import Progress
     from cloze.decoding.text_figures import BITS, PSEUDO, figures_of, first_bytes

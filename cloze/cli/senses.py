@@ -37,7 +37,7 @@ class Senses(Mode):
 
         read = {file: read_occurrences(file) for file in (*(self.senses or ()), *files)}  # errors come early
 
-        from cloze.assembly.build import load_checkpoint
+        from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import Progress
 
         loaded = load_checkpoint(checkpoint, self.device)

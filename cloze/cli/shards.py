@@ -27,15 +27,15 @@ class Sharded(NamedTuple):
     @property
     def tokens(self) -> int | None:
         """The most tokens of a shard; None: an ordinary store."""
-        from cloze.assembly.shard_building import shard_size
+        from cloze.runs.shard_building import shard_size
 
         return None if self.shard is None else shard_size(self.shard)
 
     def require_place(self, out: Path, *, replace: bool, text_format: str, languages: bool) -> None:
         """Refuse options that do not go together, and a place where no store can be written."""
-        from cloze.assembly.shard_building import part_of, require_place
         from cloze.corpus.stores.writer import check_out
         from cloze.errors import CorpusError
+        from cloze.runs.shard_building import part_of, require_place
 
         if self.tokens is None:
             for name, value in (("--on", self.on), ("--part", self.part)):
@@ -74,8 +74,8 @@ class Sharded(NamedTuple):
         workers: int | None, say: Callable[[str], None],
     ) -> Store | None:
         """Build the shards, or go on building them, and join them; None if other parts are missing."""
-        from cloze.assembly.shard_building import Building, part_of
         from cloze.jobs import cores, workers_on
+        from cloze.runs.shard_building import Building, part_of
 
         assert self.tokens is not None
         part = (0, 1) if self.part is None else part_of(self.part)
@@ -111,11 +111,11 @@ def join(
 
     Example: cloze corpus build TEXT --shard 256M --tokenizer TOK --out STORE --part 1/4 (… 4/4), then cloze corpus join STORE
     """
-    from cloze.assembly.shard_building import Building
     from cloze.corpus.shards.join import write_as_one
     from cloze.corpus.stores.store import Store
     from cloze.corpus.stores.writer import check_out
     from cloze.errors import CorpusError, naming_options
+    from cloze.runs.shard_building import Building
 
     building = Building.read(store)
     if out is not None:
@@ -141,8 +141,8 @@ def plan(
     with_files: WithFiles = None,
 ) -> None:
     """Count the rows of every shard for a recipe in advance, so that runs start faster."""
-    from cloze.assembly.row_counts import count_rows
-    from cloze.assembly.user_files import import_files
+    from cloze.recipe.user_files import import_files
+    from cloze.runs.row_counts import count_rows
 
     import_files(with_files or [])
     for line in count_rows(recipe, store, overrides=overrides or []):

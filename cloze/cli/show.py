@@ -43,7 +43,7 @@ def command(
     if recipe or budget is not None or size is not None or overrides or not _is_made(what):
         _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, fit, as_json=as_json)
         return
-    from cloze.assembly.usable import usable
+    from cloze.checkpoint.uses import usable
     from cloze.reports.about import about
 
     found = about(Path(what), usable)
@@ -57,7 +57,7 @@ def command(
 
 def _is_made(what: str) -> bool:
     """Whether this is a path and neither a recipe's name nor a file with one."""
-    from cloze.assembly.load import named_recipes
+    from cloze.recipe.load import named_recipes
 
     path = Path(what)
     if what in named_recipes():
@@ -70,12 +70,12 @@ def _show_recipe(
     fit: bool | None, *, as_json: bool,
 ) -> None:
     """Print a recipe in its canonical form, as JSON with its hash; with a `budget` as it is fitted to that."""
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe
 
     table_lines = ""
     if budget is not None:
-        from cloze.assembly.planning import fitted_recipe
+        from cloze.runs.planning import fitted_recipe
         from cloze.training.budget import Budget
 
         made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)

@@ -45,7 +45,7 @@ def command(
     sizes = {"--lengths": _numbers("--lengths", lengths), "--batch": _numbers("--batch", batch)}
     chosen = [one.strip() for one in formats.split(",")]
 
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.compression.speed import FILES, FORMATS, Subject, measure
     from cloze.errors import nearest
     from cloze.training.hardware import environment
@@ -83,7 +83,7 @@ def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path |
 
     if not set(FILES) & set(formats):
         return {}
-    from cloze.assembly.onnx_file import files_to_time
+    from cloze.checkpoint.onnx_file import files_to_time
 
     place.mkdir()
     return files_to_time(folder, place, formats)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from cloze.assembly.assignment import Assignment
+    from cloze.runs.finetuning.assignment import Assignment
 
 
 def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import begins_alone, labels_of, maker_of
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.recipe.canonical import to_yaml
+    from cloze.runs.finetuning.finetune import begins_alone, labels_of, maker_of
 
     loaded = None if begins_alone(checkpoint) else load_checkpoint(checkpoint)
     make_recipe = maker_of(checkpoint, assignment, loaded)
@@ -28,7 +28,7 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
 
 def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
     """Print what a run would read and cost."""
-    from cloze.assembly.tuning_plan import plan_tuning
+    from cloze.runs.finetuning.tuning_plan import plan_tuning
 
     print("\n".join(plan_tuning(checkpoint, assignment, out=out, seeds=seeds, device=device, report=print)))
 
@@ -38,12 +38,12 @@ def run_recipe(
     overwrite: bool, keep_checkpoints: bool = False, tune: str | None = None,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
-    from cloze.assembly.autotune import tuned_within
-    from cloze.assembly.finetune import learn
-    from cloze.assembly.tuned import measured_on
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.errors import naming_options
+    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.finetune import learn
+    from cloze.runs.finetuning.tuned import measured_on
 
     with silence(on=as_json, results=True):
         def say(line: str) -> None:

@@ -36,7 +36,7 @@ def fit(
 
     Example: cloze vocab fit BERT RUN --corpus papers.txt
     """
-    from cloze.assembly.fit_text import sample_text
+    from cloze.budget.fit_text import sample_text
     from cloze.text import Tokenizer
     from cloze.text.costs import costs_of
     from cloze.text.vocabulary import fit_of
@@ -120,7 +120,7 @@ def entities(
 
     Example: cloze vocab entities BERT --vectors wiki.txt --out E-BERT; cloze fill E-BERT "[ENTITY/Q90] / Paris is in [MASK]."
     """
-    from cloze.assembly.entity_rows import add_entities
+    from cloze.checkpoint.entity_rows import add_entities
 
     made = add_entities(checkpoint, vectors, out, prefix=prefix)
     if as_json:
@@ -145,7 +145,7 @@ def mentions(
 
     Example: cloze vocab mentions E-BERT mentions.jsonl --as concat --out text.txt; cloze embed E-BERT --file text.txt
     """
-    from cloze.assembly.entity_rows import with_mentions
+    from cloze.checkpoint.entity_rows import with_mentions
     from cloze.errors import UserError
     from cloze.text import Tokenizer
     from cloze.text.matching import read_text

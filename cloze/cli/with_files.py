@@ -10,7 +10,7 @@ import typer
 
 def _imported(files: list[Path] | None) -> list[Path]:
     if files:
-        from cloze.assembly.user_files import import_files
+        from cloze.recipe.user_files import import_files
 
         import_files(files)
     return files or []

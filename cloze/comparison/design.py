@@ -9,21 +9,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.assembly.changeable import require_change
-from cloze.assembly.changes import check_change
-from cloze.assembly.check import check_recipe
-from cloze.assembly.given import build
-from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
-from cloze.assembly.parts import builder_of, names
-from cloze.assembly.recipe import Recipe, plain
-from cloze.assembly.request import CommandLine, to_be_fitted
-from cloze.assembly.several import similar_task
-from cloze.assembly.user_files import import_files, require_parts
+from cloze.checkpoint.changeable import require_change
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, nearest
+from cloze.recipe.changes import check_change
+from cloze.recipe.given import build
+from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
+from cloze.recipe.parts import builder_of, names
+from cloze.recipe.recipe import Recipe, plain
+from cloze.recipe.user_files import import_files, require_parts
 from cloze.reports.page import unique_names
+from cloze.runs.request import CommandLine, to_be_fitted
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer

@@ -15,19 +15,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.fit import fit_vocabulary, laws_of
-from cloze.assembly.fit_task import detects, laws_of_task
-from cloze.assembly.fit_text import fit_normalisation, sample_for
-from cloze.assembly.fitted import holding, text_bytes
-from cloze.assembly.inputs import store_digest, weights_input
-from cloze.assembly.recipe import PartSpec, Recipe
-from cloze.assembly.request import to_be_fitted
-from cloze.assembly.user_files import copies_in, files_of
+from cloze.budget.fit import fit_vocabulary, laws_of
+from cloze.budget.fit_task import detects, laws_of_task
+from cloze.budget.fit_text import fit_normalisation, sample_for
+from cloze.budget.fitted import holding, text_bytes
+from cloze.checkpoint.inputs import store_digest, weights_input
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.corpus import Store
 from cloze.corpus.stores.build import corpus_files
 from cloze.corpus.stores.store import file_hash
+from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.recipe.user_files import copies_in, files_of
+from cloze.runs.request import to_be_fitted
 from cloze.training.budget import Budget
 
 Result = dict[str, Any]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from cloze.assembly.label_counts import stage_recipes
-from cloze.assembly.measuring import task_of_recipe
-from cloze.assembly.tuned import texts_of
+from cloze.budget.label_counts import stage_recipes
 from cloze.comparison.cell import RESULT, write_json
 from cloze.comparison.design import Labels
 from cloze.comparison.grid import Grid
 from cloze.errors import ClozeError, MissingExtra
+from cloze.runs.finetuning.tuned import texts_of
+from cloze.runs.measuring import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.task import together
 from cloze.text.encodings import reading_as

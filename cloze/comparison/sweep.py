@@ -22,9 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe
-from cloze.assembly.recipe import Recipe
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.comparison.cell import Cell
 from cloze.comparison.compare import begin, fill
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, checked, known_recipe
@@ -33,6 +31,8 @@ from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
 from cloze.errors import BudgetError, RecipeError, naming_options
 from cloze.jobs import Workers
+from cloze.recipe.load import load_recipe
+from cloze.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.corpora import open_corpus
-from cloze.assembly.finetune import labels_of, learn, recipe_maker
-from cloze.assembly.fit import fit_vocabulary
-from cloze.assembly.fit_text import fit_normalisation, sample_for
-from cloze.assembly.fitted import holding, text_bytes
-from cloze.assembly.planning import fitted_recipe
-from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import CommandLine, to_be_fitted
-from cloze.assembly.run import pretrain
-from cloze.assembly.user_files import import_files
+from cloze.budget.fit import fit_vocabulary
+from cloze.budget.fit_text import fit_normalisation, sample_for
+from cloze.budget.fitted import holding, text_bytes
+from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best import answers
 from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
 from cloze.errors import ClozeError
 from cloze.jobs import end_with_parent
+from cloze.recipe.recipe import Recipe
+from cloze.recipe.user_files import import_files
 from cloze.reports.run import LOG as RUN_LOG
 from cloze.reports.run import in_order, number, read_log
+from cloze.runs.corpora import open_corpus
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import labels_of, learn, recipe_maker
+from cloze.runs.planning import fitted_recipe
+from cloze.runs.request import CommandLine, to_be_fitted
+from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner

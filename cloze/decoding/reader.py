@@ -82,7 +82,7 @@ def bound(head: Any, read: Mapping[str, str] | None) -> Any:
 
 
 class Checkpoint(Protocol):
-    """The part of a loaded checkpoint that a `Reader` uses (`cloze.assembly.build.Loaded` is one)."""
+    """The part of a loaded checkpoint that a `Reader` uses (`cloze.checkpoint.build.Loaded` is one)."""
 
     @property
     def network(self) -> Any: ...

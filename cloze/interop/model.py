@@ -1,7 +1,7 @@
 """The data structure of import and export: one network with its heads, as plain tensors and arguments.
 
-`read.py` makes a `Model` from a folder, `export.py` writes one. `cloze.assembly.build.load_checkpoint` builds modules from it,
-and `cloze.assembly.publish` makes one of a run's modules.
+`read.py` makes a `Model` from a folder, `export.py` writes one. `cloze.checkpoint.build.load_checkpoint` builds modules from it,
+and `cloze.checkpoint.publish` makes one of a run's modules.
 """
 
 from __future__ import annotations

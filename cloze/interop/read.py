@@ -3,7 +3,7 @@
 There are three kinds of folders. One that transformers wrote has config.json and model.safetensors, which the tables of its
 `Architecture` translate. One that cloze wrote has cloze/network.json in addition, from which arguments, names of heads and the
 reading are taken if config.json still agrees. A network that transformers lacks is in cloze/network.safetensors. Modules are
-built later, by `cloze.assembly.build.load_checkpoint`.
+built later, by `cloze.checkpoint.build.load_checkpoint`.
 """
 
 from __future__ import annotations

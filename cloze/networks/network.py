@@ -74,7 +74,7 @@ class Network(nn.Module, ABC):
     that of `hidden`, and `widths` are those of states of another width. One that reads texts gives `layers` (N, B, L, D): the
     embeddings and every layer, as far as they are as wide as the top one, which is the last of them. `embeddings` is the table
     of tokens, or a module that has it as `tokens` (None if words are read by their characters), and `layers` are the layers in
-    order. All other members have defaults. `cloze/assembly/members.py` checks them.
+    order. All other members have defaults. `cloze/checkpoint/checks/members.py` checks them.
 
     `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
     says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.arguments import checked
-from cloze.assembly.build import Loaded, load_checkpoint
-from cloze.assembly.showing import with_pictures
-from cloze.assembly.user_files import import_files
+from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
 from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
@@ -40,6 +38,8 @@ from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.notebook.predictions import Predictions
+from cloze.recipe.user_files import import_files
+from cloze.runs.finetuning.item_options import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples
@@ -409,7 +409,7 @@ class Model:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model to a new folder that `cloze.load` and transformers open, without training text or checkpoints."""
-        from cloze.assembly.share import share
+        from cloze.checkpoint.share import share
 
         share(self.folder, Path(folder))
         return Path(folder)

@@ -14,16 +14,16 @@ from typing import Any
 
 from cloze import rng
 from cloze.arguments import checked
-from cloze.assembly import run as running
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn
-from cloze.assembly.showing import USUAL, ShownItems
-from cloze.assembly.tuned import measured_on
+from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers.formats import with_column
 from cloze.errors import TaskError, naming_options
 from cloze.notebook.model import ItemFiles, Model, item_files
 from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
+from cloze.runs import run as running
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.item_options import USUAL, ShownItems
+from cloze.runs.finetuning.tuned import measured_on
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task

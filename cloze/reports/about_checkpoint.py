@@ -15,7 +15,7 @@ RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.jso
 
 
 class Usable(Protocol):
-    """What is known once a checkpoint is opened; `fault` is why it cannot be opened (see `cloze.assembly.usable`)."""
+    """What is known once a checkpoint is opened; `fault` is why it cannot be opened (see `cloze.checkpoint.uses`)."""
 
     @property
     def network(self) -> str:
@@ -113,7 +113,7 @@ def _value(value: Any) -> str:
 
 
 def copies(path: Path) -> list[Path]:
-    """The copies of a user's Python files, which register parts of the checkpoint (see `cloze.assembly.user_files`)."""
+    """The copies of a user's Python files, which register parts of the checkpoint (see `cloze.recipe.user_files`)."""
     return sorted((path / "cloze" / "code").glob("*.py"))
 
 

@@ -32,7 +32,7 @@ class OptimizerSpec(ABC):
     """The value of `training.optimizer`: the base class of every optimiser.
 
     `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash. `family` names the
-    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured. `updates`: how many times as many
+    optimiser whose rates suit it (see `cloze/budget/peaks.py`); None: no rate was measured. `updates`: how many times as many
     updates it should get from a small budget as Adam, each from a smaller batch. `averages`: runs are measured and exported with
     a mean of the weights that it keeps.
     """

@@ -1,7 +1,7 @@
 """One step as one module, which DDP and FSDP2 wrap: from a batch, through networks and heads, to sums of losses.
 
-`assembly/build.py` makes a `Step` from a recipe. The loop calls `forward` with a micro-batch; it runs the passes of the entry in
-order. Each pass reads one view of the batch, runs its network (`_run_network`), then its objectives (`_run_objectives`).
+`checkpoint/build.py` makes a `Step` from a recipe. The loop calls `forward` with a micro-batch; it runs the passes of the entry
+in order. Each pass reads one view of the batch, runs its network (`_run_network`), then its objectives (`_run_objectives`).
 """
 
 from __future__ import annotations

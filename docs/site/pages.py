@@ -18,10 +18,10 @@ from typing import Any
 from published import OURS, published, stated
 
 from cloze import fields
-from cloze.assembly.explain import all_parts, explain_part
-from cloze.assembly.family import Outline, outlines
-from cloze.assembly.load import text_of_named
 from cloze.document import read_yaml
+from cloze.recipe.explain import all_parts, explain_part
+from cloze.recipe.family import Outline, outlines
+from cloze.recipe.load import text_of_named
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "docs" / "family"

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.recipe import Recipe
 from cloze.document import read_plain
+from cloze.recipe.recipe import Recipe
 
 #: What counts as a figure, by the end of a value's path in the canonical recipe.
 FIGURES = re.compile(

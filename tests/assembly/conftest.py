@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
+from cloze.runs.run import pretrain
 
 MINE = """\
 name: mine

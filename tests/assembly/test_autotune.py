@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.autotune import MOVES, _written, moved, tuned_within
 from cloze.errors import BudgetError, TaskError
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.autotune import MOVES, _written, moved, tuned_within
 from cloze.tasks.result import read_task
 
 START = {
@@ -34,7 +34,7 @@ def test_values_stay_within_the_limits_of_fasttext_and_come_nearer_as_time_passe
 
 def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count(0, 11)  # seconds, at every look
-    monkeypatch.setattr("cloze.assembly.autotune.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("cloze.runs.finetuning.autotune.time", SimpleNamespace(monotonic=lambda: next(clock)))
     table = tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "good film\tyes\nbad film\tno\n" * 8, encoding="utf-8")
     assignment = Assignment(train=[str(table)], dev=[str(table)], overrides=["tables.ngrams.buckets=50", "network.width=8"])

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.baselines import baselines
-from cloze.assembly.build import build_data, build_step
-from cloze.assembly.corpora import trainable
-from cloze.assembly.load import load_recipe
-from cloze.assembly.parts import class_of, names
-from cloze.assembly.run import pretrain
-from cloze.assembly.usable import usable
+from cloze.budget.baselines import baselines
+from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.uses import usable
 from cloze.corpus import Store
 from cloze.corpus.stores.build import build_store, train_tokenizer_from
 from cloze.corpus.stores.entropy import entropy_of
+from cloze.recipe.load import load_recipe
+from cloze.recipe.parts import class_of, names
 from cloze.reports.about_run import about_run
 from cloze.reports.run import read_run
 from cloze.reports.sections import loss_text, worth
+from cloze.runs.corpora import trainable
+from cloze.runs.run import pretrain
 from cloze.training.baselines import Baseline, baselines_from
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.run import pretrain
+from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import UserError
 from cloze.networks.blocks.computed import is_added
+from cloze.runs.run import pretrain
 from cloze.training.interrupt import Interrupt
 
 from .conftest import MINE, Write
@@ -119,8 +119,8 @@ def test_lora_has_the_parameters_of_the_paper() -> None:
 
 
 def test_a_task_on_some_of_a_checkpoints_layers_mixes_these_and_keeps_its_architecture(start: Path) -> None:
-    from cloze.assembly.finetune import recipe_onto
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     data = load_recipe("frozen_features").canonical()
     data["networks"]["main"]["change"] = [{"keep_layers": [1]}]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.build import build_step
-from cloze.assembly.load import load_recipe
-from cloze.assembly.phasing import phases_of, with_dropouts
-from cloze.assembly.run import pretrain
+from cloze.checkpoint.build import build_step
+from cloze.recipe.load import load_recipe
+from cloze.runs.phasing import phases_of, with_dropouts
+from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
 
 from .conftest import Write, message_of

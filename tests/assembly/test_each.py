@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.each import repeat_overrides, repeat_stages
-from cloze.assembly.load import load_recipe
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
+from cloze.recipe.load import load_recipe
+from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages
 
 STAGES = """
 stages:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.entity_rows import add_entities
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.entity_rows import add_entities
 from cloze.cli.main import main
 from cloze.decoding.filling import fill
 from cloze.decoding.reader import Reader, head_for

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from cloze.assembly import expected as laws
-from cloze.assembly.expected import Expected, Kind, Law, expected, kind_of
-from cloze.assembly.load import load_recipe
+from cloze.budget import expected as laws
+from cloze.budget.expected import Expected, Kind, Law, expected, kind_of
+from cloze.recipe.load import load_recipe
 
 LAW = Law(1e6, 0.25, 2.0, 0.2, 0.4, scatter=0.2, least=1e6, most=1e8, runs=9, ledger="none")
 KNOWN = {"single": 7.0, "pairs": 5.0}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe
-from cloze.assembly.request import requested
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
+from cloze.recipe.load import load_recipe
+from cloze.runs.request import requested
 
 from .conftest import MINE, Write, message_of
 

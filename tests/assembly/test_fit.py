@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.build import build_part, first_length
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.change import Facts
-from cloze.assembly.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
-from cloze.assembly.fit_words import learns_words
-from cloze.assembly.load import load_recipe, recipe_names
-from cloze.assembly.request import CommandLine, to_be_fitted
-from cloze.assembly.run import pretrain
 from cloze.batching import Data
+from cloze.budget.facts import Facts
+from cloze.budget.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
+from cloze.budget.fit_words import learns_words
+from cloze.checkpoint.build import build_part, first_length
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.load import load_recipe, recipe_names
+from cloze.runs.request import CommandLine, to_be_fitted
+from cloze.runs.run import pretrain
 
 SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
 OFTEN = Facts(budget_tokens=6e8, text_tokens=6_000_000)  # a hundred passes over the text

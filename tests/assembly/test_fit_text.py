@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.fit import fit_vocabulary
-from cloze.assembly.fit_text import (
+from cloze.budget.fit import fit_vocabulary
+from cloze.budget.fit_text import (
     advise_on_text,
     advise_on_unknown,
     fit_normalisation,
@@ -18,9 +18,9 @@ from cloze.assembly.fit_text import (
     sample_for,
     sample_text,
 )
-from cloze.assembly.fitted import holding
-from cloze.assembly.load import load_recipe
+from cloze.budget.fitted import holding
 from cloze.errors import CorpusError
+from cloze.recipe.load import load_recipe
 from cloze.text.costs import costs_of
 
 WITH_MARKS = {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.change import Facts
-from cloze.assembly.fit import fit, fit_vocabulary
-from cloze.assembly.fit_words import learns_words
-from cloze.assembly.load import load_recipe
-from cloze.assembly.planning import fitted_recipe, plan
-from cloze.assembly.run import pretrain
+from cloze.budget.facts import Facts
+from cloze.budget.fit import fit, fit_vocabulary
+from cloze.budget.fit_words import learns_words
+from cloze.recipe.load import load_recipe
+from cloze.runs.planning import fitted_recipe, plan
+from cloze.runs.run import pretrain
 from cloze.training.budget import Budget, Spent
 from cloze.training.pace import Pace, pace
 
@@ -57,7 +57,7 @@ def test_a_budget_ends_with_its_passes_or_when_it_is_spent_whichever_is_first() 
 
 
 def test_the_pace_of_an_engine_tells_what_a_budget_buys(little_text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import planning
+    from cloze.runs import planning
 
     pytest.importorskip("numba")
     monkeypatch.setattr(planning, "pace", lambda run, engines: pace(run, engines, seconds=0.02))
@@ -70,7 +70,7 @@ def test_the_pace_of_an_engine_tells_what_a_budget_buys(little_text: Path, monke
 
 @pytest.fixture
 def paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import fitted
+    from cloze.budget import fitted
 
     pytest.importorskip("numba")
     monkeypatch.setattr(fitted, "pace", lambda run, engines: FAST)
@@ -106,7 +106,7 @@ def test_passes_that_a_user_sets_are_the_end_of_a_time_and_passes_as_a_budget_ar
 
 
 def test_show_says_from_which_text_on_a_time_reads_it_fifty_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import planning
+    from cloze.runs import planning
 
     monkeypatch.setattr(planning, "pace", lambda run, engines: FAST)
     _, by = fitted_recipe("word2vec-skipgram", "60s", overrides=["network.width=8"])

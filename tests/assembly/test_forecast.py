@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly import preparing, room, run
-from cloze.assembly.run import pretrain
+from cloze.budget import room
 from cloze.errors import RecipeError
+from cloze.runs import preparing, run
+from cloze.runs.run import pretrain
 from cloze.training import memory
 from cloze.training import trial as trials
 from cloze.training.budget import Budget
@@ -161,7 +162,7 @@ def test_a_network_that_cannot_fit_is_refused_before_it_is_built(train: Pretrain
 
 
 def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.load import load_recipe
 
     told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(Line(0, 0.1), Line(0, 100), 1, 1),), available=650)
     head: Any = next(iter(prepared.step.objectives.values()))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.run import pretrain
 from cloze.corpus import Store
 from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
+from cloze.runs.run import pretrain
 from cloze.text import Annotations, Mentions, Normalise, TextSpec, Tokenizer, WordPiece, train
 
 NAMES = {"rome": "Q1", "oslo": "Q2", "bern": "Q3", "lima": "Q4"}

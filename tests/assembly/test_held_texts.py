@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.held_texts import parse_measured, trained_on
-from cloze.assembly.planning import plan
-from cloze.assembly.run import pretrain
-from cloze.assembly.text_distance import held_out_passages
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.sources.passages import split_documents
 from cloze.decoding.text_figures import figures_of
 from cloze.errors import CorpusError
 from cloze.reports import write_report
+from cloze.runs.held_texts import parse_measured, trained_on
+from cloze.runs.planning import plan
+from cloze.runs.run import pretrain
+from cloze.runs.text_distance import held_out_passages
 
 from .conftest import MINE
 

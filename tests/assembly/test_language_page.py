@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.expand import KEYS
-from cloze.assembly.load import load_recipe
-from cloze.assembly.schema import arguments_of
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
+from cloze.recipe.expand import KEYS
+from cloze.recipe.load import load_recipe
+from cloze.recipe.schema import arguments_of
 
 from .conftest import message_of
 
@@ -62,7 +62,7 @@ def test_its_part_can_be_used(mine: Path) -> None:
 
 
 def test_its_table_of_training_names_every_key() -> None:
-    from cloze.assembly.recipe import TrainingSpec
+    from cloze.recipe.recipe import TrainingSpec
 
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"`{key}`" in text for key in arguments_of(TrainingSpec))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
+from cloze.runs.run import pretrain
 
 
 def test_text_in_more_languages_than_the_network_knows_is_refused_with_the_way_out(tmp_path: Path) -> None:

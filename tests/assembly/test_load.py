@@ -13,18 +13,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloze.assembly.build import plain
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.change import Facts
-from cloze.assembly.check import check_recipe
-from cloze.assembly.fit import fit
-from cloze.assembly.given import build, placed
-from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
-from cloze.assembly.paths import split
-from cloze.assembly.recipe import NetworkSpec
+from cloze.budget.facts import Facts
+from cloze.budget.fit import fit
+from cloze.checkpoint.build import plain
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.given import build, placed
+from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
+from cloze.recipe.paths import split
+from cloze.recipe.recipe import NetworkSpec
 from cloze.registry import lookup
 
 from .conftest import MINE, Write, message_of
@@ -314,8 +314,8 @@ def test_user_files_register_parts(write: Write, tmp_path: Path) -> None:
 
 def test_importing_the_loader_and_listing_need_no_torch() -> None:
     code = (
-        "import sys; import cloze.assembly.load, cloze.cli.main\n"
-        "from cloze.assembly.family import outlines; assert len(outlines()) >= 5\n"
+        "import sys; import cloze.recipe.load, cloze.cli.main\n"
+        "from cloze.recipe.family import outlines; assert len(outlines()) >= 5\n"
         "assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.load import load_recipe, recipe_from_data
-from cloze.assembly.run import pretrain
+from cloze.recipe.load import load_recipe, recipe_from_data
+from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
 
 from .conftest import Write, message_of
@@ -66,7 +66,7 @@ def test_the_canonical_form_keeps_them(write: Write) -> None:
      ("{gradual: {evry: 1}}", 'unknown argument "evry"')],
 )
 def test_a_way_to_unfreeze_that_makes_no_sense_is_told(write: Write, train: str, told: str) -> None:
-    from cloze.assembly.check import check_recipe
+    from cloze.checkpoint.checks.check import check_recipe
 
     path = write((NETWORK, NETWORK[:-1] + f", train: {train}}}"))
     assert told in message_of(lambda: check_recipe(load_recipe(path)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.diff import ABSENT, diff
-from cloze.assembly.family import outline, outlines
-from cloze.assembly.load import load_recipe, pretraining_recipe_names, recipe_names
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.recipe.diff import ABSENT, diff
+from cloze.recipe.family import outline, outlines
+from cloze.recipe.load import load_recipe, pretraining_recipe_names, recipe_names
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -12,18 +12,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.diff import diff
-from cloze.assembly.inputs import weights_input
-from cloze.assembly.load import load_recipe
-from cloze.assembly.origins import borrowed, checkpoint_names
-from cloze.assembly.references import network_folder
-from cloze.assembly.run import pretrain
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.inputs import weights_input
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.references import network_folder
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
+from cloze.recipe.diff import diff
+from cloze.recipe.load import load_recipe
+from cloze.recipe.origins import borrowed, checkpoint_names
+from cloze.runs.run import pretrain
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.run import Record
 from cloze.training.step import Step
@@ -111,7 +111,7 @@ def test_a_network_that_is_not_exported_begins_with_the_weights_and_the_head_of_
 
 
 def test_a_teacher_of_an_earlier_stage_is_the_trained_one(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import preparing
+    from cloze.runs import preparing
 
     steps: list[Step] = []
     usual = preparing.load_origins

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.assembly import expected as laws
-from cloze.assembly import planning
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.corpora import trainable
-from cloze.assembly.expected import Kind, Law
-from cloze.assembly.load import load_recipe
-from cloze.assembly.plan import Plan, ways_out
-from cloze.assembly.planning import fitted_recipe, plan
-from cloze.assembly.request import CommandLine
-from cloze.assembly.run import pretrain
+from cloze.budget import expected as laws
+from cloze.budget.expected import Kind, Law
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.stores.build import build_store, train_tokenizer_from
 from cloze.errors import BudgetError, CheckpointError, UserError
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.load import load_recipe
+from cloze.runs import planning
+from cloze.runs.corpora import trainable
+from cloze.runs.plan import Plan, ways_out
+from cloze.runs.planning import fitted_recipe, plan
+from cloze.runs.request import CommandLine
+from cloze.runs.run import pretrain
 from cloze.training.budget import Budget
 from cloze.training.forecast import SHARE, Forecast
 from cloze.training.run import Run

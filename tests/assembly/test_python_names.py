@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.run import pretrain
+from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import CorpusError, nearest
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks.clock import Clock
+from cloze.runs.run import pretrain
 from cloze.text import TextSpec, WordPiece, train
 from tests.making import data, network_of
 

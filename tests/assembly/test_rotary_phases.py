@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.assembly.load import load_recipe
-from cloze.assembly.phasing import phases_of, with_positions
 from cloze.networks.choices import Rotary
 from cloze.networks.clock import Clock
+from cloze.recipe.load import load_recipe
+from cloze.runs.phasing import phases_of, with_positions
 from tests.making import network_of
 
 from .conftest import Write, message_of, trainer

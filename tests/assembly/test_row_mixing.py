@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from cloze.assembly.build import build_step, odds_of
-from cloze.assembly.load import load_recipe
-from cloze.assembly.run import pretrain
+from cloze.checkpoint.build import build_step, odds_of
 from cloze.corpus import Store
+from cloze.recipe.load import load_recipe
+from cloze.runs.run import pretrain
 
 from .conftest import Write, message_of
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.claim import claimed
-from cloze.assembly.inputs import Mark
-from cloze.assembly.watching import reading_corpus
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.inputs import Mark
 from cloze.cli.main import main
 from cloze.corpus.stores.build import build_store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
+from cloze.runs.out_folder import claimed
+from cloze.runs.progress import reading_corpus
 from cloze.training.session import Session
 
 from .conftest import Train
@@ -67,7 +67,7 @@ def test_an_empty_folder_is_taken_and_what_a_failed_start_put_there_is_removed(p
 
 def test_a_second_process_that_fails_leaves_the_folder_of_the_first(place: Path, train: Train) -> None:
     first = place / "first"
-    hold = "import sys; from pathlib import Path; from cloze.assembly.claim import claimed\n"
+    hold = "import sys; from pathlib import Path; from cloze.runs.out_folder import claimed\n"
     hold += "with claimed(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
         [sys.executable, "-c", hold, str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -135,7 +135,7 @@ def test_links_in_a_run_folder_are_not_followed(place: Path, train: Train, name:
 def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
     place: Path, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.assembly.corpora.train_tokenizer_from", lambda *_, **__: pytest.fail("read the text"))
+    monkeypatch.setattr("cloze.runs.corpora.train_tokenizer_from", lambda *_, **__: pytest.fail("read the text"))
     with pytest.raises(CheckpointError, match=r"cannot be created: not a directory\. Choose another --out"):
         train(place / "text.txt" / "run", budget="2steps")
     with pytest.raises(CheckpointError, match=r"cannot be (created|written): .*\. Choose another --out"):
@@ -237,7 +237,7 @@ def test_text_that_changed_before_the_run_began_is_read_again(place: Path, train
 
 def test_an_untouched_file_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = Mark.of("text.txt")
-    monkeypatch.setattr("cloze.assembly.inputs.file_hash", lambda path: pytest.fail("read"))
+    monkeypatch.setattr("cloze.checkpoint.inputs.file_hash", lambda path: pytest.fail("read"))
     assert Mark.of("text.txt", known) == known
 
 
@@ -254,7 +254,7 @@ def test_whole_lines_are_printed_between_redrawn_ones_and_never_into_them(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     clock = iter(range(10))
-    monkeypatch.setattr("cloze.assembly.watching.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("cloze.runs.progress.time.perf_counter", lambda: float(next(clock)))
     with reading_corpus(lambda line: print(line, file=sys.stderr)) as (say, progress):
         progress(1_200, 2_400)
         say("292 documents")

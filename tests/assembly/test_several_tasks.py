@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint, odds_of
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.load import load_recipe
-from cloze.assembly.several import Labelled, parse_tasks, several
-from cloze.assembly.tuned import texts_of
+from cloze.checkpoint.build import load_checkpoint, odds_of
+from cloze.checkpoint.several import Labelled, parse_tasks, several
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError
+from cloze.recipe.load import load_recipe
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.tuned import texts_of
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints
@@ -129,7 +129,7 @@ def test_one_of_several_tasks_is_exported_as_a_folder_of_its_own(tuned: Any, tab
 def test_labelled_text_is_built_once_and_a_run_takes_the_store(
     tuned: Any, tasks: dict[str, Labelled], folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cloze.assembly.inputs import store_digest
+    from cloze.checkpoint.inputs import store_digest
 
     out, topic = tmp_path / "store", tasks["topic"]
     command = ["corpus", "build", topic.train[0], "--task", "sentence_classification", "--out", str(out)]

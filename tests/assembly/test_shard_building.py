@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cloze.assembly import shard_building
-from cloze.assembly.shard_building import Building, part_of, require_place, shard_size
 from cloze.corpus import Store
 from cloze.corpus.shards.join import write_as_one
 from cloze.corpus.shards.manifest import ShardedStore
 from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError
 from cloze.jobs import Ended, Job, LocalWorkers
+from cloze.runs import shard_building
+from cloze.runs.shard_building import Building, part_of, require_place, shard_size
 from cloze.text import Normalise, TextSpec, Tokenizer, WordPiece, train
 
 

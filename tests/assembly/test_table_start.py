@@ -13,17 +13,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.change import Facts
-from cloze.assembly.check import check_recipe
-from cloze.assembly.diff import diff
-from cloze.assembly.fit import fit
-from cloze.assembly.load import load_recipe, recipe_from_data
-from cloze.assembly.table_start import start_rows
+from cloze.budget.facts import Facts
+from cloze.budget.fit import fit
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
 from cloze.corpus.counting.word_chunks import Words
 from cloze.corpus.sources.passages import running_text
 from cloze.engines.table_vectors import Vectors, _count, _decomposed, _information
+from cloze.recipe.diff import diff
+from cloze.recipe.load import load_recipe, recipe_from_data
+from cloze.runs.table_start import start_rows
 from cloze.training.budget import Budget, Spent
 
 from .conftest import MINE, Write, message_of, trainer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.text_distance import Measured, TextDistance, drawn, passages_of
+from cloze.runs.text_distance import Measured, TextDistance, drawn, passages_of
 
 FAR = TextDistance(Path("RUN"), "word", Measured(1.31, 0.001, 2.306), Measured(1.22, 0.0, 1.873), "pseudo_log_likelihood", 0.02)
 

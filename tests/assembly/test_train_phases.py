@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.load import load_recipe
-from cloze.assembly.origins import never_trained
-from cloze.assembly.phasing import unfreezing
-from cloze.assembly.run import pretrain
+from cloze.recipe.load import load_recipe
+from cloze.recipe.origins import never_trained
+from cloze.runs.phasing import unfreezing
+from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
 
 from .conftest import MINE, Write

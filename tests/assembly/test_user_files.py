@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.assembly.parts import names
-from cloze.assembly.schema import arguments_of, arguments_of_part
-from cloze.assembly.user_files import import_files
 from cloze.cli.main import main
 from cloze.cli.verbs import VERBS
 from cloze.errors import CheckpointError, RecipeError
+from cloze.recipe.parts import names
+from cloze.recipe.schema import arguments_of, arguments_of_part
+from cloze.recipe.user_files import import_files
 from cloze.registry import lookup, parameters
 
 PARTS = '''

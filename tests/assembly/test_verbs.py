@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.cli.main import main
 from cloze.document import read_yaml
+from cloze.recipe.load import load_recipe, pretraining_recipe_names
 
 from .conftest import Write
 

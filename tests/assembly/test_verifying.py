@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly import preparing
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.errors import CorpusError
+from cloze.runs import preparing
 
 from .conftest import Train
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly import corpora
-from cloze.assembly.corpora import Text
 from cloze.errors import CorpusError
+from cloze.runs import corpora
+from cloze.runs.corpora import Text
 
 
 @pytest.fixture

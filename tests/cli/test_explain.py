@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly import parts
 from cloze.cli.main import explain as explain_error
 from cloze.cli.main import is_disk_full, main
 from cloze.decoding.texts import gather
 from cloze.errors import RecipeError, TaskError
+from cloze.recipe import parts
 
 OBJECTIVE = '''
 from cloze.exercises import Edit
@@ -73,8 +73,8 @@ def test_a_part_of_ones_own_is_explained(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) -> None:
-    from cloze.assembly.parts import builder_of
-    from cloze.assembly.user_files import import_files
+    from cloze.recipe.parts import builder_of
+    from cloze.recipe.user_files import import_files
 
     file = tmp_path / "wrong.py"
     file.write_text(OBJECTIVE.format(name="mine_wrong"))
@@ -94,8 +94,8 @@ def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) ->
 
 
 def test_a_part_that_does_not_inherit_from_the_class_of_its_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    from cloze.assembly.parts import builder_of
-    from cloze.assembly.user_files import import_files
+    from cloze.recipe.parts import builder_of
+    from cloze.recipe.user_files import import_files
 
     (tmp_path / "bare.py").write_text(OBJECTIVE.format(name="mine_bare").replace("Mine(Edit)", "Mine"))
     import_files([tmp_path / "bare.py"])
@@ -121,7 +121,7 @@ def test_a_part_that_lacks_members_of_its_kind_is_refused_with_their_names_and_i
 def test_the_base_class_of_a_kind_is_abstract(kind: str) -> None:
     from importlib import import_module
 
-    from cloze.assembly.parts import BASES
+    from cloze.recipe.parts import BASES
 
     module, *classes = BASES[kind]
     for name in classes:

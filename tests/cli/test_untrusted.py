@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloze.assembly.claim import is_tuned
 from cloze.cli.main import explain, main
 from cloze.corpus.counting.cells import HEADER, Cells
 from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
 from cloze.errors import CheckpointError, CorpusError, RecipeError
 from cloze.interop import onnx_folder
+from cloze.runs.out_folder import is_tuned
 from cloze.text.apart import read_segmenter
 from cloze.training.log import cut_log
 from cloze.untrusted import Terminal, guard_terminal, parse_json, visible, without_surrogates

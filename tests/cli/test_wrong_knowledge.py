@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.binding import naming_table
 from cloze.cli.main import main
 from cloze.errors import CorpusError, RecipeError
 from cloze.knowledge import Entities, Surfaces
 from cloze.knowledge.fact_table import read_triples
 from cloze.knowledge.senses import read_senses
+from cloze.runs.binds import naming_table
 
 
 @pytest.fixture

@@ -132,12 +132,12 @@ def test_runs_that_other_laws_would_fit_otherwise_are_made_again(
     """Heads at offsets are a matter of BERT, not of GPT-2, and of no recipe of the user's own."""
     values = {"size": "tiny", "budgets": budgets_of(["1Mtokens"]), "seeds": 1}
     run(design("bert", "gpt2", "a.yaml", **values), tmp_path, Here(stub))
-    monkeypatch.setattr("cloze.assembly.fit.OFFSETS", [-2, 2])
+    monkeypatch.setattr("cloze.budget.fit.OFFSETS", [-2, 2])
     unchanged, changed = Here(stub), Here(stub)
     run(design("gpt2", "a.yaml", **values), tmp_path, unchanged)
     run(design("bert", **values), tmp_path, changed)
     assert (unchanged.started, [name.split("-")[0] for name in changed.started]) == ([], ["pretrain", "finetune"])
-    monkeypatch.setattr("cloze.assembly.fit_task.SHARE", 0.5)
+    monkeypatch.setattr("cloze.budget.fit_task.SHARE", 0.5)
     tuned = Here(stub)
     run(design("bert", **values), tmp_path, tuned)
     assert [name.split("-")[0] for name in tuned.started] == ["finetune"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.user_files import import_files
 from cloze.comparison import work
 from cloze.comparison.cell import RESULT
 from cloze.comparison.compare import run
 from cloze.comparison.design import Design, checked, transfers_of
 from cloze.errors import CheckpointError
+from cloze.recipe.user_files import import_files
 from tests.conftest import forget_own_parts
 
 from .conftest import Here, stub

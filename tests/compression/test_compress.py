@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.compress import changed_network, compress
-from cloze.assembly.finetune import finetune
-from cloze.assembly.share import share
 from cloze.bounds import Depth, Width
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.compressing.compress import changed_network, compress
+from cloze.checkpoint.share import share
 from cloze.compression import round_weight
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError
@@ -25,6 +24,7 @@ from cloze.probes.gates import closed, families
 from cloze.probes.heads import Head, importance, without
 from cloze.probes.losses import task_examples
 from cloze.registry import Given, register
+from cloze.runs.finetuning.finetune import finetune
 from cloze.transfer import Shape
 from cloze.transfer.keep_layers import KeepLayers
 from tests.interop.conftest import load_systems
@@ -185,9 +185,9 @@ def test_a_folder_can_be_compressed_again(folder: Folder, tmp_path: Path) -> Non
 
 
 def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> None:
-    from cloze.assembly.build import build_step
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.publish import Publisher
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.publish import Publisher
+    from cloze.recipe.load import load_recipe
 
     pieces, recipe = load_systems().tokenizer("wordpiece"), load_recipe("bert", size="tiny")
     Publisher(recipe, pieces)(tmp_path / "run", build_step(recipe, vocab_size=pieces.size).state_dict(), 0)

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import cloze as package
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.compress import changed_network, compress
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.compressing.compress import changed_network, compress
 from cloze.compression import Quantise
 from cloze.interop.vectors import open_vectors
 from cloze.networks.blocks.computed import own_weight
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.load import load_recipe
 
 SAMPLES = Path(package.__file__).parent / "samples"
 #: Recipe, sample, further settings, and the tables that hold its vectors.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
 
 Folder = Callable[..., Path]
@@ -216,9 +216,9 @@ def test_a_network_that_the_format_cannot_hold_is_refused_in_words(
     cloze: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
-    from cloze.assembly.build import build_step
-    from cloze.assembly.load import load_recipe
-    from cloze.assembly.publish import Publisher
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.publish import Publisher
+    from cloze.recipe.load import load_recipe
     from tests.interop.conftest import load_systems
 
     pieces, recipe = load_systems().tokenizer("t5"), load_recipe("t5-small", size="tiny")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly import onnx_file
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.onnx_file import files_to_time
+from cloze.checkpoint import onnx_file
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.onnx_file import files_to_time
 from cloze.compression import speed
 from cloze.compression.int8 import in_int8
 from cloze.compression.sparsify import Mask, Sparsify

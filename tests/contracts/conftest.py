@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.answers import with_classes
-from cloze.assembly.binding import make_tables, open_stores
-from cloze.assembly.build import build_data, build_feed, build_step
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import EntrySpec, Recipe
 from cloze.batch import Batch
 from cloze.batching import Cursor, Feed
+from cloze.checkpoint.build import build_data, build_feed, build_step
+from cloze.checkpoint.publish import Publisher
 from cloze.corpus import Store
 from cloze.exercises import TokenFacts
+from cloze.recipe.load import load_recipe
+from cloze.recipe.recipe import EntrySpec, Recipe
+from cloze.runs.binds import make_tables, open_stores
+from cloze.runs.label_facts import with_classes
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from tests.samples import from_samples, items_of

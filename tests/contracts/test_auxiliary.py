@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.auxiliary import BERT, masking_of
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
+from cloze.recipe.load import load_recipe, task_recipe_names
+from cloze.runs.finetuning.auxiliary import BERT, masking_of
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 
 Start = Callable[[str], Path]
 #: Tasks that BERT learns, but for those whose recipes are for other networks.

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly import parts
-from cloze.assembly.load import load_recipe, recipe_from_data
-from cloze.assembly.recipe import TrainingSpec
-from cloze.assembly.schema import RESERVED, Argument, arguments_of, bounds, check_value, describe
 from cloze.errors import RecipeError
+from cloze.recipe import parts
+from cloze.recipe.load import load_recipe, recipe_from_data
+from cloze.recipe.recipe import TrainingSpec
+from cloze.recipe.schema import RESERVED, Argument, arguments_of, bounds, check_value, describe
 
 # Exponents, biases, means and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.
 FREE = {"power", "forget_bias", "start", "end", "shift", "mean", "group"}

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_part, build_step, load_checkpoint
-from cloze.assembly.changes import lasts
-from cloze.assembly.load import load_recipe
-from cloze.assembly.parts import load_kind
-from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import PartSpec, Recipe
-from cloze.assembly.share import share
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_part, build_step, load_checkpoint
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.publish import Publisher
+from cloze.checkpoint.share import share
 from cloze.errors import CheckpointError, UserError
 from cloze.networks.blocks.computed import ComputedLinear, is_added
 from cloze.networks.fast.switch import switched
+from cloze.recipe.changes import lasts
+from cloze.recipe.load import load_recipe
+from cloze.recipe.parts import load_kind
+from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.registry import lookup, names
 from cloze.training.state import gather_parameters, load_parameters
 from cloze.training.step import Step

@@ -11,10 +11,10 @@ from typing import Any, get_args
 import pytest
 
 import cloze
-from cloze.assembly import parts
 from cloze.networks.network import StackKind
 from cloze.objectives import Objective
 from cloze.objectives.objective import Kind
+from cloze.recipe import parts
 from cloze.registry import made_by, parameters
 from cloze.training.optimizers import Family
 

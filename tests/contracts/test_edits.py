@@ -13,7 +13,6 @@ import pytest
 
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
-from cloze.assembly.schema import arguments_of_part
 from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.errors import RecipeError
 from cloze.exercises import Edit, TokenFacts
@@ -22,6 +21,7 @@ from cloze.exercises.retokenize import OtherReading
 from cloze.knowledge.entities import BoundEntities
 from cloze.knowledge.fact_table import BoundFacts
 from cloze.knowledge.senses import BoundSenses
+from cloze.recipe.schema import arguments_of_part
 from cloze.registry import GivenMark, mark_of, parameters
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

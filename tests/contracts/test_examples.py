@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from cloze import fields
-from cloze.assembly.load import load_recipe
 from cloze.batching import Cursor, Feed
 from cloze.exercises.mask import Mask
+from cloze.recipe.load import load_recipe
 from cloze.rows import Rows
 from tests.systems_at_tiny import distinct
 

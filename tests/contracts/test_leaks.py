@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from cloze import fields
-from cloze.assembly.load import load_recipe, own_task_recipe_names, recipe_names
 from cloze.batch import Batch
 from cloze.corpus.items.store import ItemSet
 from cloze.networks import Window
 from cloze.networks.routing import routed, seen_by
+from cloze.recipe.load import load_recipe, own_task_recipe_names, recipe_names
 from cloze.registry import names
 from cloze.training.step import Pass, Step
 from tests.systems_at_tiny import distinct

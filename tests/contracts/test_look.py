@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.probes.look import look
 from cloze.reports.look import page_data, write_page

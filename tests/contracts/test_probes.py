@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.compression.speed import Subject, measure
 from cloze.errors import UserError
 from cloze.probes.gates import families

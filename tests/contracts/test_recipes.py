@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from cloze import fields
-from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
 from cloze.networks import Visual
 from cloze.networks.blocks.items import ElementItems
@@ -20,6 +19,7 @@ from cloze.objectives.contrast import fingerprints
 from cloze.objectives.contrast_pairs import ContrastPairs
 from cloze.objectives.linking import LinkChoice, OfCandidates
 from cloze.objectives.output_words import OutputWords
+from cloze.recipe.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.training.step import Step
 from tests.systems_at_tiny import distinct
 

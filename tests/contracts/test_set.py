@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.load import load_recipe, named_recipes
-from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
+from cloze.recipe.load import load_recipe, named_recipes
+from cloze.recipe.recipe import Recipe
 
 #: Mappings to which a recipe may add names of its own.
 FREE = re.compile(r"\.(special|languages|inputs|read|lengths|visual|geometric|given|arguments)(\.|$)")

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.load import load_recipe, recipe_names, task_recipe_names
-from cloze.assembly.onto import depth_groups
-from cloze.assembly.recipe import Recipe
-from cloze.assembly.several import Labelled
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.complete import depth_groups
+from cloze.checkpoint.several import Labelled
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
+from cloze.recipe.load import load_recipe, recipe_names, task_recipe_names
+from cloze.recipe.recipe import Recipe
 from cloze.registry import names
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import columns_of, given_examples
 from cloze.tasks.result import load_tuned
@@ -179,7 +179,7 @@ def types_of(recipe: Recipe) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and time of a run, which are a third of it here, are measured by other tests."""
-    monkeypatch.setattr("cloze.assembly.preparing.make_room", lambda *given, **more: None)
+    monkeypatch.setattr("cloze.runs.preparing.make_room", lambda *given, **more: None)
 
 
 @pytest.fixture(scope="session")

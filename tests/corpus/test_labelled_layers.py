@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.shard_building import annotations_of
 from cloze.corpus import Passages, Store
 from cloze.corpus.stores.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
@@ -18,6 +17,7 @@ from cloze.exercises.frame import Frame
 from cloze.exercises.link import Link
 from cloze.knowledge import Entities
 from cloze.rng import Draw
+from cloze.runs.shard_building import annotations_of
 from cloze.text import (
     Annotations,
     Case,

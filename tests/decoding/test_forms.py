@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.given import build
 from cloze.decoding.answer_scoring import score_answers, split_pairs
 from cloze.decoding.forms import ByContinuing, ByDecoder, ByGaps, form_of
 from cloze.decoding.generation import generate
@@ -24,6 +23,7 @@ from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
+from cloze.recipe.given import build
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

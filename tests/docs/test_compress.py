@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cloze
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 
 from .test_tutorials import run_page
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 
 from . import test_tour
 from .test_tour import blocks, run_commands

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.load import pretraining_recipe_names
 from cloze.cli import main as frame
+from cloze.recipe.load import pretraining_recipe_names
 from tests.site_scripts import pages, stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,8 +88,8 @@ def test_every_public_name_resolves() -> None:
 
 
 def test_light_modules_do_not_load_torch_and_parts_do_not_load_its_compiler() -> None:
-    light = ["cloze", "cloze.cli.main", "cloze.assembly.load", "cloze.text", "cloze.corpus", "cloze.exercises", "cloze.fields",
-             "cloze.rows", "cloze.registry", "cloze.rng", "cloze.assembly.shard_building"]  # fmt: skip
+    light = ["cloze", "cloze.cli.main", "cloze.recipe.load", "cloze.text", "cloze.corpus", "cloze.exercises", "cloze.fields",
+             "cloze.rows", "cloze.registry", "cloze.rng", "cloze.runs.shard_building"]  # fmt: skip
     heavy = ["cloze.networks", "cloze.objectives", "cloze.compression", "cloze.transfer"]
     code = f"""
 import sys

@@ -11,14 +11,14 @@ import torch
 import yaml
 
 import cloze
-from cloze.assembly.check import check_recipe
-from cloze.assembly.given import build
-from cloze.assembly.load import load_recipe
-from cloze.assembly.parts import builder_of
-from cloze.assembly.user_files import import_files
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.cli.main import explain, main
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
+from cloze.recipe.given import build
+from cloze.recipe.load import load_recipe
+from cloze.recipe.parts import builder_of
+from cloze.recipe.user_files import import_files
 
 from . import test_tour
 from .test_blocks import BLOCKS, ROOT, Block, blocks

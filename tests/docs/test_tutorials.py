@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.load import load_recipe, pretraining_recipe_names, text_of_named
-from cloze.assembly.recipe import Recipe
+from cloze.checkpoint.build import load_checkpoint
+from cloze.recipe.load import load_recipe, pretraining_recipe_names, text_of_named
+from cloze.recipe.recipe import Recipe
 
 from . import test_tour
 from .test_tour import blocks, run_commands, run_session

@@ -269,7 +269,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Train a recipe on TEXT in a folder; its last parameters."""
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
     from cloze.training.checkpoint import Checkpoints
 
     text = tmp_path / "text.txt"

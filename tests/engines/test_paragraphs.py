@@ -147,10 +147,10 @@ TEXT = "".join(f"{line}\n" for line in ["the cat sat on the mat", "a dog saw the
 
 @pytest.mark.parametrize("recipe", ["pv-dbow", "pv-dm"])
 def test_a_recipe_trains_in_compiled_code_and_its_checkpoint_embeds_new_texts(recipe: str, tmp_path: Path) -> None:
-    from cloze.assembly.build import load_checkpoint
-    from cloze.assembly.run import pretrain
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.embedding import embed
     from cloze.decoding.reader import Reader
+    from cloze.runs.run import pretrain
 
     (tmp_path / "text.txt").write_text(TEXT)
     values = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.compiled import has_numba
 from cloze.tasks.given import given_examples

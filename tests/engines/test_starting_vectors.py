@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.compiled import has_numba
 from cloze.errors import CheckpointError, TaskError
@@ -105,8 +105,8 @@ def test_what_does_not_fit_is_refused(run: Run, vectors: Path, tmp_path: Path, c
     assert "10 of 5 numbers; expected 10 of 7" in (said := capsys.readouterr().err) and "--set network.width=5" in said
     run("--init", tmp_path / "nowhere.vec", status=2)
     assert "nowhere.vec: there is no such file" in capsys.readouterr().err
-    from cloze.assembly.assignment import Assignment
-    from cloze.assembly.finetune import learn
+    from cloze.runs.finetuning.assignment import Assignment
+    from cloze.runs.finetuning.finetune import learn
 
     with pytest.raises(CheckpointError):
         width_of(tmp_path / "nowhere.vec")

@@ -11,14 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.compiled import has_numba
 from cloze.errors import RecipeError, TaskError
 from cloze.hashed import Bag, Hashing, KeptBuckets, fasttext_hash
 from cloze.objectives.huffman import huffman
 from cloze.objectives.linear_classification import LinearClassification
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.result import load_tuned
 
 NAMES = ["[PAD]", "[UNK]", "[BOS]", "</s>", *(f"w{number}" for number in range(40))]

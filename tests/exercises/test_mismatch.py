@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.assembly.load import load_recipe
-from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.mismatch import Mismatch
+from cloze.recipe.load import load_recipe
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.runs.run import pretrain
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 

@@ -7,10 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from cloze.assembly.load import load_recipe
 from cloze.errors import RecipeError
 from cloze.exercises.distance import Distance
 from cloze.exercises.reorder import Reorder
+from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

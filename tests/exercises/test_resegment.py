@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tokenizers
 
-from cloze.assembly.build import build_data, build_step
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import recipe_from_data
+from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.resegment import Resegment
+from cloze.recipe.load import recipe_from_data
 from cloze.rows import Rows
 from cloze.text import BPE, ByteBPE, Normalise, TextSpec, Tokenizer, Unigram, WordPiece, train
 from cloze.text.merging import MergeTable

@@ -50,7 +50,7 @@ def labels_of(output: str) -> list[str]:
 @prepared
 def tuned() -> Path:
     """A small classifier that `finetune` wrote, next to the rows that it learned."""
-    from cloze.assembly.finetune import finetune
+    from cloze.runs.finetuning.finetune import finetune
 
     place = legal()
     rows = [f"the {'dog' if n % 2 else 'cat'} sleeps\t{'b' if n % 2 else 'a'}" for n in range(16)]
@@ -83,7 +83,7 @@ def spoil(chance: Random, file: Path) -> None:
     elif way < 0.6 and file.suffix == ".yaml":
         import yaml
 
-        from cloze.assembly.canonical import to_yaml
+        from cloze.recipe.canonical import to_yaml
 
         file.write_text(to_yaml(spoilt_tree(chance, yaml.safe_load(data))), errors="surrogatepass")
     elif way < 0.65:

@@ -32,12 +32,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import cloze.assembly.compress
-import cloze.assembly.finetune
-import cloze.assembly.run
+import cloze.checkpoint.compressing.compress
 import cloze.comparison.compare
 import cloze.comparison.sweep
 import cloze.decoding.embedding
+import cloze.runs.finetuning.finetune
+import cloze.runs.run
 import cloze.tasks.evaluation  # noqa: F401
 from cloze.cli.main import main as cloze_main
 from cloze.training.checkpoint import Checkpoints

@@ -146,8 +146,8 @@ def cell_of(value: Any) -> str:
 @target
 def set_hashes(chance: Random, folder: Path) -> None:
     """`--set` of a value that a recipe has changes the recipe, or is refused: nothing is dropped."""
-    from cloze.assembly.check import check_recipe
-    from cloze.assembly.load import load_recipe, recipe_names
+    from cloze.checkpoint.checks.check import check_recipe
+    from cloze.recipe.load import load_recipe, recipe_names
 
     name = chance.choice(recipe_names())
     before = load_recipe(name)

@@ -219,9 +219,9 @@ def _systems() -> Any:
 @target
 def recipes(chance: Random, folder: Path) -> None:
     """A recipe with other values, or with other bytes."""
-    from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.check import check_recipe
-    from cloze.assembly.load import load_recipe, recipe_from_data, recipe_names
+    from cloze.checkpoint.checks.check import check_recipe
+    from cloze.recipe.canonical import to_yaml
+    from cloze.recipe.load import load_recipe, recipe_from_data, recipe_names
 
     data = load_recipe(chance.choice(recipe_names())).canonical()
     if chance.random() < 0.5:
@@ -235,8 +235,8 @@ def recipes(chance: Random, folder: Path) -> None:
 @target
 def set_values(chance: Random, folder: Path) -> None:
     """--set of any path and any value."""
-    from cloze.assembly.check import check_recipe
-    from cloze.assembly.load import load_recipe
+    from cloze.checkpoint.checks.check import check_recipe
+    from cloze.recipe.load import load_recipe
 
     paths = (
         "exercise.mask.rate",
@@ -428,7 +428,7 @@ def foreign_folders(chance: Random, folder: Path) -> None:
     if chance.random() < 0.5:
         import_folder(folder / "model")
         return
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
 
     load_checkpoint(folder / "model")
 

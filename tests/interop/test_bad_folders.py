@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import CheckpointError
 from cloze.interop import Card, export_folder, import_folder
 from cloze.interop import files as interop_files

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.hashed import fasttext_hash
 from cloze.interop.vectors.fasttext import read_fasttext

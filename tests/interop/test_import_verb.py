@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.interop import Card, export_folder, import_folder
+from cloze.recipe.load import load_recipe
 
 
 def folder_of(systems: ModuleType, place: Path, name: str) -> Path:

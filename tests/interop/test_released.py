@@ -16,8 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.embedding import embed
 from cloze.decoding.features import token_features
@@ -25,6 +24,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError
 from cloze.interop.released import import_released
 from cloze.interop.released.pickles import read_words
+from cloze.recipe.load import load_recipe
 
 DRAW = np.random.default_rng(3)
 TEXT = "the cat sat on a mat"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, export_folder, import_folder
 from cloze.networks import Clock
+from cloze.recipe.load import load_recipe
 from tests.making import completed, data, network_of
 
 SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "feed_forward.inner": 64, "positions.max_length": 20}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Reading, export_folder

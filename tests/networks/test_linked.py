@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.assembly.load import load_recipe
 from cloze.errors import RecipeError
 from cloze.networks import Clock, LinkedTransformer
+from cloze.recipe.load import load_recipe
 from cloze.transfer import TrainLinker
 from tests.making import network_of
 

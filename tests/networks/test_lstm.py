@@ -71,8 +71,8 @@ def test_everything_is_drawn_from_the_bound() -> None:
 
 
 def test_a_character_aware_lstm_begins_between_its_bounds_in_every_parameter_and_drops_no_input_of_its_first_layer() -> None:
-    from cloze.assembly.build import build_step
-    from cloze.assembly.load import load_recipe
+    from cloze.checkpoint.build import build_step
+    from cloze.recipe.load import load_recipe
 
     recipe = load_recipe("lstm-char", size="tiny")
     step = build_step(recipe, vocab_size=40, seed=3)

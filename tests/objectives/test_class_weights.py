@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.answers import _objective
-from cloze.assembly.load import load_recipe
 from cloze.batch import Batch
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
@@ -22,6 +20,8 @@ from cloze.objectives.objective import balanced
 from cloze.objectives.pooled import pooled_classification
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sequence_labelling import sequence_labelling
+from cloze.recipe.load import load_recipe
+from cloze.runs.label_facts import _objective
 
 WIDTH, ROWS, LENGTH = 6, 5, 4
 WEIGHTS = [0.5, 2.0, 4.0]

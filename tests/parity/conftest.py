@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.publish import Publisher
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.network import TokenSequence
+from cloze.recipe.load import load_recipe
 
 TOKENS = torch.arange(5, 17)[None]
 

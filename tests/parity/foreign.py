@@ -11,8 +11,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from cloze.assembly.build import load_checkpoint
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader, bound
 
 TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the river rose."]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.networks.network import TokenSequence
 
 pytest.importorskip("transformers")

@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.compress import compress
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.compressing.compress import compress
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.publish import Publisher
 from cloze.networks.network import TokenSequence
+from cloze.recipe.load import load_recipe
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import cloze
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.saved_change import write_change
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.saved_change import write_change
 from cloze.cli.main import as_note, main
 from cloze.errors import CheckpointError
 from cloze.interop import import_folder

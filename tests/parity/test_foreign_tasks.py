@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import cloze
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.share import share
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.share import share
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, TaskError

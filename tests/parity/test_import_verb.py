@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.interop import ARCHITECTURES
+from cloze.recipe.load import load_recipe
 
 pytestmark = pytest.mark.parity
 

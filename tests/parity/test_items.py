@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
 from cloze.networks.clock import Clock
 from cloze.objectives import classify, regress, relation_prediction, token_prediction

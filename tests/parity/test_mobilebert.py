@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.share import share
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.share import share
 from cloze.interop import Card, Head, Model, Reading, complete, export_folder
 from cloze.networks.clock import Clock
 from tests.making import data, network_of

@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.publish import Publisher
+from cloze.recipe.load import load_recipe
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

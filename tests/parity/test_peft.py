@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.saved_change import write_change
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.saved_change import write_change
 from cloze.errors import CheckpointError
 
 from .conftest import TOKENS, publish_changed, publish_start, read_by_cloze, read_by_transformers

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.assembly.saved_change import write_change
+from cloze.checkpoint.saved_change import write_change
 from cloze.errors import CheckpointError
 from cloze.interop.files import read_json
 

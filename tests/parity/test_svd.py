@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.load import load_recipe
 from cloze.engines.singular import Sparse, truncated_svd
+from cloze.recipe.load import load_recipe
 
 pytestmark = pytest.mark.parity
 

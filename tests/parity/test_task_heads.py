@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.onto import Origin
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.complete import Origin
 from cloze.interop import Card, Head, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO

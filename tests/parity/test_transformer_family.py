@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.assembly.build import load_checkpoint
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
 from cloze.interop.choice import Choice, choose

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.checked import Checked
-from cloze.assembly.load import load_recipe, text_of_named
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.checks.checked import Checked
+from cloze.recipe.load import load_recipe, text_of_named
 
 
 def checked(name: str, size: str | None = None, *changes: str) -> Checked:

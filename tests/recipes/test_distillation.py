@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.binding import open_stores
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.given import build
-from cloze.assembly.load import distillation_recipe_names, load_recipe
-from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import Recipe
 from cloze.batch import Batch
 from cloze.batching import Cursor
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_data, build_step, load_checkpoint, plain
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.publish import Publisher
 from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.given import build
+from cloze.recipe.load import distillation_recipe_names, load_recipe
+from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup
+from cloze.runs.binds import open_stores
 from cloze.training.step import Step
 from cloze.transfer import DropSegments, KeepLayers, Shape
 from tests.making import network_of

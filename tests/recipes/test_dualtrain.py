@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.baselines import baselines
-from cloze.assembly.beginning import load_origins
-from cloze.assembly.binding import make_tables, open_stores
-from cloze.assembly.bound import BoundCheckpoints
-from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
-from cloze.assembly.given import build
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
-from cloze.assembly.room import require_one_process
 from cloze.batch import Batch
 from cloze.batching import Cursor
+from cloze.budget.baselines import baselines
+from cloze.budget.room import require_one_process
+from cloze.checkpoint.bound import BoundCheckpoints
+from cloze.checkpoint.build import build_data, build_step, load_checkpoint, plain
+from cloze.checkpoint.load_weights import load_origins
+from cloze.checkpoint.publish import Publisher
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
+from cloze.recipe.given import build
+from cloze.recipe.load import load_recipe
 from cloze.registry import lookup
+from cloze.runs.binds import make_tables, open_stores
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.answers import with_classes
-from cloze.assembly.binding import bound_paths, make_tables, open_stores, parse_binds
-from cloze.assembly.build import build_data, build_step
-from cloze.assembly.load import load_recipe
-from cloze.assembly.origins import checkpoint_names
-from cloze.assembly.recipe import Recipe
 from cloze.batching import Cursor
+from cloze.checkpoint.build import build_data, build_step
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.networks import GRU, LSTM, BiLSTM, LSTMEncoderDecoder, TwoSidedLSTM, WordVectors
+from cloze.recipe.load import load_recipe
+from cloze.recipe.origins import checkpoint_names
+from cloze.recipe.recipe import Recipe
+from cloze.runs.binds import bound_paths, make_tables, open_stores, parse_binds
+from cloze.runs.label_facts import with_classes
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from tests.samples import from_samples, items_of

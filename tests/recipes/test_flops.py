@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from cloze.assembly.build import build_data, build_step
 from cloze.batch import Batch
 from cloze.batching import Cursor
+from cloze.checkpoint.build import build_data, build_step
 from cloze.networks import Transformer
 from cloze.objectives import CooccurrenceRegression, Factorisation
 from cloze.training.carry import Carries

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import build_data, build_step
-from cloze.assembly.changes import type_of
-from cloze.assembly.parts import names
 from cloze.batching import Cursor
+from cloze.checkpoint.build import build_data, build_step
 from cloze.errors import CheckpointError
 from cloze.networks import EncoderDecoder, Transformer
+from cloze.recipe.changes import type_of
+from cloze.recipe.parts import names
 from cloze.training.freezing import Freezing, unfreezing_of
 from cloze.training.step import Step
 

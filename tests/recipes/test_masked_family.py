@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import build_step
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import build_step
+from cloze.recipe.load import load_recipe
 
 #: Values by path in the canonical recipe, with the program of the authors that states them.
 PUBLISHED: dict[str, dict[str, Any]] = {

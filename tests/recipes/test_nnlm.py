@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.recipe.load import load_recipe
 
 
 def test_the_sizes_are_those_of_the_larger_corpus() -> None:

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe, pretraining_recipe_names
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.recipe.load import load_recipe, pretraining_recipe_names
 from tests.site_scripts import pages, published
 
 OURS, figures, stated = published.OURS, published.figures, published.stated

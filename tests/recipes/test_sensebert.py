@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import recipe_maker
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.publish import Publisher
 from cloze.errors import ClozeError, CorpusError, RecipeError
 from cloze.exercises.favour import Favour
 from cloze.exercises.mask import Mask
 from cloze.exercises.predict_senses import PredictSenses
 from cloze.knowledge.senses import BoundSenses, SupersenseTable, read_senses, senses_of
 from cloze.objectives.sense_prediction import sense_losses
+from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import recipe_maker
 
 from ..contracts.conftest import system  # noqa: F401  the fixture
 

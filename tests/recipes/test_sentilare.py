@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import recipe_maker
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.publish import Publisher
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
 from cloze.exercises.predict_labels import PredictLabels
 from cloze.exercises.show import Show
+from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import recipe_maker
 from cloze.text import Annotations
 
 from ..contracts.conftest import system  # noqa: F401  the fixture

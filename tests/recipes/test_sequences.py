@@ -11,18 +11,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cloze.assembly.build import build_data, build_part, build_step, edits_of, first_length
-from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe
-from cloze.assembly.phasing import phases_of, with_dropouts
-from cloze.assembly.recipe import Recipe
 from cloze.batching import Cursor
+from cloze.checkpoint.build import build_data, build_part, build_step, edits_of, first_length
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.locked import LockedDropout
+from cloze.recipe.load import load_recipe
+from cloze.recipe.recipe import Recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.runs.phasing import phases_of, with_dropouts
 
 from .test_every_recipe import opened
 

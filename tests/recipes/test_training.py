@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.build import build_part, build_step
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import build_part, build_step
+from cloze.recipe.load import load_recipe
 
 
 def optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:

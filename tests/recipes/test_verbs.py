@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.publish import Publisher
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.publish import Publisher
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.usable import Usable
+from cloze.checkpoint.uses import Usable
 from cloze.cli.main import main
 from cloze.reports.about import about
 from cloze.reports.about_run import next_step

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from cloze.assembly.planning import fitted_recipe
+from cloze.runs.planning import fitted_recipe
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cloze.assembly.load import load_recipe
-from cloze.assembly.recipe import Recipe
+from cloze.recipe.load import load_recipe
+from cloze.recipe.recipe import Recipe
 
 SENTENCE = (
     '<instance id="line-n.1"><answer instance="line-n.1" senseid="cord"/>\n<context>\n'

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.expected import LAWS, Kind, Law
+from cloze.budget.expected import LAWS, Kind, Law
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

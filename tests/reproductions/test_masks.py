@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.load import load_recipe
+from cloze.recipe.load import load_recipe
 
 
 @pytest.fixture(scope="module")

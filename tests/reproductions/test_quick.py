@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.build import build_step
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import build_step
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.load import load_recipe
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from cloze.assembly.load import load_recipe
+from cloze.recipe.load import load_recipe
 
 
 def test_the_values_of_every_task_and_of_every_model_are_known_to_their_recipes(script: Callable[[str], ModuleType]) -> None:

@@ -53,7 +53,7 @@ def without_forecast() -> Iterator[None]:
         run.micro_batch = run.data.micro_batch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.assembly.preparing.make_room", as_said)
+        patch.setattr("cloze.runs.preparing.make_room", as_said)
         yield
 
 
@@ -61,7 +61,7 @@ def without_forecast() -> Iterator[None]:
 def without_ngrams() -> Iterator[None]:
     """Runs fit no linear model next to the network, a third of a tiny run's time; test_linear.py does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.assembly.tuned.compared_with_ngrams", lambda *given, **named: None)
+        patch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", lambda *given, **named: None)
         yield
 
 

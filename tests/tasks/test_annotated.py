@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
-from cloze.assembly.tuned import Tuned, measured_on
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.forms import form_of
@@ -21,6 +19,8 @@ from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.knowledge.linking import link_text, linker_of
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.tuned import Tuned, measured_on
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.ready import to_fill
 from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, Slot, copies_of
 

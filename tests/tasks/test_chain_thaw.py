@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.checkpoint.build import load_checkpoint
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.classifier import Classifier
 from cloze.training.freezing import parameters_by_depth
 from cloze.training.interrupt import Interrupt

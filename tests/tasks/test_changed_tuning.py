@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.load import read_tree
-from cloze.assembly.origins import add_changes
-from cloze.assembly.saved_change import write_change
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.saved_change import write_change
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
+from cloze.recipe.load import read_tree
+from cloze.recipe.origins import add_changes
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import load_tuned
 

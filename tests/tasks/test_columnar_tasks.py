@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.inputs import store_digest
+from cloze.checkpoint.inputs import store_digest
 from cloze.cli.main import main
 from cloze.corpus.readers.labelled import read_table
 from cloze.corpus.stores.store import Store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.ready import to_fill
 from cloze.errors import TaskError

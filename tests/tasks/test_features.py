@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharCNN
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
 from cloze.text.normalise import Normalise
@@ -78,7 +78,7 @@ def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_the_network_is_run_once_and_drops_nothing_while_the_head_learns(elmo: Path, tables: Path) -> None:
-    from cloze.assembly.build import build_step
+    from cloze.checkpoint.build import build_step
 
     loaded = load_checkpoint(elmo)
     recipe = recipe_onto("frozen_features", loaded, overrides=[*QUICK, SMALL, "network.dropout=0.5"])
@@ -166,7 +166,7 @@ def test_features_go_into_a_file(elmo: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_network_that_reads_ngrams_keeps_the_checkpoints_table(tables: Path, tmp_path: Path) -> None:
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     text = tmp_path / "text.txt"
     text.write_text("The cat sleeps here.\nA dog runs there.\n\nFish swim in the sea.\nBirds fly over it.\n\n" * 40)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.beginning import begin_with
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.new_heads import MOST_GAIN
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.load_weights import begin_with
+from cloze.checkpoint.new_heads import MOST_GAIN
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import contents_of, load_tuned
 

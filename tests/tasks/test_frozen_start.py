@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
-from cloze.assembly.frozen_start import CENTRES, PENALTIES, Losses, Piece, choose_penalty, fit_output, start_straight
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.tuning import show
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
@@ -25,6 +23,8 @@ from cloze.objectives.regress import regress
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.several import several
 from cloze.objectives.transforms import plain_transform, transformed
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, Piece, choose_penalty, fit_output, start_straight
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.saving import Saver
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.binding import other_readings
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.load import load_recipe
-from cloze.assembly.share import share
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.share import share
 from cloze.cli.main import main
 from cloze.decoding.forms import ByDecoder
 from cloze.decoding.reader import Reader
 from cloze.decoding.search import Beams
 from cloze.decoding.sequence import Manner
 from cloze.errors import CheckpointError
+from cloze.recipe.load import load_recipe
+from cloze.runs.binds import other_readings
 from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
 from cloze.training.tensors import read_tensors

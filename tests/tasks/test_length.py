@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.fit_length import SAMPLED, Lengths, Sample
-from cloze.assembly.label_counts import Counts, count_labels
-from cloze.assembly.load import load_recipe
-from cloze.assembly.several import Labelled
+from cloze.budget.fit_length import SAMPLED, Lengths, Sample
+from cloze.budget.label_counts import Counts, count_labels
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.several import Labelled
 from cloze.cli.main import main
 from cloze.corpus.records.answer import Record
 from cloze.errors import TaskError
+from cloze.recipe.load import load_recipe
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 
 Folder = Callable[..., Path]
 LONG = {"positions.max_length": 300}

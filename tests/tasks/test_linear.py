@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn
-from cloze.assembly.ngrams import compared_with_ngrams
-from cloze.assembly.tuned import measured_on
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.tuning import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.ngrams import compared_with_ngrams
+from cloze.runs.finetuning.tuned import measured_on
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.linear.cutting import Cutter
@@ -208,7 +208,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line_and_stops_nothing(
     def broken(*given: Any, **named: Any) -> Any:
         raise FloatingPointError("overflow")
 
-    monkeypatch.setattr("cloze.assembly.ngrams.fit_linear", broken)
+    monkeypatch.setattr("cloze.runs.finetuning.ngrams.fit_linear", broken)
     assert compared() is None and lines[1:] == ["no linear model on n-grams: FloatingPointError: overflow"]
 
 
@@ -300,7 +300,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 ) -> None:
     import cloze
 
-    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
     assignment = Assignment(
         train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], test=str(tables / "dev.tsv"),
@@ -327,7 +327,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
     assignment = Assignment(
         train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.knowledge.triple_files import read_graph
 from cloze.tasks.link_texts import DescriptionReader, TripleReader, scorer_of_any

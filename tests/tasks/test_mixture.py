@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn
-from cloze.assembly.load import load_recipe
-from cloze.assembly.ngrams import compared_with_ngrams, require_mixable
-from cloze.assembly.onnx_file import companions
-from cloze.assembly.share import share as export
-from cloze.assembly.tuned import measured_on
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.onnx_file import companions
+from cloze.checkpoint.share import share as export
 from cloze.errors import CheckpointError, TaskError
+from cloze.recipe.load import load_recipe
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.ngrams import compared_with_ngrams, require_mixable
+from cloze.runs.finetuning.tuned import measured_on
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.linear.estimators import Chosen, Classes, Numbers, Sets
 from cloze.tasks.mixture import chosen, pooled
@@ -112,7 +112,7 @@ def write_rows(path: Path, kind: str, count: int) -> str:
 def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     kind: str, folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
+    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
     files = {part: write_rows(tmp_path / f"{part}.jsonl", kind, count) for part, count in (("train", 24), ("dev", 12))}
     lines: list[str] = []
     assignment = Assignment(

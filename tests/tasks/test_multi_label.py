@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records, check_records
 from cloze.corpus.records.several import ClassesAnswer, classes_of
 from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import several
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.label_sets import set_metrics
@@ -206,9 +206,9 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
 def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str], Path], tmp_path: Path) -> None:
     from typing import Any
 
-    from cloze.assembly.answers import with_classes
-    from cloze.assembly.build import build_step
-    from cloze.assembly.finetune import recipe_onto
+    from cloze.checkpoint.build import build_step
+    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.label_facts import with_classes
 
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nthe cat\ta,b\na dog\ta\nrain\t\n")

@@ -14,11 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
 from cloze.batching.data import Data
 from cloze.batching.feed import Cursor
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.errors import TaskError
@@ -28,6 +27,7 @@ from cloze.objectives import choose
 from cloze.objectives.choose import first_best, log_softmax_within
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
@@ -126,7 +126,7 @@ def test_a_record_that_cannot_be_used_is_told_with_its_line(
 
 
 def micro_batches(folder: Path, offers: Path, tmp_path: Path, **how: Any) -> list[Any]:
-    from cloze.assembly.build import build_feed, build_step
+    from cloze.checkpoint.build import build_feed, build_step
     from cloze.exercises import TokenFacts
 
     loaded = load_checkpoint(folder)

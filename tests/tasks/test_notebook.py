@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cloze
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, CorpusError, TaskError, UserError

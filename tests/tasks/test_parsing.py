@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.readers.trees import each_tree
 from cloze.errors import TaskError
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.parser import NAMES

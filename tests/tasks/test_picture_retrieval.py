@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.stores.store import Store
 from cloze.decoding.filling import fill

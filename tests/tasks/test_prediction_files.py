@@ -94,7 +94,7 @@ def test_a_format_that_does_not_fit_is_refused_before_the_network_is_opened(
     cloze: Any, tuned: Tuned, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cloze.assembly.build.load_checkpoint", None)
+    monkeypatch.setattr("cloze.checkpoint.build.load_checkpoint", None)
     refused = cloze("predict", tuned(), rows, *options)
     assert refused.code == 2 and message in refused.err and refused.out == "" and list(tmp_path.iterdir()) == []
 

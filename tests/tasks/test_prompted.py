@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.prompting import InGaps, InOrder, Written, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError

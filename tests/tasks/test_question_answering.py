@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.recipe import plain
+from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers.questions import read_questions
 from cloze.decoding.reader import Reader
 from cloze.errors import CorpusError, TaskError
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives import SpanExtraction
+from cloze.recipe.recipe import plain
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.answers import QuestionScores
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.extractor import Extractor, JudgedQuestion, figures
@@ -105,10 +105,10 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
     folder: Callable[[str], Path], files: tuple[Path, Path]
 ) -> None:
     """The learner reads dev files as text, the held-out loss reads the store: both show the network the same windows."""
-    from cloze.assembly.build import build_feed, build_step
-    from cloze.assembly.finetune import recipe_onto
+    from cloze.checkpoint.build import build_feed, build_step
     from cloze.corpus.records import Records
     from cloze.exercises import TokenFacts
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     for system, values in (("bert", []), ("gpt2", ["reading.pair='{A} {B}'"])):
         loaded = load_checkpoint(folder(system))

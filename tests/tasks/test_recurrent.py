@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.canonical import to_yaml
-from cloze.assembly.check import check_recipe
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import build_step, load_checkpoint
+from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
@@ -23,6 +19,10 @@ from cloze.networks.lstm import LSTM
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import token_prediction
+from cloze.recipe.canonical import to_yaml
+from cloze.recipe.load import load_recipe
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.rates import Restarting, SlantedTriangular

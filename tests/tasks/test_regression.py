@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.agreement import agreement, pearson, undefined
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
@@ -164,9 +164,9 @@ def assert_transformers_agrees(out: Path, rows: list[Any], pair: bool, values: l
 
 
 def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Path], numbers: Path, tmp_path: Path) -> None:
-    from cloze.assembly.answers import with_classes
-    from cloze.assembly.build import build_step
-    from cloze.assembly.finetune import recipe_onto
+    from cloze.checkpoint.build import build_step
+    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.label_facts import with_classes
 
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("regression", loaded, overrides=["corpus.text=one", "corpus.label=score"])
@@ -210,7 +210,7 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
 
 
 def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[str], Path]) -> None:
-    from cloze.assembly.finetune import recipe_onto
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     recipe = recipe_onto("regression", load_checkpoint(folder("bert")), overrides=["corpus.text_b=two"])
     frame = next(edit.part for edit in recipe.entries["main"].exercise if edit.part.name == "frame")

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.cli.retrieve import _texts as passages_of
 from cloze.corpus.records import Records
@@ -27,6 +26,7 @@ from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.ranking import METRICS, figures, judged, nearest, ranks
 from cloze.tasks.result import load_tuned
@@ -208,7 +208,7 @@ reading: {single: "[CLS] {A} [SEP]"}
 
 @pytest.mark.parametrize("edit", ["inverse_cloze: {to: passage, keep: 0.1}", "body_first: {to: passage}"])
 def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path: Path, edit: str) -> None:
-    from cloze.assembly.run import pretrain
+    from cloze.runs.run import pretrain
 
     (tmp_path / "ict.yaml").write_text(ICT.replace("EDIT", edit))
     chance = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, TaskError
 from cloze.tasks.senses import OTHER, PIECES, SINGLE, Judge, Occurrence, evaluate, read_occurrences

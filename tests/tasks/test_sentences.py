@@ -13,10 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cloze.assembly.build import build_step, load_checkpoint
-from cloze.assembly.finetune import finetune
-from cloze.assembly.load import load_recipe, sentence_recipe_names
 from cloze.batch import Batch
+from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.corpus.records.match import TripletAnswer
@@ -26,6 +24,8 @@ from cloze.errors import CheckpointError, TaskError
 from cloze.interop import import_folder
 from cloze.networks import Clock, Transformer
 from cloze.networks.cost import Operations
+from cloze.recipe.load import load_recipe, sentence_recipe_names
+from cloze.runs.finetuning.finetune import finetune
 from cloze.text import Tokenizer
 from cloze.transfer.read_vector import Crossing, ReadVector
 from tests.making import network_of

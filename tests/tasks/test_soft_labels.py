@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.corpus.records.scores import scores_of
 from cloze.errors import TaskError
 from cloze.networks import Clock
 from cloze.objectives import soft_classification
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 

@@ -14,9 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.readers.marked import Bounds, Names, each_marked, read_marked
 from cloze.corpus.records import ClassOfSpans, Records
@@ -24,6 +23,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.networks import Clock
 from cloze.objectives import ClassifySpan
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.result import load_tuned
 from cloze.tasks.span_classification import SpanClassifier, span_metrics
@@ -83,9 +83,9 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
 
 
 def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str], Path], files: tuple[Path, Path]) -> None:
-    from cloze.assembly.build import build_feed, build_step
-    from cloze.assembly.finetune import recipe_onto
+    from cloze.checkpoint.build import build_feed, build_step
     from cloze.exercises import TokenFacts
+    from cloze.runs.finetuning.finetune import recipe_onto
 
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("span_classification", loaded, overrides=VALUES)

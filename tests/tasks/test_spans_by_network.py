@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
-from cloze.assembly.given import build
+from cloze.checkpoint.build import load_checkpoint
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
+from cloze.recipe.given import build
 from cloze.registry import lookup
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 

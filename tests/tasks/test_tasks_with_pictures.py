@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import cloze
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.showing import with_pictures
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.pictures import shown_picture
 from cloze.exercises.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.runs.finetuning.item_options import with_pictures
 from cloze.tasks.result import load_tuned, task_of
 
 COUNT, CLASSES = 24, ("ant", "bee", "cat")

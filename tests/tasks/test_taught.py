@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.load import taught_task_recipe_names
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.compression.quantise_activations import ActivationRounding
+from cloze.recipe.load import taught_task_recipe_names
 from cloze.transfer.replace_layers import Predecessors
 
 TOP = ("--set", "passes[1].objectives[2].layers=top")

@@ -142,7 +142,7 @@ def test_a_third_folder_and_a_missing_file_are_refused(cloze: Any, tuned: Tuned,
 
 
 def test_a_network_that_answers_scores_no_pairs(folder: Tuned, writer: Tuned) -> None:
-    from cloze.assembly.build import load_checkpoint
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.cli.score import _score_pairs
     from cloze.decoding.ready import Ready, to_score
     from cloze.decoding.windows import Windows

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import build_feed, build_part, build_step, load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.several import Labelled
+from cloze.checkpoint.build import build_feed, build_part, build_step, load_checkpoint
+from cloze.checkpoint.several import Labelled
 from cloze.decoding.forms import ByGaps, form_of
 from cloze.decoding.search import Written
 from cloze.errors import CheckpointError, RecipeError, TaskError
@@ -23,6 +22,7 @@ from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import load_tuned, task
 from cloze.tasks.answerer import writing_form
 from cloze.tasks.bleu import bleu, bleu_metric

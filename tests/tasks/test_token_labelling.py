@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharCNN
+from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.words import word_windows
 from cloze.text.normalise import Normalise

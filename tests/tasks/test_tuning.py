@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.fit_task import TaskFacts, fit_task
-from cloze.assembly.label_counts import Counts, count_labels
-from cloze.assembly.load import load_recipe, task_recipe_names
-from cloze.assembly.recipe import Recipe, plain
-from cloze.assembly.several import Labelled
+from cloze.budget.fit_task import TaskFacts, fit_task
+from cloze.budget.label_counts import Counts, count_labels
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.several import Labelled
 from cloze.cli.main import main
 from cloze.cli.tuning import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.chosen import Start, TextClassification
 from cloze.objectives.classify import classify
+from cloze.recipe.load import load_recipe, task_recipe_names
+from cloze.recipe.recipe import Recipe, plain
+from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned, read_task
 from cloze.training.checkpoint import Checkpoints
@@ -271,7 +271,7 @@ def test_pairs_and_word_labels_are_tasks_too(folder: Callable[[str], Path], tabl
 
 def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
     """The learner reads dev files as text, the held-out loss reads the store: both show the network the same ids."""
-    from cloze.assembly.build import build_feed, build_step
+    from cloze.checkpoint.build import build_feed, build_step
     from cloze.corpus import Store
     from cloze.decoding.reader import Reader
     from cloze.exercises import TokenFacts

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.finetune import finetune
+from cloze.runs.finetuning.finetune import finetune
 from cloze.training.checkpoint import Checkpoints
 
 HERE = Path(__file__).resolve().parent

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.finetune import finetune
-from cloze.assembly.several import parse_tasks
+from cloze.checkpoint.several import parse_tasks
+from cloze.runs.finetuning.finetune import finetune
 
 
 def tune(said: dict[str, Any]) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.build import build_step
-from cloze.assembly.load import load_recipe
+from cloze.checkpoint.build import build_step
 from cloze.errors import RecipeError
+from cloze.recipe.load import load_recipe
 from cloze.training.average_network import Average
 from cloze.training.state import gather_parameters, load_parameters
 

@@ -129,7 +129,7 @@ def test_a_run_exports_the_mean_and_keeps_its_weights(tmp_path: Path, capsys: py
 
 def test_the_recipe_writes_the_codes_numbers_for_the_sum_over_a_row_of_70() -> None:
     """There a row's loss is a mean at rate 30 * length / 70, clipped at 0.25, with a decay of 1.2e-6."""
-    from cloze.assembly.load import load_recipe
+    from cloze.recipe.load import load_recipe
 
     training = load_recipe("awd-lstm").training
     rate, decay = training.rate.arguments["peak"], training.optimizer.arguments["weight_decay"]

@@ -23,7 +23,7 @@ Pretrain = Callable[..., Any]
 @pytest.fixture
 def pretrain(tmp_path: Path) -> Pretrain:
     """Two steps of skip-gram on a few lines, in `tmp_path/run`."""
-    from cloze.assembly.run import pretrain as run
+    from cloze.runs.run import pretrain as run
 
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat and the dog sat on the cat\n\n" * 30)
@@ -120,7 +120,7 @@ def test_a_hint_names_why_the_loop_trains_what_a_compiled_engine_could(value: st
 
 
 def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly.parts import engines
+    from cloze.recipe.parts import engines
     from cloze.training.engine import choose
 
     run = _run_of(pretrain, monkeypatch)
@@ -132,7 +132,7 @@ def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypat
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from cloze.assembly.parts import engines
+    from cloze.recipe.parts import engines
     from cloze.training.engine import choose
 
     run = _run_of(pretrain, monkeypatch)
@@ -143,7 +143,7 @@ def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.Mon
 
 def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The run that `pretrain` would train."""
-    from cloze.assembly import run as assembly
+    from cloze.runs import run as assembly
 
     runs: list[Any] = []
     monkeypatch.setattr(assembly, "train", lambda run, engines: (runs.append(run), _done(run))[1])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.parts import builder_of
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import WordVectors
 from cloze.objectives import CooccurrenceRegression
+from cloze.recipe.parts import builder_of
 
 
 def one(value: float, *, matrix: bool = True) -> nn.Parameter:

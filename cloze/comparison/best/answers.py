@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from cloze.assembly.assignment import Assignment
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn
+from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.question import Question, Rows, read_rows
 from cloze.comparison.best.teaching import STUDENT, shares_of, teach, write_rows
 from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vectors_of
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import learn
 from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_outputs, groups_of
 from cloze.tasks.linear.task import Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.fit_text import sample_text
-from cloze.assembly.text_distance import text_distance
-from cloze.assembly.tuned import add_mixture
+from cloze.budget.fit_text import sample_text
+from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.cells import Systems
 from cloze.comparison.best.page import write_page
@@ -23,6 +21,8 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.stores.build import corpus_files
 from cloze.errors import CheckpointError
 from cloze.jobs import LocalWorkers, Workers
+from cloze.runs.finetuning.tuned import add_mixture
+from cloze.runs.text_distance import text_distance
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import TASK_FILE, task_of

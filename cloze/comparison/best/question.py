@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.assembly.label_counts import stage_recipes
-from cloze.assembly.load import load_recipe, task_recipe_names
-from cloze.assembly.measuring import task_of_recipe
-from cloze.assembly.several import similar_task
-from cloze.assembly.user_files import import_files, require_parts
+from cloze.budget.label_counts import stage_recipes
+from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
 from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
 from cloze.missing import require_checkpoint
+from cloze.recipe.load import load_recipe, task_recipe_names
+from cloze.recipe.user_files import import_files, require_parts
+from cloze.runs.measuring import task_of_recipe
 from cloze.tasks.linear.classes import LinearClassification, LinearTexts
 from cloze.tasks.linear.fit import FEWEST, fold_numbers
 from cloze.tasks.linear.task import LinearTask

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.assembly.build import Loaded
+from cloze.checkpoint.build import Loaded
 from cloze.comparison.best.question import TEXTS_OF_TEACHER, Rows
 from cloze.decoding.embedding import embed, length_of, sentence_head
 from cloze.decoding.reader import Reader

@@ -1,0 +1,6 @@
+"""Recipes and checkpoints → objects: networks, heads and feeds, opened, warm-started, changed, checked, and published.
+
+May import the recipe language and what it imports. `build.py` builds what a recipe describes and opens checkpoints
+(`load_checkpoint`); `load_weights.py` starts the networks of a run from checkpoints; `publish.py` writes the folder of a run.
+Its contract is tested in tests/assembly.
+"""

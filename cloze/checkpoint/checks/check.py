@@ -1,0 +1,175 @@
+"""Do the parts of a recipe fit? Fields edit by edit here, then states pass by pass in check_model.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloze import fields
+from cloze.checkpoint.checks.check_model import check_model
+from cloze.checkpoint.checks.check_templates import check_templates
+from cloze.checkpoint.checks.checked import Checked, EditLine, made_of
+from cloze.errors import ClozeError
+from cloze.exercises.exercise import Placed
+from cloze.recipe import parts
+from cloze.recipe.faults import Faults
+from cloze.recipe.given import build, courses, stand_ins
+from cloze.recipe.load import phase_recipes
+from cloze.recipe.recipe import EditSpec, EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.schema import arguments_of_part
+from cloze.recipe.structure import views
+from cloze.training.phases import sets_dropout
+
+
+def check_recipe(recipe: Recipe) -> Checked:
+    """Check that every field and state that is taken is given, and every part can be built.
+
+    Raises one `RecipeError` with every fault. Imports torch. Every stage is checked; the result is that of the last.
+    """
+    for stage in recipe.stages[:-1]:
+        check_recipe(stage.recipe)
+    faults = Faults()
+    checked = Checked(recipe)
+    for text in recipe.texts.values():
+        made_of(text.tokenizer, {}, faults)
+    check_templates(recipe, faults)
+    available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
+    _check_room(recipe, faults)
+    made_of(recipe.training.optimizer, {}, faults)
+    made_of(recipe.training.rate, {}, faults)
+    _check_growth(recipe, faults)
+    moves = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
+    for part in [part for part in moves if isinstance(part, PartSpec)]:
+        made_of(part, {}, faults)
+    check_model(recipe, available, checked, faults)
+    for phase, changed in zip(recipe.schedule, phase_recipes(recipe) if recipe.schedule else (), strict=True):
+        if not len(faults) and any(sets_dropout(path) for path in phase.set):
+            check_model(changed, available, Checked(changed), faults)
+    faults.raise_if_any()
+    return checked
+
+
+def _check_growth(recipe: Recipe, faults: Faults) -> None:
+    """A step has a part of the batch, and some rows of it."""
+    part = recipe.training.batch_warmup
+    growth = None if part is None else made_of(part, {}, faults)
+    if part is None or growth is None:
+        return
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        if not 0 < growth(share) <= 1:
+            what = f"{growth(share):g} at {share:.0%} of the budget; expected a part of the batch, above 0 and at most 1."
+            faults.add(part.where, part.path, what, "For example `batch_warmup: {linear: {start: 0.25, end: 1.0, until: 0.1}}`.")
+            return
+
+
+def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
+    """Walk through the edits of an entry; returns all fields after the last one."""
+    source = recipe.sources[entry.source]
+    made = made_of(source, {"tables": stand_ins(recipe.tables)}, faults)
+    if made is not None and recipe.training.batch_warmup is not None and (made.lanes or made.of_one_length):
+        faults.add(source.where, "training.batch_warmup", f"{source.name} plans which rows share a batch, so it cannot grow.",
+                   "Leave batch_warmup out.")
+    available = set() if made is None else set(made.gives)
+    annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
+    layers = [f"layers/{name}" for name, _ in annotated]
+    layers += [f"labels/{name}" for name, part in annotated if parts.class_of("annotator", part.name).labelled]
+    available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
+    lines = checked.edits.setdefault(entry.name, [])
+    sound = made is not None
+    spoiled: dict[str, EditSpec] = {}
+    for spec in entry.exercise:
+        edit = _edit_of(spec, recipe, faults)
+        if edit is None:
+            sound = False
+            continue
+        if edit.adds and recipe.training.packing:
+            faults.add(spec.part.where, spec.part.path, f"{spec.part.name} adds tokens to rows, and training.packing joins rows "
+                       "by their lengths before that.", "Write `packing: false`.")
+        if edit.adds and "visible" in edit.gives and entry.order == "left_to_right":
+            faults.add(spec.part.where, f"networks.{recipe.export}", "facts stand behind their words, so no word sees its facts "
+                       "from left to right.", "Use a network that reads in both directions, such as bert.\n"
+                       f"  Or add facts as ordinary text, which later words see: --set exercise.{spec.part.name}.visible=false")
+        takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
+        for name in sorted(takes - available if sound else ()):
+            _report_missing_field(name, spec.part, available, faults)
+        if _in_view(edit.precedes, spec.view) & available:
+            faults.add(spec.part.where, spec.part.path, f"{spec.part.name} works on the text of the source, and an earlier edit "
+                       "has framed or masked it.", f"Put {spec.part.name} first.")
+        for name, by in [(name, by) for name in sorted(takes) for start, by in spoiled.items() if name.startswith(start)][:1]:
+            faults.add(by.part.where, by.part.path, f"{spec.part.name} reads {name}, which is not right for the text that "
+                       f"{by.part.name} returns.", f"Leave {by.part.name} out of this exercise.")
+        spoiled |= dict.fromkeys(edit.spoils, spec)
+        copied = edit.copies
+        if copied is not None:
+            gives |= {f"{copied}.{name}" for name in available if "." not in name}
+        brought, view = spec.part.arguments.get("companion"), spec.part.arguments.get("to")
+        if brought is not None and view is not None:
+            start = f"{brought}."
+            gives |= {f"{view}.{n[len(start):]}" for n in available if n.startswith(start)}
+        for name in gives:
+            with faults.catching(spec.part.where, spec.part.path):
+                fields.find(name)
+        available |= gives
+        lines.append(EditLine(spec.part.path, frozenset(takes), frozenset(gives)))
+    if isinstance(entry.order, PartSpec):
+        order = made_of(entry.order, {}, faults)
+        for name in sorted(order.takes - available if sound and order is not None else ()):
+            _report_missing_field(name, entry.order, available, faults)
+    elif entry.order == "source_to_target" and "segments" not in available:
+        faults.add(source.where, f"{entry.name}: order", "source_to_target needs segments, which no edit gives.")
+    checked.batch[entry.name] = frozenset(
+        name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
+    )
+    return frozenset(available) if sound else frozenset({"?"})
+
+
+def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
+    """The edit; None and a fault where an argument, or a value that its schedule reaches, is refused."""
+    edit = made_of(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
+    if edit is not None:
+        with faults.catching(spec.part.where, spec.part.path):
+            Placed(edit, spec.view, courses(parts.builder_of("edit", spec.part.name), plain(spec.part.arguments)))
+            return edit
+    return None
+
+
+def _in_view(names: frozenset[str], view: str) -> set[str]:
+    return {fields.join(view, name) for name in names}
+
+
+def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
+    """Report that an edit takes a field that nothing before it gives, and which edits could give it."""
+    givers = [known for known in parts.names("edit") if fields.split(name).field in _usual_gives(known)]
+    way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
+    shown = ", ".join(sorted(n for n in available if "." not in n))
+    faults.add(part.where, part.path, f'{part.name} takes "{name}", which nothing before it gives.',
+               way_out or f"Given so far: {shown}.")
+
+
+def _usual_gives(edit: str) -> set[str]:
+    """The fields that an edit gives with its default arguments; nothing for edits that have none."""
+    try:
+        return {fields.split(name).field for name in build(parts.builder_of("edit", edit), _template(edit), {}).gives}
+    except (ClozeError, TypeError, ValueError):
+        return set()
+
+
+def _template(edit: str) -> dict[str, Any]:
+
+    return {"template": "{A}"} if "template" in arguments_of_part("edit", edit) else {}
+
+
+def _check_room(recipe: Recipe, faults: Faults) -> None:
+    """Every phase's length must leave room for text inside the frame."""
+    for phase, stage in enumerate(phase_recipes(recipe)):
+        for entry in stage.entries.values():
+            length = stage.sources[entry.source].arguments.get("length")
+            room = length
+            for spec in reversed(entry.exercise):
+                edit = made_of(spec.part, {}, Faults())
+                if room is not None and edit is not None and spec.view == "main":
+                    room = edit.room(room)
+            if room is not None and room < 1:
+                source = recipe.sources[entry.source]
+                at = f" in schedule[{phase}]" if recipe.schedule else ""
+                faults.add(source.where, f"{source.path}.length",
+                           f"{length} tokens{at} leave no room for text in the frame.")

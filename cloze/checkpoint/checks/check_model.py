@@ -1,0 +1,340 @@
+"""Do the networks and objectives of a recipe fit? States pass by pass, after check.py has found the fields of every entry.
+
+Networks and heads are built on torch's meta device, where a tensor has a shape and no content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze import fields
+from cloze.checkpoint.checks.checked import Checked, made_of
+from cloze.document import Where
+from cloze.errors import ClozeError, counted, nearest
+from cloze.recipe import parts
+from cloze.recipe.faults import Faults
+from cloze.recipe.given import build, stand_ins, tables_for
+from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.recipe.schema import arguments_of_part
+from cloze.recipe.structure import reading_twins
+
+#: Fields that batching makes for a view where its rows need them, so that no edit has to give them. A part may use one that is
+#: there, but not require it.
+BATCHING = frozenset({"position_ids", "order", "block", "summaries"})
+
+
+def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked: Checked, faults: Faults) -> None:
+    """Report every network, objective and reading that does not fit; `available` are the fields by entry. Counts parameters."""
+    import torch
+
+    from cloze.networks.blocks.dropout import dropouts
+    from cloze.networks.blocks.initial import Undrawn
+    from cloze.networks.clock import Clock
+    from cloze.training.tie import tie
+
+    size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
+    given: dict[str, Any] = {
+        "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
+    }
+    with torch.device("meta"), Undrawn():
+        networks: dict[str, Any] = {}
+        for name, spec in recipe.networks.items():
+            networks[name] = None
+            if spec.part is not None:
+                own = {**given, "tables": tables_for(spec.part.arguments, spec.origin, given["tables"])}
+                networks[name] = _sound(made_of(spec.part, own, faults), spec.part, faults)
+            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].tables:
+                faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
+                           "Leave out `start`.")
+            for change in spec.change if networks[name] is not None else ():
+                with faults.catching(change.where, change.path):
+                    build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])
+        if all(network is not None for network in networks.values()):
+            with faults.catching(Where(recipe.name), ""):
+                tie(networks, recipe.tie)
+        seen: set[int] = set()
+        for name, network in networks.items():
+            checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
+            seen |= set() if network is None else {id(p) for p in network.parameters()}
+        for name, entry in recipe.step_entries.items():
+            # Entries that share batches share their objectives: one entry with the targets is enough.
+            fields_of = available.get(name) or frozenset().union(*available.values())
+            _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
+        for name in sorted(reading_twins(recipe)):
+            network, spec = networks[name], recipe.networks[name]
+            if network is not None and not any(dropouts(network).values()):
+                faults.add(Where(recipe.name) if spec.part is None else spec.part.where, f"networks.{name}",
+                           "it reads each text and an unchanged copy of it, and has no dropout: both readings are the same, so "
+                           "nothing would be learned.", _way_to_dropout(spec))
+    _check_architectures(recipe, networks, faults)
+
+
+def _sound(network: Any, part: PartSpec, faults: Faults) -> Any:
+    """The network if its members are what they must be, else None and a fault for each that is not."""
+    from cloze.checkpoint.checks.members import network_faults
+
+    wrong = [] if network is None else list(network_faults(network))
+    for fault in wrong:
+        faults.add(part.where, part.path, fault, "See `A network of your own` in docs/language.md.")
+    return None if wrong else network
+
+
+def _way_to_dropout(spec: NetworkSpec) -> str:
+    if spec.part is not None and "dropout" in spec.part.arguments:
+        return f"Give it dropout: --set networks.{spec.name}.dropout=0.1"
+    return "This kind of network has none. Start from one that has, such as a Transformer."
+
+
+def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
+    """The type that a recipe names for a network's folder must be able to express the network: another is never written."""
+    from cloze.checkpoint.build import plain
+    from cloze.checkpoint.publish import reads_in
+    from cloze.interop.architecture import ARCHITECTURES
+    from cloze.interop.arguments import derived, flat
+    from cloze.interop.embeddings import with_plain_table
+
+    for name, spec in recipe.networks.items():
+        if spec.architecture is None or spec.part is None or networks[name] is None:
+            continue
+        orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
+        arguments = derived(flat(with_plain_table(plain(spec.part.arguments)), spec.part.name))
+        usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
+        reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
+        if reasons:
+            message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
+            faults.add(spec.part.where, f"networks.{name}.architecture", message, (
+                "Leave `architecture` out: cloze chooses one that fits the network's shape." if spec.origin is None else
+                f"The network begins with {spec.origin!r}: bind a checkpoint that the recipe can read as it was trained."
+            ))
+
+
+def _check_entry(
+    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], given: Mapping[str, Any], available: frozenset[str],
+    checked: Checked, seen: set[int], faults: Faults,
+) -> None:
+    from cloze.networks.network import PARAMETERS
+
+    states: dict[str, frozenset[str]] = {}  # by pass
+    for run in entry.passes:
+        network = networks[run.network]
+        if network is None:  # from a checkpoint, or reported already
+            states[run.name] = frozenset({"?"})
+            continue
+        part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
+        where = Where(recipe.name) if part is None else part.where
+        present = _present(run, network, available, where, faults)
+        _check_taken(recipe, run, network, present, faults)
+        present |= _taken(run, states, given, present, faults)
+        sound = "?" not in available
+        for name in sorted(network.needs - present if sound else ()):
+            faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
+        made_by_edits = _fields_of(run.view, available)
+        for name in sorted(network.needs & BATCHING - made_by_edits if sound else ()):
+            faults.add(where, f"passes.{run.name}", f'network "{run.network}" needs "{name}", {_sometimes(name)}',
+                       f"Take it out of `needs`, and give `forward` a default for it: {name}=None.")
+        heads = set()
+        for objective in run.objectives:
+            built = _objective(recipe, run, objective, network, given, checked, seen, faults)
+            if built is None:
+                heads.add(objective.state)
+                continue
+            _check_scope(recipe, objective, built, faults)
+            if sound:
+                _check_targets(objective, built, present, available, faults)
+                for name in sorted(built.takes & BATCHING - made_by_edits):
+                    faults.add(objective.part.where, objective.part.path,
+                               f'{objective.part.name} takes "{name}", {_sometimes(name)}',
+                               "Declare it in `optional` in place of `takes`, and use it only if the batch has it.")
+            known = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
+            _check_readings(recipe, run, objective, built.reads, known, faults)
+            heads.add(objective.state)
+        states[run.name] = frozenset({*network.gives, PARAMETERS, *heads})
+
+
+def _sometimes(name: str) -> str:
+    """The end of a sentence about a field of `BATCHING`, in the words of docs/fields.md."""
+    return f"which not every batch has (docs/fields.md: {fields.find(name).meaning})."
+
+
+def _present(
+    run: PassSpec, network: Any, available: frozenset[str], where: Where, faults: Faults
+) -> set[str]:
+    """The fields that a pass reads of a batch, as `seen_by` in cloze/networks/routing.py gives them."""
+    present = set(BATCHING) | _fields_of(run.view, available)
+    targets = {name for name in present if fields.split(name).field in ("targets", "values")}
+    for view in sorted({fields.split(name).view for name in network.takes} - {"main"}):
+        own = _fields_of(fields.join(run.view, view), available)
+        present |= {f"{view}.{name}" for name in own}
+        if network.writes is None:
+            continue
+        theirs = {name for name in own if fields.split(name).field in ("targets", "values")}
+        for name in sorted(theirs & targets):
+            faults.add(where, f"passes.{run.name}", f'there are "{name}" and "{view}.{name}"; an objective learns from one set.',
+                       "Give one of the edits that make them another `set:`.")
+        targets |= theirs
+    for name in sorted(name for name in run.take if "." in name and name not in network.takes):
+        second = sorted(other for other in network.takes if "." in other)
+        faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
+                   nearest(name, second) if second else "It reads one sequence.")
+    return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
+
+
+def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
+    """A network must take the fields without which it would read another text."""
+    for name in sorted(present - network.takes - {"?"}):
+        if fields.find(name).binding:
+            spec = recipe.networks[run.network].part
+            kind = run.network if spec is None else spec.name
+            takers = [known for known in parts.names("network") if name in _usual_fields(known)]
+            without = "with these arguments " if kind in takers else ""
+            ways = [f"Networks that take {name}: {', '.join(known for known in takers if known != kind)}."]
+            ways += [f"Or leave it out: --set exercise.{edit}.{name}=false" for edit in _switches(recipe, name)]
+            faults.add(Where(recipe.name) if spec is None else spec.where, f"networks.{run.network}.{kind}",
+                       f'{without}does not take "{name}", which an edit gives.', "\n  ".join(ways))
+
+
+def _switches(recipe: Recipe, name: str) -> list[str]:
+    """The edits of a recipe that have an argument of the name of this field, which turns it off."""
+    edits = {edit.part.name for entry in recipe.entries.values() for edit in entry.exercise}
+    return sorted(edit for edit in edits if name in arguments_of_part("edit", edit))
+
+
+def _fields_of(view: str, available: frozenset[str]) -> set[str]:
+    """The fields of a view without its prefix."""
+    return {fields.join("main", *fields.split(name)[1:]) for name in available if fields.split(name).view == view}
+
+
+def _taken(
+    run: PassSpec, states: Mapping[str, frozenset[str]], given: Mapping[str, Any], present: set[str], faults: Faults
+) -> set[str]:
+    """The fields that `take` supplies."""
+    supplied: set[str] = set()
+    for name, origin in run.take.items():
+        if isinstance(origin, str):
+            supplied.add(name)
+            continue
+        rewriter = made_of(origin.part, given, faults)
+        if rewriter is None:
+            continue
+        for missing in sorted(rewriter.takes - present):
+            faults.add(origin.part.where, origin.part.path, f'{origin.part.name} takes "{missing}", which no edit gives.',
+                       _sets_given(present))
+        _check_states(origin, rewriter.reads, states, faults)
+        supplied |= set(rewriter.gives)
+    return supplied
+
+
+def _check_states(
+    origin: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
+) -> None:
+    for reading, path in origin.read.items():
+        if reading and reading not in reads:
+            faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
+                       nearest(reading, reads))
+        owner, _, state = path.rpartition(".")
+        known = states.get(owner, frozenset({"?"}))
+        if state not in known and "?" not in known:
+            faults.add(origin.part.where, f"{origin.part.path}.from",
+                       f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(known))}.')
+
+
+def _objective(
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, given: Mapping[str, Any], checked: Checked,
+    seen: set[int], faults: Faults,
+) -> Any:
+    from cloze.checkpoint.build import of_network
+
+    built = made_of(spec.part, {**given, **of_network(network, spec.read)}, faults)
+    name = recipe.head_name(run, spec)
+    if built is not None and name not in checked.heads:
+        own = [p for p in built.parameters() if id(p) not in seen]
+        checked.heads[name] = sum(p.numel() for p in own)
+    return built
+
+
+def _check_targets(
+    spec: ObjectiveSpec, built: Any, present: set[str], available: frozenset[str], faults: Faults
+) -> None:
+    for name in sorted(built.takes - present):
+        faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
+                   _sets_given(present, available))
+
+
+def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
+    """An objective that compares the rows of a step needs several of them, and some need all in one micro-batch."""
+    batches = [recipe.training.batch, *(phase.set["batch"] for phase in recipe.schedule if "batch" in phase.set)]
+    largest = max(batches)
+    if min(batches) < built.least_rows:
+        faults.add(spec.part.where, spec.part.path,
+                   f"{spec.part.name} compares each row with the others of its step, and a step has "
+                   f"{counted(min(batches), 'row')}, so nothing would be learned.",
+                   f"Set training.batch to {built.least_rows} or more, such as 64.")
+    at_once = recipe.training.micro_batch or largest
+    if built.scope == "batch" and at_once < largest:
+        faults.add(spec.part.where, spec.part.path,
+                   f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
+                   f"rows into parts of {at_once}.", "Omit micro_batch, or use a smaller training.batch.")
+
+
+def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> str:
+    """The sets of targets that a pass has; if it has none, those of other views among all `available` fields."""
+    sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
+    others = sorted(name for name in available if fields.split(name).field == "targets")
+    if others and not sets:
+        return f"Targets in other views: {', '.join(others)}. A pass reads those of its own view; a decoder, those of `decoder`."
+    if not sets:
+        return "There are no targets yet; the edit `predict` makes targets of tokens."
+    return f"Sets of targets: {', '.join(sets)}. Write `set:` with one of them."
+
+
+def _check_readings(
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]],
+    faults: Faults,
+) -> None:
+    """Every reading of an objective must be a state of its pass or of an earlier one."""
+    bound = {name: name for name in reads}
+    for reading, path in spec.read.items():
+        if reading and reading not in reads:
+            faults.add(spec.part.where, f"{spec.part.path}.read", f"{spec.part.name} has no reading {reading!r}.",
+                       nearest(reading, reads))
+        else:
+            bound[reading or reads[0]] = path
+    for path in bound.values():
+        owner, _, state = path.rpartition(".")
+        owner = owner or run.name
+        known = states.get(owner, frozenset({"?"}))
+        if state in known or "?" in known:
+            continue
+        runs = [p.network for entry in recipe.entries.values() for p in entry.passes if p.name == owner]
+        network = recipe.networks[runs[0]]
+        kind = network.part.name if network.part is not None else network.origin
+        givers = [name for name in parts.names("network") if state in _usual_states(name)]
+        faults.add(spec.part.where, spec.part.path,
+                   f'{spec.part.name} reads "{state}", but network "{network.name}" ({kind}) gives: '
+                   f'{", ".join(sorted(known))}.',
+                   f'Networks that give "{state}": {", ".join(givers) or "none"}.')
+
+
+def _usual_states(name: str) -> frozenset[str]:
+    """The states of a registered network at its smallest size; nothing for one that states no size."""
+    made = _smallest(name)
+    return frozenset() if made is None else frozenset(made.gives)
+
+
+def _usual_fields(name: str) -> frozenset[str]:
+    """The fields that a registered network takes at its smallest size; nothing for one that states no size."""
+    made = _smallest(name)
+    return frozenset() if made is None else frozenset(made.takes)
+
+
+def _smallest(name: str) -> Any:
+    """A registered network at its smallest size; None if it states no size."""
+    from cloze.networks.clock import Clock
+
+    builder = parts.builder_of("network", name)
+    sizes = parts.class_of("network", name).sizes
+    try:
+        return build(builder, dict(next(iter(sizes.values()), {})), {"vocab_size": 8, "clock": Clock()})
+    except (ClozeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,388 @@
+"""Completes a recipe that starts from a checkpoint from the checkpoint's description.
+
+If a network comes from a checkpoint, the checkpoint supplies the order, reading, templates and heads that the recipe leaves out,
+as it supplies the shape (`origins.take_up`). The result is an ordinary recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from cloze.checkpoint.annotators import completed, described, read_layers
+from cloze.checkpoint.build import Loaded
+from cloze.checkpoint.new_heads import plain_head
+from cloze.decoding.reader import Reader
+from cloze.document import Node, from_data
+from cloze.errors import CheckpointError, UserError
+from cloze.exercises.answer import ByForm, Form, Lesson
+from cloze.exercises.frame import OWN
+from cloze.interop import Annotating
+from cloze.interop.architecture import ARCHITECTURES
+from cloze.objectives.chosen import Chosen, Predicts, Start
+from cloze.recipe.faults import Faults
+from cloze.recipe.given import build
+from cloze.recipe.parts import builder_of, class_of
+from cloze.recipe.recipe import PartSpec, plain
+from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
+from cloze.tasks.answerer import writing_form
+from cloze.training.freezing import parameters_by_depth
+from cloze.transfer import stacks_of
+
+#: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a
+#: new token there (Radford et al., 2018, §3.3).
+DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The facts about a checkpoint that a recipe needs.
+
+    `spells`: the network reads the characters of words. `lookups` are the edits that compute its further inputs from `tables`.
+    `delimiter` may separate two texts. `unrelated` describes a network in which no word sees another.
+    """
+
+    folder: str
+    network: Mapping[str, Any]  # {part: arguments}
+    reading: Mapping[str, Any]
+    order: str
+    start: Start
+    architecture: str | None = None
+    spells: bool = False
+    lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
+    annotators: Mapping[str, Annotating] = field(default_factory=dict)  # of the labelled layers that lookups read
+    form: Callable[[], Form] | None = None  # how it generates a text from a text; raises if it cannot
+    delimiter: tuple[str, ...] = ()
+    unrelated: str | None = None
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Origin:
+        """The description of a loaded checkpoint."""
+        network: Any = loaded.network
+        heads: list[Any] = list(loaded.heads.values())
+        given = dataclasses.asdict(loaded.reading)
+        reading = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None}
+        start = Start(
+            order=loaded.order, layers=len(network.depth_groups()) - 1,
+            heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
+            sums_up=any("summary" in head.reads for head in heads),
+            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded),
+        )
+        model = loaded.imported.model
+        return cls(
+            str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
+            loaded.imported.architecture, "characters" in network.takes, tuple(model.input_edits),
+            {name: table.part for name, table in model.tables.items()}, model.annotators, partial(writing_form, loaded),
+            tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
+            network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
+        )
+
+    def is_shape_of(self, network: Node) -> bool:
+        """Whether a network of a recipe has the shape of the checkpoint's."""
+        return all(part in network.value and network.value[part].plain() == given for part, given in self.network.items())
+
+    def with_layers_of(self, network: Node) -> Origin:
+        """The same for a network of the recipe that keeps only some of the layers (`change: [keep_layers]`)."""
+        ((part, own),) = self.network.items()
+        if part not in network.value or not network.value[part].is_mapping:
+            return self
+        there, here = stacks_of(part, own), stacks_of(part, network.value[part].plain())
+        if there == here:
+            return self
+        fewer = next(iter(there.values())) - next(iter(here.values()))  # of the stack that texts are read by
+        start = self.start._replace(layers=self.start.layers - fewer, given=self.start.given and self.start.given - fewer)
+        return replace(self, network={part: {**own, **here}}, start=start)
+
+    def pair(self, single: str, recipe: str) -> str:
+        """The template of two texts if only that of a `single` one is known: the token that closes one text separates two, as in
+        transformers' tokenizer of T5. A `CheckpointError` if no word of one text could see the other.
+        """
+        if self.unrelated is not None:
+            raise CheckpointError(
+                f"{self.folder}: {recipe} reads two texts in one row. In {next(iter(self.network))} {self.unrelated}.\n"
+                "  Use a checkpoint whose network reads words in context, such as bert or lstm.\n"
+                "  To read both texts as one bag of words: --set 'reading.pair=\"{A} {B}\"'"
+            )
+        between = single.partition("{A}")[2].split()[:1] or self.delimiter
+        return single.replace("{A}", " ".join(["{A}", *between, "{B}"]))
+
+
+def _heads(architecture: str | None) -> dict[str, Mapping[str, Any]]:
+    """The heads that transformers' classes of an architecture have for whole texts, by role; see `Start`."""
+    known = ARCHITECTURES.get(architecture or "")
+    return {table.role: table.made() for table in known.heads if table.role in ("classifier", "chooser")} if known else {}
+
+
+def _plain(loaded: Loaded) -> Any:
+    """The transform and the norm of a head that has a dense map and a norm without offsets, or None."""
+    plain = plain_head(loaded)
+    return None if plain is None else (plain.transform, plain.norm.eps)
+
+
+def _layers(loaded: Loaded) -> int:
+    """How many layers the network returns, embeddings included; 0 if it returns only its last layer."""
+    if "layers" not in loaded.network.gives:  # type: ignore[operator]
+        return 0
+    reader = Reader.of(loaded)
+    with torch.inference_mode():
+        return len(reader.states(reader.batch(reader.encode(["a"])), {"layers"})["layers"])
+
+
+def depth_groups(loaded: Loaded) -> list[str | int]:
+    """The depth groups that heads can train through what they read of a text, named as in `train:`.
+
+    Left out are groups without parameters of their own, frozen ones, and parts that no state of a text depends on, such as the
+    decoder of a translator whose encoder is classified.
+    """
+    network: Any = loaded.network
+    reader = Reader.of(loaded)
+    states = reader.states(reader.batch(reader.encode(["a a"])), {"hidden", "summary"} & network.gives.keys())
+    groups = [[p for p in group if p.requires_grad] for group in parameters_by_depth(network)]
+    flat = [p for group in groups for p in group]
+    total = torch.stack([state.float().sum() for state in states.values()]).sum()
+    read = {id(p) for p, g in zip(flat, torch.autograd.grad(total, flat, allow_unused=True), strict=True) if g is not None}
+    names = ["embeddings", *range(len(groups) - 1)]
+    return [name for name, group in zip(names, groups, strict=True) if any(id(p) in read for p in group)]
+
+
+def _predicts(loaded: Loaded) -> Predicts | None:
+    """The first head that predicts tokens; in an encoder-decoder, it reads the decoder's states."""
+    network: Any = loaded.network
+    for name, head in loaded.heads.items():
+        if head.over_vocabulary:
+            kept = loaded.imported.model.heads[name]
+            return Predicts(name, kept.part, kept.arguments, network.writes or next(iter(kept.read.values()), None))
+    return None
+
+
+def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
+    """Complete an expanded recipe in place; `origins` are the checkpoints of its networks, by the names in `from:`.
+
+    Texts are read as the exported network's checkpoint reads them. An objective that the checkpoint decides is decided by that
+    of its own network.
+    """
+    networks = root.value.get("networks")
+    found: dict[str, Origin] = {}
+    for name, node in networks.items() if networks is not None else ():
+        given = node.value.get("from") if node.is_mapping else None
+        if given is None or given.value not in origins:
+            continue
+        origin = found[str(name)] = origins[given.value].with_layers_of(node)
+        if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
+            node.put("architecture", Node(origin.architecture, node.where))
+    if not found:
+        return
+    where = root.where
+    export = root.value.get("export")
+    first = found.get(str(export.value) if export is not None else "", next(iter(found.values())))
+    given = root.value.get("reading")
+    if given is None:
+        root.put("reading", from_data(dict(first.reading), where))
+    for key, value in first.reading.items():
+        if given is not None and key not in given.value:
+            given.put(key, from_data(value, where))
+    mixture = root.value.get("mixture")
+    entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
+    _read_pairs(root, [entry for _, entry in entries], first)
+    for prefix, entry in entries:
+        _complete_entry(root, entry, prefix, first, found, faults)
+    _complete_inputs(root, [entry for _, entry in entries], first, faults)
+
+
+def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
+    """Write the template of pairs if records have two texts and the checkpoint knows no pairs."""
+    reading = root.value["reading"]
+    asked = any(_shown(root, entry)[-1:] == [2] for entry in entries)
+    if asked and not reading.plain().get("pair"):
+        pair = origin.pair(str(reading.plain()["single"]), str(root.value["name"].value))
+        reading.put("pair", from_data(pair, root.where))
+
+
+def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
+    """Add the inputs that the network reads besides tokens: the spelling of words, and look-ups in its tables."""
+    if origin.spells:
+        for _, source in root.value["sources"].items():
+            for part, arguments in source.items():
+                if class_of("source", part).builds_store and "new_words" in arguments_of_part("source", part):
+                    arguments.put("new_words", Node(True, root.where))
+    for name, part in origin.tables.items():
+        if root.value.get("tables") is None:
+            root.put("tables", Node({}, root.where))
+        if name not in root.value["tables"].value:
+            table = from_data({part: {}}, root.where)
+            expand_part("table", table, f"tables.{name}", faults)
+            root.value["tables"].put(name, table)
+    annotated = _annotate(root, origin, faults)
+    for entry in entries:
+        exercise = entry.value.get("exercise")
+        given = exercise.value if exercise is not None and exercise.is_list else []
+        views = dict.fromkeys(view for item in given for view in _framed_views(item))
+        own = {str(name) for item in given if item.part is not None for name in item.value}
+        for name, arguments in origin.lookups if given else ():
+            if name in own:
+                continue  # the recipe does it itself
+            layers = set(read_layers([PartSpec("edit", name, arguments)]))
+            if not layers <= annotated[_source(root, entry)]:
+                continue  # nobody annotates these texts
+            for view in ("main",) if layers else views or ("main",):
+                edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
+                expand_part("edit", edit, "exercise", faults)
+                given.append(edit)
+
+
+def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:
+    """Give every source of labelled text the annotators of the checkpoint that mark any text. Returns the layers of each."""
+    kept = described(origin.annotators)
+    layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in origin.lookups]))
+    found: dict[str, set[str]] = {}
+    for name, source in root.value["sources"].items():
+        found[str(name)] = set()
+        for part, arguments in source.items():
+            if source.part is None or "annotate" not in arguments_of_part("source", part):
+                continue
+            written = arguments.value.get("annotate")
+            given = {} if written is None or written.value is None else written.plain()
+            arguments.put("annotate", from_data({**kept, **completed(given, origin.annotators)} or None, root.where))
+            expand_part("source", source, f"sources.{name}", faults)
+            found[str(name)] = {*kept, *given} & layers
+    return found
+
+
+def _source(root: Node, entry: Node) -> str:
+    """The name of the source of an entry."""
+    given = entry.value.get("source")
+    return str(given.value if given is not None else next(iter(root.value["sources"].value)))
+
+
+def _framed_views(item: Node) -> list[str]:
+    """The view in which an edit lays out texts, if it does."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
+    if not name or not class_of("edit", name).frames:
+        return []
+    view = item.value[name].value.get("in")
+    return ["main" if view is None else str(view.value)]
+
+
+def _complete_entry(
+    root: Node, entry: Node, prefix: str, origin: Origin, others: Mapping[str, Origin], faults: Faults
+) -> None:
+    exercise = entry.value.get("exercise")
+    order = None
+    if exercise is not None and exercise.is_list:
+        texts = _shown(root, entry)
+        found = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
+        exercise.value = [made for edits, _ in found for made in edits]
+        order = next((lesson.order for _, lesson in found if lesson is not None), None)
+        for given in [lesson.reading for _, lesson in found if lesson is not None]:
+            root.value["reading"] = from_data({**root.value["reading"].plain(), **given}, root.where)
+    if "order" not in entry.value and (order is not None or not prefix):
+        entry.put("order", from_data(order or origin.order, root.where))
+    for network, objectives, path in _objective_lists(entry, prefix):
+        own = others.get(network, origin)
+        objectives.value = [_objective(item, f"{path}[{index}]", own, faults) for index, item in enumerate(objectives.value)]
+
+
+def _shown(root: Node, entry: Node) -> list[int]:
+    """How many texts a row has at each edit of an entry that can add a frame."""
+    exercise = entry.value.get("exercise")
+    items = exercise.value if exercise is not None and exercise.is_list else []
+    apart = [number for number, item in enumerate(items) if _separates(item)]
+    return [1 if apart and number >= apart[0] else _texts(root, entry) for number in range(len(items))]
+
+
+def _separates(item: Node) -> bool:
+    """Whether an edit puts the texts of a row into separate views."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.is_mapping else ""
+    return item.part is not None and class_of("edit", name).separates
+
+
+def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
+    """The edits that replace one: its lesson if the checkpoint decides, else the result of `_framed`."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    by_form = item.part is not None and issubclass(class_of("edit", name), ByForm)
+    if not by_form or origin.form is None:
+        return _framed(item, root, texts, origin, faults), None
+    given = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
+    made: Any = None
+    with faults.catching(item.where, f"exercise.{name}"):
+        made = builder_of("edit", name)(**given) if _legal("edit", name, given) else None
+    lesson = None if made is None else made.chosen(origin.form)
+    if lesson is None:
+        return [item], None
+    nodes = [from_data({part: arguments}, item.where) for part, arguments in lesson.edits]
+    for node in nodes:
+        expand_part("edit", node, "exercise", faults)
+    return nodes, lesson
+
+
+def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
+    """Replaces `frame: reading` by the checkpoint's own frame and the edit that marks the summary token; other edits are
+    unchanged."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
+    inner = item.value[name] if name and class_of("edit", name).frames else None
+    template = inner.value.get("template") if inner is not None and inner.is_mapping else None
+    if inner is None or template is None or template.value != OWN:
+        return [item]
+    reading = root.value["reading"].plain()
+    inner.put("template", Node(str(reading["single" if texts == 1 else "pair"]), template.where))
+    if reading.get("summary", "first") == "first":
+        return [item]
+    view = {key: node.plain() for key, node in inner.items() if key == "in"}
+    summary = from_data({"summarise": {"by": reading["summary"], **view}}, item.where)
+    expand_part("edit", summary, "exercise", faults)
+    return [item, summary]
+
+
+def _texts(root: Node, entry: Node) -> int:
+    """How many texts the records of an entry have."""
+    source = root.value["sources"].value[_source(root, entry)]
+    arguments: dict[Any, Node] = next((node.value for _, node in source.items() if node.is_mapping), {})
+    second = arguments.get("text_b")
+    return 1 if second is None or second.value is None else 2
+
+
+def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
+    """The network of every list of objectives (empty: the only one), the list, and its path."""
+    found = [("", entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
+    passes = entry.value.get("passes")
+    for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
+        if run.is_mapping and "objectives" in run.value:
+            network = run.value.get("network")
+            label = "" if network is None else str(network.value)
+            found.append((label, run.value["objectives"], f"{prefix}passes[{index}].objectives"))
+    return [(label, node, path) for label, node, path in found if node.is_list]
+
+
+def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
+    """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    if item.part is None or not issubclass(class_of("objective", name), Chosen):
+        return item
+    common = {key: item.value[name].value[key].plain() for key in RESERVED["objective"] if key in item.value[name].value}
+    read = read_part(item.copy(), path, Faults())  # faults are reported when the recipe is read
+    if read is None:
+        return item
+    try:
+        part, arguments = build(builder_of("objective", name), plain(read[0].arguments), {}).chosen(origin.start)
+    except UserError as error:
+        raise type(error)(f"{origin.folder}: {error}") from None
+    made = from_data({part: {**arguments, **common}}, item.where)
+    expand_part("objective", made, path, faults)
+    return made
+
+
+def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:
+    """Whether a part accepts these arguments; if not, they are reported when the recipe is read."""
+    accepted = arguments_of_part(kind, name)
+    try:
+        for key, value in given.items():
+            check_value(accepted[key].annotation, value)
+    except (KeyError, ValueError):
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""`cloze compress`: a smaller, sparser or coarser checkpoint of a checkpoint, by what probes have measured."""

@@ -1,0 +1,89 @@
+"""`cloze vocab entities`: a checkpoint with entities as tokens, whose rows are aligned from vectors without training (E-BERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.share import card_of, write_copy
+from cloze.errors import CheckpointError, CorpusError
+from cloze.interop import import_folder
+from cloze.interop.vectors import open_vectors
+from cloze.text import Tokenizer
+from cloze.text.mentions import Given
+from cloze.text.visual import with_tokens
+from cloze.transfer.align import aligned
+from cloze.whole import require_new
+
+PREFIX = "ENTITY/"
+Reading = Literal["replace", "concat"]
+_NEVER = -1e4  # the bias of a token that no head predicts: its probability is exactly zero
+
+
+@dataclass(frozen=True)
+class Added:
+    """How many `entities` got rows, the `words` that the map was fitted to, and the share of their rows that it explains."""
+
+    entities: int
+    words: int
+    explained: float
+    remarks: Sequence[str]
+
+
+def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = PREFIX) -> Added:
+    """Write the checkpoint `source` to the new folder `out` with a token for each entity of a file of vectors.
+
+    Entities are the entries that begin with `prefix`; all others are words. The vectors are mapped to the raw token table by
+    least squares over the words that are single pieces (E-BERT; Poerner et al., 2020). The token of `ENTITY/Q42` is
+    `[ENTITY/Q42]` wherever a text contains it. Nothing else changes: a text without entities has the same states, and no head
+    predicts an entity.
+    """
+    require_new(out)
+    imported, found = import_folder(source), open_vectors(vectors)
+    tokenizer, model = imported.tokenizer, imported.model
+    table = model.network.get("embeddings.tokens.weight")
+    if table is None:
+        raise CheckpointError(f"{source}: the network has no table of tokens, to which entities could be added.")
+    entities = [word for word in found.words if word.startswith(prefix) and len(word) > len(prefix)]
+    if not entities:
+        raise CorpusError(
+            f"{vectors}: no entry begins with {prefix!r}, so none is an entity: {', '.join(map(repr, found.words[:3]))}, …\n"
+            f"  Write entities with that prefix, or name another one with --prefix."
+        )
+    alignment = aligned(found, tokenizer, table[: tokenizer.size].float().numpy())
+    rows = torch.from_numpy(alignment.rows(np.stack([found.vector(entity) for entity in entities]))).to(table.dtype)
+    made = with_tokens(tokenizer, [f"[{entity}]" for entity in entities])
+
+    def longer(tensor: Tensor) -> Tensor:
+        if len(tensor) != len(table) or tensor.dim() not in (1, 2):
+            return tensor
+        own = tensor[: tokenizer.size]
+        return torch.cat([own, own.new_full((len(entities), *own.shape[1:]), _NEVER if own.dim() == 1 else 0.0)])
+
+    network = {**model.network, "embeddings.tokens.weight": torch.cat([table[: tokenizer.size], rows])}
+    heads = {name: replace(head, state={k: longer(v) for k, v in head.state.items()}) for name, head in model.heads.items()}
+    changed = replace(imported, tokenizer=made, model=replace(model, network=network, heads=heads))
+    card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
+    remarks = write_copy(source, out, changed, card)
+    return Added(len(entities), alignment.words, alignment.explained, remarks)
+
+
+def with_mentions(given: Given, tokenizer: Tokenizer, reading: Reading, *, prefix: str = PREFIX) -> str:
+    """A text with the tokens of its mentions, of those that the tokenizer knows.
+
+    `replace`: the token stands for the mention. `concat`: the token, a slash, and the mention (E-BERT's better reading).
+    """
+    made, done = [], 0
+    for start, stop, name in given.units:
+        token = f"[{prefix}{name}]"
+        if tokenizer.id(token) is not None:
+            shown = token if reading == "replace" else f"{token} / {given.text[start:stop]}"
+            made += [given.text[done:start], shown]
+            done = stop
+    return "".join([*made, given.text[done:]])

@@ -1,0 +1,104 @@
+"""Initialises new heads: from layers of the checkpoint (its pooler, or the dense map and norm of its head that predicts tokens),
+and by scaling their first map to the rows of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batching import Data
+from cloze.checkpoint.build import Loaded
+from cloze.objectives import Classify
+from cloze.objectives.classify import means
+from cloze.objectives.embedding import Embedding
+from cloze.objectives.heads import ClassHead, VocabularyHead
+from cloze.training.step import Step
+
+ROWS = 256  # that the first map of a new head is scaled to
+MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
+
+
+def plain_head(loaded: Loaded) -> Any:
+    """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none."""
+    found = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
+    return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
+
+
+def is_sentence_encoder(loaded: Loaded) -> bool:
+    """Whether a checkpoint was trained for the mean of a text's tokens."""
+    return any(isinstance(head, Embedding) and head.pool is means for head in loaded.heads.values())
+
+
+def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
+    """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it
+    has them."""
+    return isinstance(head.layers, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
+
+
+def copy_transform(head: Any, loaded: Loaded) -> bool:
+    """Copy the dense map and norm of the head that predicts tokens, as transformers does, where both have the same names."""
+    plain = plain_head(loaded)
+    if plain is None or not isinstance(head.head, ClassHead) or head.head.norm is None:
+        return False
+    for name in ("dense", "norm"):
+        head.head.get_submodule(name).load_state_dict(plain.get_submodule(name).state_dict())
+    return True
+
+
+def copy_pool(head: Classify, loaded: Loaded) -> bool:
+    """Copy the pooler that was pre-trained with a relation objective into the dense layer of a head, as BERT does.
+
+    If the folder keeps BERT's pooler without such an objective, that one is copied; without a pooler, the layer stays random.
+    """
+    mine = head.head.pool if isinstance(head.head, ClassHead) else None
+    if mine is None:
+        return False
+    others = [other.layers for other in loaded.heads.values()]
+    found = [other.pool.state_dict() for other in others if isinstance(other, ClassHead) and other.pool is not None]
+    if loaded.imported.architecture == "bert":
+        spare = loaded.imported.model.spare
+        found.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})
+    for state in found:
+        if "weight" in state and state["weight"].shape == mine.weight.shape:
+            mine.load_state_dict(state)
+            return True
+    return False
+
+
+@torch.no_grad()
+def scale_heads(step: Step, data: Data, keys: Collection[str]) -> None:
+    """Scale the first map of the heads `keys`: over the first rows, each of its outputs has mean 0 and standard deviation 1.
+
+    Maps with a norm behind them stay as they are drawn. The gain of an output is at most `MOST_GAIN`. The weights stay ordinary
+    ones, the same for any number of processes.
+
+    The states of a network that was trained for a short time differ little from text to text, and a map drawn with a standard
+    deviation of 0.02 makes them differ even less. Initial weights that depend on the data come from Mishkin and Matas (2016),
+    "All You Need Is a Good Init", where the variance is scaled but the mean is not removed.
+    """
+    heads = [step.objectives[key].layers for key in keys]
+    maps = [head.first for head in heads if isinstance(head, ClassHead) and head.norm is None]
+    outputs: dict[nn.Linear, list[Tensor]] = {linear: [] for linear in maps if linear is not None}
+    if not outputs:
+        return
+
+    def keep(linear: Any, _: Any, made: Tensor) -> None:
+        outputs[linear].append(made.flatten(0, -2).float())
+
+    hooks = [linear.register_forward_hook(keep) for linear in outputs]
+    training = step.training
+    step.eval()
+    for entry in step.entries:
+        step(entry, data.sample(entry, min(ROWS, data.items(entry))).batch)
+    step.train(training)
+    for hook in hooks:
+        hook.remove()
+    for linear, found in outputs.items():
+        states = torch.cat(found)
+        gain = (1 / states.std(0, correction=0)).clamp(max=MOST_GAIN)
+        linear.weight.mul_(gain[:, None])
+        if linear.bias is not None:
+            linear.bias.sub_(states.mean(0)).mul_(gain)

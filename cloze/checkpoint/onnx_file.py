@@ -1,0 +1,282 @@
+"""`cloze export --to onnx`: a network that reads texts, with its classifier or labeller, in one file for other runtimes.
+
+The file is opened by onnxruntime before it appears, and its numbers are compared with the network's.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.checkpoint.saved_change import open_folder
+from cloze.checkpoint.share import write_copy
+from cloze.compression.speed import FILES
+from cloze.errors import CheckpointError, MissingExtra
+from cloze.interop import Card
+from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in
+from cloze.networks.fast.switch import switched
+from cloze.networks.transformer import Transformer
+from cloze.recipe.user_files import naming_files
+from cloze.tasks.mixture import ENTRY as MIXTURE
+from cloze.tasks.result import TASK_FILE, described_in, head_of, read_task
+from cloze.whole import require_new, require_parent, whole_file, whole_folder
+
+MOST = 1e-4  # the largest difference from the network that a file may have
+OPSET = 17
+SENTENCES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")  # of sentence-transformers
+HEADS = ("classify", "relation_prediction", "regress", "several")  # whose scores are a function of one summary
+
+
+class Written(NamedTuple):
+    """What was written: the names of inputs and outputs, the largest difference from the network, and remarks."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    difference: float
+    remarks: Sequence[str]
+
+
+class Graph(nn.Module):
+    """`input_ids`, `attention_mask` and, where the network has segments, `token_type_ids`, all (B, L), to the states (B, L, D)
+    and the scores of a head: (B, C) of a classifier, (B, L, C) of a labeller."""
+
+    def __init__(self, loaded: Loaded, head: Any | None) -> None:
+        super().__init__()
+        self.network, self.order, self.last = loaded.network, loaded.order, loaded.reading.summary == "last"
+        self.segments = bool(loaded.network_arguments.get("segments"))
+        self.head = None if head is None else head.head
+        self.of_words = head is not None and "hidden" in head.reads
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs."""
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.segments else [])]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return ["last_hidden_state", *(["logits"] if self.head is not None else [])]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The outputs."""
+        further = {"segments": token_type_ids} if self.segments else {}
+        states = self.network(
+            want=frozenset({"hidden"}), order=self.order, tokens=input_ids, block=attention_mask, **further
+        )
+        hidden: Tensor = states["hidden"]
+        if self.head is None:
+            return (hidden,)
+        if self.of_words:
+            return hidden, self.head(hidden, attention_mask)
+        if not self.last:
+            return hidden, self.head(hidden[:, 0])
+        ends = (attention_mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
+        return hidden, self.head(hidden.gather(1, ends)[:, 0])
+
+
+def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> Written:
+    """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
+
+    With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). With `heads`, the metadata hold the tokenizer,
+    the task and the other files of the checkpoint, so that cloze predicts with the file alone. Raises a `MissingExtra` without
+    the packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
+    """
+    onnx, runtime = _packages("--to onnx")
+    loaded = load_checkpoint(source)
+    _require(loaded)
+    head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
+    if described_in(source) is not None and MIXTURE in read_task(source, task):
+        remarks = [*remarks, "it holds the network alone, without the linear model that its answers are mixed with in cloze"]
+    graph = Graph(loaded, head).eval()
+    with tempfile.TemporaryDirectory() as place, torch.no_grad(), switched(False):
+        path = Path(place) / "model.onnx"
+        given = example(loaded, graph, 2, 7)
+        axes = {name: {0: "batch", 1: "length"} for name in [*graph.inputs, *graph.outputs]}
+        if "logits" in axes and not graph.of_words:
+            axes["logits"] = {0: "batch"}
+        with _quiet():
+            torch.onnx.export(
+                graph, given, str(path), input_names=graph.inputs, output_names=graph.outputs, dynamic_axes=axes,
+                opset_version=OPSET, dynamo=False,
+            )  # fmt: skip
+        difference = _difference(runtime, path, graph, loaded)
+        if not difference <= MOST:
+            raise CheckpointError(
+                f"{source}: its ONNX file computes other numbers (largest difference {difference:.1e}); nothing was written.\n"
+                "  Use the folder with cloze or transformers."
+            )
+        if int8:
+            path = _in_int8(path)
+            difference = _difference(runtime, path, graph, loaded)
+            remarks.append(
+                f"int8: the largest difference from the network is {difference:.2g}. To measure the quality: "
+                f"cloze evaluate {out} FILE"
+            )
+            remarks.append(
+                "int8: all rows of a batch are rounded on one scale, so in other programs the scores of a row depend on its "
+                "batch; cloze runs row by row"
+            )
+        if loaded.imported.model.order == "left_to_right":
+            remarks.append("pad the texts of a batch at their end: positions are counted from the first column")
+        model = onnx.load(str(path))
+        props = {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {}
+        if heads:
+            name = next((name for name, candidate in loaded.heads.items() if candidate is head), None)
+            files = companions(source, Path(place), task, about={"version": 1, "head": name, "int8": int8})
+            props[KEY] = json.dumps(files, ensure_ascii=False)
+        onnx.helper.set_model_props(model, props)
+        with whole_file(out) as fresh:
+            onnx.save(model, str(fresh))
+    return Written(graph.inputs, graph.outputs, difference, remarks)
+
+
+def companions(source: Path, place: Path, task: str | None, *, about: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a checkpoint with the head of the ONNX file that are not weights, by name, and `about` as what cloze knows of
+    the file; `place` is a folder for them."""
+    with naming_files(source):
+        imported = open_folder(source)
+    plain = imported.model.plain
+    model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
+    description = read_task(source, task) if described_in(source) is not None else None
+    if description is not None:
+        description.pop(MIXTURE, None)  # the file holds the network alone
+    if description is not None and about["head"]:
+        description["head"] = about["head"]
+    labels = imported.labels if description is None else tuple(description.get("labels") or ())
+    copy = replace(imported, model=model, labels=labels)
+    write_copy(source, place / "published", copy, Card(source.name), description=description)
+    names = [path.name for path in sorted((place / "published").iterdir()) if path.suffix in (".json", ".txt")]
+    extra = [name for name in ("cloze/network.json", TASK_FILE) if (place / "published" / name).is_file()]
+    texts = {name: (place / "published" / name).read_text(encoding="utf-8") for name in (*names, *extra) if name not in SENTENCES}
+    return {**texts, ABOUT: json.dumps(dict(about))}
+
+
+def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> Written:
+    """Write `model.onnx` into the new folder `out`, next to the files that optimum needs to open it; see `write_onnx`."""
+    require_new(out)
+    require_parent(out)
+    with whole_folder(out) as stage:
+        result = write_onnx(source, stage / FILE, int8=int8, task=task)
+        for name, text in files_in(stage / FILE).items():
+            (stage / name).parent.mkdir(exist_ok=True)
+            (stage / name).write_text(text, encoding="utf-8")
+    return result
+
+
+def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str, Path | str]:
+    """The network of a checkpoint, without heads, as files in the folder `place`: for each of the formats `onnx` and `onnx-int8`
+    that is asked for, the file, or why the network cannot be written."""
+    _packages("--as onnx")
+    made: dict[str, Path | str] = {}
+    for format in [one for one in FILES if one in formats]:
+        file = place / f"{format}.onnx"
+        try:
+            write_onnx(source, file, int8=format == "onnx-int8", heads=False)
+            made[format] = file
+        except CheckpointError:
+            made[format] = "cloze export --to onnx does not write this network"
+    return made
+
+
+def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tensor, ...]:
+    """Inputs of a graph: random tokens, the last of the rows but the first padded."""
+    generator = torch.Generator().manual_seed(batch * length)
+    tokens = torch.randint(0, loaded.imported.vocab_size, (batch, length), generator=generator)
+    mask = torch.ones_like(tokens)
+    mask[1:, length - 2 :] = 0
+    return (tokens, mask, torch.zeros_like(tokens))[: len(graph.inputs)]
+
+
+def _require(loaded: Loaded) -> None:
+    model = loaded.imported.model
+    network: Any = loaded.network
+    plain = type(network) is Transformer  # a subclass reads or computes more
+    if not plain or model.input_edits or model.flat.get("embedding.inputs") or "characters" in network.needs:
+        raise CheckpointError(
+            f"{loaded.folder}: --to onnx writes Transformers that read tokens alone, with a classifier or a labeller; this is "
+            f"{model.part.replace('_', ' ')}{' with further inputs' if plain else ''}.\n"
+            "  Write a folder with --to huggingface; word vectors also with --to word2vec."
+        )
+
+
+def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, list[str], Sequence[str]]:
+    """The head of the task, if the folder has one that the file can hold; remarks; the names of its classes."""
+    name, labels = None, loaded.imported.labels
+    if described_in(source) is not None:
+        described = read_task(source, task)
+        name, labels = head_of(loaded, described), described.get("labels") or labels
+        if name is None:  # a folder of transformers, whose heads are known by their parts
+            parts = {head: model.part for head, model in loaded.imported.model.heads.items() if head in loaded.heads}
+            fitting = [head for head, part in parts.items() if part in HEADS or part == "sequence_labelling"]
+            name = fitting[0] if len(fitting) == 1 else None
+    if name is None:
+        left = ", ".join(loaded.heads)
+        return None, [f"heads that are not in the file: {left}"] if left else [], ()
+    head: Any = loaded.heads[name]
+    part = loaded.imported.model.heads[name].part
+    summary = part in HEADS and tuple(head.reads) == ("summary",)
+    plain = part == "sequence_labelling" and tuple(head.reads) == ("hidden",) and head.head.encoder is None
+    if not (summary or plain) or loaded.reads.get(name):
+        return None, [f"the head {name} ({part}) is not in the file: it holds classifiers of a summary, and labellers"], ()
+    return head, [], labels
+
+
+def _difference(runtime: Any, path: Path, graph: Graph, loaded: Loaded) -> float:
+    """The largest difference between a file and the network, at other batches and lengths than it was written with."""
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    largest = 0.0
+    for batch, length in ((1, 4), (3, 11)):
+        given = example(loaded, graph, batch, length)
+        expected = graph(*given)
+        found = session.run(None, {name: tensor.numpy() for name, tensor in zip(graph.inputs, given, strict=True)})
+        for name, one, other in zip(graph.outputs, expected, found, strict=True):
+            gap = (one - torch.from_numpy(other)).abs()
+            if name == "last_hidden_state" or graph.of_words:
+                gap = gap * given[1][..., None]
+            largest = max(largest, float(gap.max()))
+    return largest
+
+
+def _in_int8(path: Path) -> Path:
+    """The file with linear maps in int8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    made = path.with_name("int8.onnx")
+    with _quiet():
+        quantize_dynamic(str(path), str(made), weight_type=QuantType.QInt8)
+    return made
+
+
+def _packages(purpose: str) -> tuple[Any, Any]:
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra(error.name or "onnx", "onnx", purpose) from None
+    return onnx, onnxruntime
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without remarks of exporters on their own future, and of the tracer on sizes, which `_difference` checks."""
+    import logging
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)

@@ -1,0 +1,134 @@
+"""Opens an ONNX file of `cloze export --to onnx` as a checkpoint: onnxruntime computes what network and head would.
+
+The rest of cloze sees a network that gives the scores of its head as a state, and a head that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.checkpoint.loaded import Loaded
+from cloze.errors import CheckpointError
+from cloze.interop import Imported, Model
+from cloze.interop.files import read_json
+from cloze.interop.onnx_folder import ABOUT, FILE, session_of
+from cloze.interop.own import own_description
+from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.clock import Clock
+from cloze.reading import Reading
+from cloze.recipe.given import build
+from cloze.registry import lookup
+from cloze.text.tokenizer import Tokenizer
+
+SCORES = "logits"
+_OUTPUTS = {"hidden": "last_hidden_state", SCORES: SCORES}  # by the state
+
+
+class OnnxNetwork(nn.Module):
+    """A file in place of a network; `shape` is the network that it was exported from, without weights.
+
+    An int8 file rounds the states of all rows of a batch on one scale, so what it says of a row would depend on the others. It is
+    therefore run row by row, without padding.
+    """
+
+    def __init__(self, shape: Any, session: Any, *, alone: bool) -> None:
+        super().__init__()
+        self.__dict__["shape"] = shape  # not a submodule: it has no weights
+        self.place = nn.Parameter(torch.zeros(()), requires_grad=False)  # tells the device
+        self.session, self.alone = session, alone
+
+    def __getattr__(self, name: str) -> Any:
+        """What the network says of itself, such as `takes`."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["shape"], name)
+
+    @property
+    def gives(self) -> Mapping[str, Any]:
+        """The states of the network that the file has."""
+        return {"hidden": self.shape.gives["hidden"]}
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, segments: Tensor | None = None, **others: Any
+    ) -> dict[str, Tensor]:
+        """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller."""
+        block = torch.ones_like(tokens) if block is None else block
+        segments = torch.zeros_like(tokens) if segments is None else segments
+        inputs = {"input_ids": tokens, "attention_mask": block, "token_type_ids": segments}
+        if not self.alone:
+            return self._run(inputs, want)
+        rows = [
+            self._run({name: field[row : row + 1, :length] for name, field in inputs.items()}, want)
+            for row, length in enumerate(block.sum(1).tolist())
+        ]
+        return {name: _joined([row[name] for row in rows], tokens.shape[1]) for name in want}
+
+    def _run(self, given: Mapping[str, Tensor], want: frozenset[str]) -> dict[str, Tensor]:
+        inputs = {argument.name: given[argument.name].long().numpy() for argument in self.session.get_inputs()}
+        names = list(want)
+        outputs = self.session.run([_OUTPUTS[name] for name in names], inputs)
+        return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
+
+
+def _joined(rows: Sequence[Tensor], length: int) -> Tensor:
+    """Rows (1, L, …) of different lengths as one tensor, padded by zeros; rows (1, C) one below the other."""
+    if rows[0].dim() == 2:
+        return torch.cat(list(rows))
+    return torch.cat([nn.functional.pad(row, (0, 0, 0, length - row.shape[1])) for row in rows])
+
+
+class OnnxHead(nn.Module):
+    """The head that is part of a file: its scores are the network's state `logits`."""
+
+    kind, set, at, of_texts, chained = "relation_prediction", "label", ("positions/label",), False, False
+    reads = (SCORES,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Identity()
+
+    def usable_as(self, sees: Sequence[str]) -> None:
+        """It predicts no tokens."""
+
+    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The scores (M, C) at the positions of its set: rows, or for a labeller tokens."""
+        scores = readings[SCORES]
+        return (scores if scores.dim() == 2 else scores.flatten(0, 1)).index_select(0, batch[f"positions/{self.set}"].long())
+
+    def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """The label of each word and its probability."""
+        best, which = scores.softmax(-1).max(-1)
+        return which, best
+
+
+def load_onnx(folder: Path) -> Loaded:
+    """The checkpoint of a folder with an ONNX file in place of weights."""
+    about, own = read_json(folder / ABOUT, "what cloze knows of the ONNX file"), own_description(folder)
+    if own is None:
+        raise CheckpointError(f"{folder / FILE}: the files of the checkpoint are missing. Export it again.")
+    tokenizer, clock = Tokenizer.load(folder), Clock()
+    available = {"vocab_size": tokenizer.size, "clock": clock, "tables": None, "counts": None, "entity_count": None,
+                 "documents": None, "spellings": tokenizer.spellings}  # fmt: skip
+    if not isinstance(about.get("int8"), bool) or not isinstance(about.get("head", 0), str | None):
+        raise CheckpointError(f"{folder / ABOUT}: says nothing of int8 or of the head. Export it again.")
+    try:
+        with torch.device("meta"), Undrawn():
+            shape = build(lookup("network", own["part"]), own["arguments"], available)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
+        raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
+    reading = Reading.of(own["reading"])
+    model = Model(arguments=own["arguments"], order=own["order"], network={}, heads={}, part=own["part"])
+    network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]))
+    labels = tuple(own.get("labels") or ())
+    return Loaded(
+        recipe=None, network=network.eval(), heads={} if about["head"] is None else {about["head"]: OnnxHead()},
+        tokenizer=tokenizer, reading=reading, order=own["order"], folder=folder, network_arguments=own["arguments"], clock=clock,
+        imported=Imported(folder, own["architecture"], model, tokenizer, reading, labels),
+    )

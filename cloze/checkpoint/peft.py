@@ -1,0 +1,325 @@
+"""peft's folders (adapter_config.json, adapter_model.safetensors) of LoRA, prompts and prefixes, written and read.
+
+peft has an update for each linear map of transformers' model, cloze one for each map or part of stacked projections of its own.
+The tables of `cloze.interop` say which map is which. peft computes W + (lora_alpha / r) B A.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cloze.checkpoint.peft_card import write_adapter_card
+from cloze.checkpoint.peft_prompt import METHODS
+from cloze.checkpoint.plain_form import in_plain_form
+from cloze.errors import CheckpointError
+from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
+from cloze.interop.choice import Choice, choose
+from cloze.interop.config import (
+    ADAPTER_CONFIG,
+    ADAPTER_LEAD,
+    ADAPTER_TASKS,
+    ADAPTER_WEIGHTS,
+    adapter_class,
+    architecture_of,
+    base_of_adapter,
+    read_config,
+)
+from cloze.interop.export import is_tied, problem_of, write_tokenizer
+from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
+from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
+from cloze.interop.model import as_classifier
+from cloze.interop.read import import_heads
+from cloze.networks.blocks.projections import STACKED as PARTS
+from cloze.recipe.given import build
+from cloze.transfer import LoRA
+
+CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
+#: Settings of peft with the only values that cloze computes.
+_LEGAL: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA", *METHODS), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
+    "layer_replication": (None,), "trainable_token_indices": (None,),
+}  # fmt: skip
+
+
+Described = tuple[str, Mapping[str, Any]]  # a change and its arguments
+
+
+class Place(NamedTuple):
+    """A linear map of transformers' model, as rows of one of ours."""
+
+    theirs: str
+    ours: str
+    rows: slice
+    turned: bool
+
+
+def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> list[str]:
+    """Write the files of peft: what was trained, its tokenizer and a card; returns remarks.
+
+    `folder` is what the card calls the model. Heads of classes are written, those over the vocabulary are not.
+    """
+    model = replace(imported.model, arguments=complete(imported.model.arguments, imported.model.part))
+    names = [name for name, _ in model.changes]
+    method = next((method for method in METHODS.values() if names == [method.change]), None)
+    if method is None and names != ["lora"]:
+        raise CheckpointError(
+            f"{imported.folder}: peft's layout holds low-rank updates, a prompt or a prefix, and this network has "
+            f"{', '.join(names)}.\n"
+            "  For cloze: --to change."
+        )
+    left = [name for name, head in model.heads.items() if method is not None or head.kind == "token_prediction"]
+    heads = {name: as_classifier(head) for name, head in model.heads.items() if name not in left}
+    plain = replace(model.plain, heads=heads)
+    pad = imported.tokenizer.roles.get("[PAD]")
+    choice = choose(plain, tokenizer_kind=imported.tokenizer.kind, pad=pad, hint=imported.architecture)
+    if not isinstance(choice, Choice) or import_folder(base).architecture is None:
+        why = "" if isinstance(choice, Choice) else f": {choice[0]}"
+        raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here{why}.")
+    tensors, said = _lora(choice, plain, model, imported, pad) if method is None else method.write(model)
+    write_tensors(stage / TENSORS, tensors)
+    task = next((task for task, auto in ADAPTER_TASKS.items() if auto == choice.cls.auto), None)
+    write_json(stage / CONFIG, {
+        "task_type": task, "auto_mapping": {"base_model_class": choice.cls.name, "parent_library": "transformers"}, **said,
+        "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
+    })  # fmt: skip
+    write_tokenizer(stage, imported.tokenizer, imported.reading, model, choice)
+    write_adapter_card(
+        stage / "README.md", choice, base, folder=folder, task=task, labels=imported.labels,
+        problem=problem_of(imported.model, choice), changes=" and ".join(names),
+    )
+    opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left])]
+
+
+def _lora(
+    choice: Choice, plain: Model, model: Model, imported: Imported, pad: int | None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """peft's tensors of low-rank updates and of the heads of a class, and what its configuration says of them."""
+    lora: LoRA = build(LoRA, model.changes[0][1], {})
+    tensors, ranks, turned = _updates(lora, {**model.network, **model.changed}, list(_places(choice, plain, imported, pad)))
+    saved = _heads(choice, plain, imported, pad)
+    usual = Counter(ranks.values()).most_common(1)[0][0]
+    base = choice.architecture.base
+    modules = {name.rpartition(".")[0] if name.startswith(base) else name.partition(".")[0] for name in saved}
+    return {**tensors, **{_LEAD + name: tensor for name, tensor in saved.items()}}, {
+        "peft_type": "LORA", "r": usual, "lora_alpha": lora.scale * usual, "lora_dropout": 0.0, "bias": "none",
+        "fan_in_fan_out": turned, "target_modules": sorted(ranks), "modules_to_save": sorted(modules) or None,
+        "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
+        "alpha_pattern": {name: lora.scale * rank for name, rank in ranks.items() if rank != usual},
+    }
+
+
+def read_peft(folder: Path) -> Imported:
+    """A folder of peft: the network that it names, changed by `lora`, `prompt` or `prefix`, and the head of its class
+    (`modules_to_save`).
+
+    Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
+    some of the layers.
+    """
+    config, place = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
+    for key, values in _LEGAL.items():
+        if config.get(key, values[0]) not in values:
+            known = " or ".join(map(repr, values))
+            raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {known}.")
+    _require_numbers(config, place)
+    base = base_of_adapter(folder)
+    given = import_folder(base)
+    if given.architecture is None:
+        raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
+    tensors = read_tensors(folder / TENSORS)
+    method = METHODS.get(str(config.get("peft_type")))
+    change, state = (_read_updates if method is None else method.read)(place, given, tensors, config)
+    model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
+    _require_heads(place, given, {name.removeprefix(_LEAD) for name in tensors})
+    heads, labels, others = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
+    remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
+    model = replace(model, heads={**model.heads, **heads})
+    return replace(
+        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks),
+        labels=labels or given.labels,
+    )
+
+
+def _require_numbers(config: Mapping[str, Any], place: Path) -> None:
+    """A `CheckpointError` if a rank or a scale is no number."""
+    def sound(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 40
+
+    for key in ("r", "lora_alpha"):
+        if config.get("peft_type") == "LORA" and not sound(config.get(key)):
+            raise CheckpointError(f"{place}: {key} is {config.get(key)!r:.60}; expected a positive number. Copy the file again.")
+    for key in ("rank_pattern", "alpha_pattern"):
+        value = config.get(key) or {}
+        if not isinstance(value, dict) or not all(map(sound, value.values())):
+            raise CheckpointError(f"{place}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
+
+
+def _require_heads(place: Path, given: Imported, names: set[str]) -> None:
+    """A `CheckpointError` if peft saved a tensor of the network itself, not only updates and a head (`modules_to_save`)."""
+    architecture = ARCHITECTURES[str(given.architecture)]
+    facts = architecture.facts(given.model.flat, given.vocab_size, base="", pad=given.tokenizer.roles.get("[PAD]"))
+    network = {name for entry in entries(architecture.rows(given.model.flat), facts) for name in entry.theirs}
+    trained = sorted(name for name in names if {name, name.removeprefix(architecture.base)} & network)
+    if trained:
+        raise CheckpointError(
+            f"{place}: peft saved {trained[0]} of the network as well, because modules_to_save names it or the vocabulary was "
+            "resized; cloze reads updates of linear maps and heads.\n"
+            "  Train without it. For a larger vocabulary, save the resized base first (base.save_pretrained(DIR)) and train on "
+            "it with save_embedding_layers=False."
+        )
+
+
+def _saved_heads(
+    folder: Path, base: Path, adapter: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Head], tuple[str, ...], list[str]]:
+    """The heads that peft saved with what it trained, the names of their classes, and those of tensors that belong to no head."""
+    config = read_config(folder)
+    if not tensors or adapter_class(architecture_of(base, config), adapter) is None:
+        return {}, (), list(tensors)
+    return import_heads(base, config, tensors)
+
+
+def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, base: str | None = None) -> Iterator[Place]:
+    """The linear maps of transformers' model that have one of ours."""
+    architecture = choice.architecture
+    lead = (architecture.base if choice.cls.roles else "") if base is None else base
+    for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
+        if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
+            each = entry.shape[0] // len(entry.theirs)
+            for number, name in enumerate(entry.theirs):
+                rows = slice(number * each, (number + 1) * each)
+                yield Place(name.removesuffix(".weight"), entry.ours.removesuffix(".weight"), rows, entry.move is TURNED)
+
+
+def _updates(
+    lora: LoRA, state: Mapping[str, Tensor], places: Sequence[Place]
+) -> tuple[dict[str, Tensor], dict[str, int], bool]:
+    """peft's tensors, the rank of every map, and whether the maps are transposed there.
+
+    Updates that fall on one map of theirs are stacked: [B₁ B₂] [A₁; A₂] is their sum.
+    """
+    tensors: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}
+    turned = False
+    updates = lora.updates(state)
+    for place in places:
+        parts = []
+        for update in updates:
+            first, stop = max(update.rows.start, place.rows.start), min(update.rows.stop, place.rows.stop)
+            if update.map == place.ours and first < stop:
+                up = update.up.new_zeros(place.rows.stop - place.rows.start, update.up.shape[1])
+                begin = first - update.rows.start
+                up[first - place.rows.start : stop - place.rows.start] = update.up[begin : begin + stop - first]
+                parts.append((update.down, up))
+        if parts:
+            tensors[f"{_LEAD}{place.theirs}.lora_A.weight"] = torch.cat([down for down, _ in parts])
+            tensors[f"{_LEAD}{place.theirs}.lora_B.weight"] = torch.cat([up for _, up in parts], dim=1)
+            ranks[place.theirs], turned = lora.rank * len(parts), turned or place.turned
+    lost = {update.map for update in updates} - {place.ours for place in places if place.theirs in ranks}
+    if lost:
+        raise CheckpointError(f"lora: transformers has no linear map for {min(lost)}. For cloze alone: --to change.")
+    return tensors, ranks, turned
+
+
+def _heads(choice: Choice, model: Model, imported: Imported, pad: int | None) -> dict[str, Tensor]:
+    """The tensors of the heads that transformers' class has, under its names."""
+    architecture = choice.architecture
+    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base if choice.cls.roles else "", pad=pad)
+    found: dict[str, Tensor] = {}
+    for name, table in choice.placed.items():
+        head = model.heads[name]
+        found |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
+    return found
+
+
+def _read_updates(
+    place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
+) -> tuple[Described, dict[str, Tensor]]:
+    """The change, and its tensors under our names; what is used is taken out of `tensors`."""
+    assert given.architecture is not None  # as the caller has checked
+    architecture = ARCHITECTURES[given.architecture]
+    choice = Choice(architecture, architecture.classes[-1], {}, {})
+    heights = {
+        key.removesuffix(".weight"): len(weight) for key, weight in given.model.network.items()
+        if key.endswith(".weight") and weight.dim() == 2
+    }
+    found: dict[tuple[str, int], _Pair] = {}
+    names: dict[str, None] = {}
+    base = base_of_adapter(place.parent)
+    for one in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
+        for lead in (_LEAD, _LEAD + architecture.base):
+            keys = [f"{lead}{one.theirs}.lora_{letter}.weight" for letter in "AB"]
+            if keys[0] in tensors and (one.ours, one.rows.start) not in found:
+                found[one.ours, one.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, one.theirs))
+                names[_short(one, heights[one.ours])] = None
+                pair, width = found[one.ours, one.rows.start], given.model.network[f"{one.ours}.weight"].shape[1]
+                here, there = (len(pair.up), pair.down.shape[1]), (one.rows.stop - one.rows.start, width)
+                if here != there:
+                    raise CheckpointError(
+                        f"{place}: the update of {one.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
+                        f"{there[0]} x {there[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
+                        "that was trained on."
+                    )
+    left = [name for name in tensors if ".lora_" in name]
+    rank, scale = max((len(pair.down) for pair in found.values()), default=1), max((p.scale for p in found.values()), default=1.0)
+    lora = LoRA(rank, scale * rank, _needed(list(names), heights))
+    places = {(name, rows.start): at for name, height in heights.items() for rows, at in lora.places(name, height)}
+    if left or places.keys() != found.keys() or not found:
+        what = left[0] if left else min(places.keys() ^ found.keys())[0] if found else "no map"
+        raise CheckpointError(f"{place}: cloze updates a kind of map in every layer or in none; {what} is not updated so.")
+    state: dict[str, Tensor] = {}
+    for where, pair in found.items():  # a smaller rank is filled with zeros
+        down, up = pair.down.new_zeros(rank, pair.down.shape[1]), pair.up.new_zeros(len(pair.up), rank)
+        down[: len(pair.down)], up[:, : len(pair.down)] = pair.down, pair.up * (pair.scale / scale)
+        state[f"{places[where]}.down"], state[f"{places[where]}.up"] = down, up
+    return ("lora", {"rank": lora.rank, "alpha": lora.alpha, "on": list(lora.on or ())}), state
+
+
+class _Pair(NamedTuple):
+    """An update of peft: A (r, in), B (out, r), and what their product is multiplied with."""
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+
+def _scale(config: Mapping[str, Any], name: str) -> float:
+    """lora_alpha / r of one map; with `use_rslora` lora_alpha / √r."""
+
+    def own(pattern: str, usual: str) -> float:
+        found = [value for key, value in (config.get(pattern) or {}).items() if f".{name}".endswith(f".{key}")]
+        return float(found[0] if found else config[usual])
+
+    rank = own("rank_pattern", "r")
+    return own("alpha_pattern", "lora_alpha") / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:
+    """The names without those whose rows the others mean, too."""
+
+    def meant(some: Sequence[str]) -> set[tuple[str, int]]:
+        lora = LoRA(1, None, tuple(some))
+        return {(name, rows.start) for name, height in heights.items() for rows, _ in lora.places(name, height)}
+
+    for name in list(names):
+        rest = [other for other in names if other != name]
+        if rest and meant([name]) <= meant(rest):
+            names = rest
+    return tuple(names)
+
+
+def _short(place: Place, height: int) -> str:
+    """What `on` calls these rows of our map."""
+    parts = PARTS.get(place.ours.rpartition(".")[2], ())
+    if parts and place.rows.stop - place.rows.start < height:
+        return parts[place.rows.start * len(parts) // height]
+    *_, before, last = place.ours.split(".")
+    return last if before.isdigit() else f"{before}.{last}"

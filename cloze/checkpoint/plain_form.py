@@ -1,0 +1,52 @@
+"""The plain form of a changed network: the same function without the change, which transformers can open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from cloze.errors import CheckpointError
+from cloze.interop import Model
+from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.clock import Clock
+from cloze.recipe.given import build
+from cloze.recipe.parts import load_kind
+from cloze.registry import lookup
+from cloze.text import Tokenizer
+from cloze.transfer import Change
+
+
+def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:
+    """A model whose `network` is the state of the changed network, with its plain form, if there is one."""
+    table = model.network.get("embeddings.tokens.weight")
+    available = {
+        "vocab_size": tokenizer.size if table is None else len(table), "clock": Clock(), "tables": tables or None, "counts": None,
+        "spellings": tokenizer.spellings,
+    }
+    with Undrawn():
+        network = build(lookup("network", model.part), model.arguments, available)
+    load_kind("change")
+    changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
+    return _in_plain_form(model, network, changes)
+
+
+@torch.no_grad()
+def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
+    """A model of the changed network's state with its plain form; `network`, built without changes, is modified."""
+    state = model.network
+    with Undrawn():
+        for change in changes:
+            change.apply(network)
+    network.load_state_dict(dict(state))
+    try:
+        for change in reversed(changes):
+            change.plain(network)
+    except CheckpointError as error:
+        return replace(model, no_plain_form=str(error))
+    plain = network.state_dict()
+    changed = {name: tensor for name, tensor in state.items() if name not in plain or not torch.equal(plain[name], tensor)}
+    return replace(model, network=plain, changed=changed)

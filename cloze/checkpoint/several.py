@@ -1,0 +1,121 @@
+"""Combines the recipes of several tasks into one, to train them at once or one after another.
+
+At once: a mixture with an entry, a source and a head for each task (MT-DNN: Liu et al., 2019, "Multi-Task Deep Neural Networks
+for Natural Language Understanding", algorithm 1). One after another: a stage for the intermediate task, and then one for the
+others (STILTs: Phang et al., 2018, "Sentence Encoders on STILTs", §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cloze.errors import TaskError, nearest
+from cloze.recipe.load import read_tree, task_recipe_names
+
+FIRST = "first"  # the stage, and the task, that comes before the others
+_ASKED = ("type", "metric")  # the keys of `task:` that belong to an entry
+START = "start"  # the name that task recipes give the checkpoint they begin with
+
+
+class Labelled(NamedTuple):
+    """A type of task, and the files of its training and dev sets."""
+
+    type: str
+    train: tuple[str, ...]
+    dev: tuple[str, ...]
+
+
+def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, Labelled]:
+    """Tasks by name, each as NAME=TYPE:TRAIN,DEV; any other form, or a repeated name, is a `TaskError`."""
+    found: dict[str, Labelled] = {}
+    for one in given:
+        name, equals, rest = one.partition("=")
+        if not equals or not name.replace("_", "").replace("-", "").isalnum() or name == FIRST:
+            raise TaskError(
+                f"{option} {one}: expected NAME=TYPE:TRAIN,DEV; a name has letters, digits, _ and -, and is not {FIRST!r}."
+            )
+        if name in found:
+            raise TaskError(f"{option} {one}: the name {name!r} is used twice. Give each task its own name.")
+        found[name] = parse_files(rest, option=f"{option} {name}=")
+    return found
+
+
+def similar_task(given: str) -> str:
+    """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
+    meant = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
+    others = nearest(given, task_recipe_names())
+    return others if meant is None else f"Did you mean {meant!r}?"
+
+
+#: What tasks are called elsewhere.
+_ALSO_CALLED = {
+    "sentence_classification": {"classification", "text_classification", "sentiment", "sentiment_analysis", "topic"},
+    "pair_classification": {"nli", "entailment", "paraphrase", "text_pair_classification", "sentence_pair_classification"},
+    "regression": {"sts", "similarity"},
+    "multi_label": {"multilabel", "multi_label_classification", "multilabel_classification"},
+    "token_labelling": {"ner", "pos", "tagging", "token_classification", "token_labeling", "sequence_labelling"},
+    "question_answering": {"qa", "squad", "extractive_qa"},
+    "text_to_text": {"seq2seq", "translation", "summarization", "summarisation", "text2text_generation"},
+    "dependency_parsing": {"parsing", "dependencies"},
+    "retrieval": {"search", "ranking"},
+}  # fmt: skip
+
+
+def parse_files(given: str, *, option: str) -> Labelled:
+    """A task as TYPE:TRAIN,DEV; any other form, or an unknown type, is a `TaskError`."""
+    kind, colon, rest = given.partition(":")
+    train, comma, dev = rest.partition(",")
+    if not (colon and comma and train and dev) or "," in dev:
+        raise TaskError(f"{option}{given}: expected TYPE:TRAIN,DEV, such as sentence_classification:train.tsv,dev.tsv.")
+    if kind not in task_recipe_names():
+        raise TaskError(f"{option}{given}: unknown task {kind!r}. {similar_task(kind)}")
+    return Labelled(kind, (train,), (dev,))
+
+
+def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
+    """The recipe of several tasks, as plain data.
+
+    Each task keeps the source, the exercise and the objectives of its own recipe, with heads of its own. A step holds examples of
+    one task; a task has as many steps as its rows make batches. Training is that of the first task. One task has its own recipe,
+    with a source and heads of its name.
+    """
+    recipes = {name: read_tree(one.type).plain() for name, one in tasks.items()}
+    entries = {name: _entry(name, recipe) for name, recipe in recipes.items()}
+    first: Mapping[str, Any] = next(iter(recipes.values()))
+    whole = {
+        "name": "-".join(tasks), "sources": {name: recipe["corpus"] for name, recipe in recipes.items()},
+        "network": {"from": START}, "training": first["training"],
+    }  # fmt: skip
+    if len(entries) == 1:
+        return {**whole, **next(iter(entries.values())), "task": first["task"]}
+    mixture = {
+        name: {"source": name, "odds": "by_size", **entry, "task": _of(recipes[name], _ASKED, True)}
+        for name, entry in entries.items()
+    }
+    return {**whole, "mixture": mixture, "task": _of(first, _ASKED, False)}
+
+
+def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
+    """The recipe of an intermediate task and then of one task or several, as plain data: two stages.
+
+    The second stage starts from the network of the first, with new heads. Shares of the budget are not used: each stage has the
+    epochs of its recipe.
+    """
+    before, last = several({FIRST: first}), {**several(tasks), "network": {"from": FIRST}}
+    name = f"{before.pop('name')}-{last.pop('name')}"
+    return {"name": name, "stages": {FIRST: before, "last": last}}
+
+
+def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The exercise and the objectives of a task; its heads are named after it."""
+    own = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
+    runs = [own, *own.get("passes", ())]
+    named = [inner for run in runs for one in run.get("objectives", ()) for inner in one.values() if "head" in inner]
+    for inner in named:
+        inner["head"] = name if len(named) == 1 else f"{name}-{inner['head']}"
+    return own
+
+
+def _of(recipe: Mapping[str, Any], keys: Sequence[str], wanted: bool) -> dict[str, Any]:
+    return {key: value for key, value in recipe["task"].items() if (key in keys) is wanted}

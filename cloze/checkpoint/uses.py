@@ -1,0 +1,74 @@
+"""Finds out what a checkpoint can do: opens it and tries each use up to its first check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.sequence import answers
+from cloze.errors import ClozeError
+from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.networks.graph_vectors import GraphVectors
+
+
+@dataclass(frozen=True)
+class Usable:
+    """The network of a checkpoint, its size and the verbs that accept it; `fault` is the reason if it cannot be opened.
+
+    `changes` are what was done to the network, as a recipe writes it, and `trained` is the number of parameters that a run with
+    these changes trains. `answers`: it generates an answer to a text, not a continuation. `of_words`: it is a table of word
+    vectors; `of_graph`: of the entities and relations of a graph.
+    """
+
+    network: str = ""
+    parameters: int = 0
+    heads: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    answers: bool = False
+    of_words: bool = False
+    of_graph: bool = False
+    changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    trained: int = 0
+    fault: str = ""
+
+
+def usable(folder: Path) -> Usable:
+    """What can be done with the checkpoint in a folder."""
+    try:
+        loaded = load_checkpoint(folder)
+    except ClozeError as error:
+        return Usable(fault=str(error))
+    model, arguments = loaded.imported.model, loaded.network_arguments
+    known = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
+    sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in known.items()]
+    words = model.network_type.of_words
+    tests: dict[str, Callable[[Any], Any]] = {} if words else {"fill": to_fill, "generate": to_generate, "score": to_score}
+    verbs = [verb for verb, test in tests.items() if _takes(test, loaded)]
+    verbs += ["neighbours"] if has_vectors(model) else []
+    return Usable(
+        ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
+        "generate" in verbs and answers(to_generate(loaded).reader), words,
+        isinstance(loaded.network, GraphVectors),
+        tuple(_changes(loaded)), sum(p.numel() for module in (loaded.network, *loaded.heads.values()) for p in module.parameters()
+                                     if p.requires_grad),
+    )
+
+
+def _changes(loaded: Loaded) -> list[tuple[str, Mapping[str, Any]]]:
+    """The changes of the network: those that opening the checkpoint applies, and those that the run's recipe names."""
+    recipe = loaded.recipe or {}
+    network = (recipe.get("networks") or {}).get(recipe.get("export", "main")) or {}
+    own = [(name, arguments or {}) for change in network.get("change") or () for name, arguments in change.items()]
+    return [*(one for one in loaded.imported.model.changes if one[0] not in dict(own)), *own]
+
+
+def _takes(test: Callable[[Any], Any], loaded: Any) -> bool:
+    try:
+        test(loaded)
+    except ClozeError:
+        return False
+    return True

@@ -1,0 +1,18 @@
+"""The recipe language: a file, plain data or a name → a checked `Recipe`, a tree of frozen dataclasses.
+
+May import everything that registers parts; the modules that read recipes import torch only inside functions.
+To add a key to the language: `grammar.py` reads it, `recipe.py` holds it, docs/language.md describes it.
+Its contract is tested in tests/assembly.
+
+From a file to a recipe, in the order of the calls:
+
+    load.py       finds the file, calls the modules below, and applies `--size` and `--set`
+    document.py   YAML → a tree of `Node`s that know their lines
+    stages.py     splits a recipe with `stages:` into one tree per stage
+    origins.py    fills in networks that come `from:` a checkpoint or an earlier stage
+    expand.py     writes out short forms and defaults of parts; schema.py derives the legal keys from signatures
+    grammar.py    tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
+    structure.py  checks names that refer to each other
+
+`given.py` calls the builders of parts and supplies their `Given` arguments.
+"""

@@ -1,0 +1,153 @@
+"""Changes of networks (`change: […]`) in a recipe: their effect on the arguments of networks that come from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloze.document import Node, Where, from_data, read_value
+from cloze.errors import RecipeError, nearest
+from cloze.recipe.faults import Faults
+from cloze.recipe.given import build
+from cloze.recipe.parts import builder_of, names
+from cloze.recipe.paths import NEXT_TO_PART
+from cloze.recipe.schema import arguments_of_part, check_part, check_value, expand_arguments, expand_part
+
+if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
+    from cloze.interop import Model
+    from cloze.recipe.recipe import Recipe
+    from cloze.transfer import Change
+
+Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
+
+
+def parse_change(given: str, *, option: str = "--change") -> Node:
+    """A change as the command line has it, `lora=8` or `lora={rank: 8, on: [query, value]}`, as a recipe has it.
+
+    A single value is the first argument of the change. An unknown change is a `RecipeError`.
+    """
+    name, equals, text = given.partition("=")
+    where = Where(f"{option} {given}")
+    known = names("change")
+    if name not in known:
+        raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+    if equals and not text.strip():
+        raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
+    value = read_value(text, where).plain() if equals else {}
+    return from_data({name: value}, where)
+
+
+def check_change(given: str, *, option: str) -> None:
+    """Raise a `RecipeError` if `given`, a change as the command line has it, lacks an argument or has a wrong one."""
+    check_part("change", parse_change(given, option=option))
+
+
+def type_of(name: str) -> type[Change]:
+    """The class of a registered change, which declares what it does."""
+    made: Any = builder_of("change", name)
+    return made
+
+
+def lasts(name: str) -> bool:
+    """Whether a change adds something to the network, which opening a checkpoint has to add again."""
+    return type_of(name).lasts
+
+
+def read_by(model: Model) -> set[str]:
+    """The names of the networks whose states a model reads because of its changes."""
+    return set(_read_by(model.changes))
+
+
+def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
+    """Apply the changes of a network that is taken over whole from `origin`, a folder or a stage, to its written part, in place.
+
+    The lasting changes of the origin are put in front of the recipe's own.
+    """
+    changes = network.value.get("change")
+    items = changes.value if changes is not None and changes.is_list else []
+    for index, item in enumerate(list(items)):
+        change = change_of(item, f"{path}.change[{index}]", faults)
+        part = next(key for key in network.value if key not in NEXT_TO_PART)
+        arguments = network.value[part]
+        if change is None or not arguments.is_mapping:
+            continue
+        known = {str(key): node.plain() for key, node in arguments.items()}
+        from cloze.transfer import Shape  # imports torch, which listing recipes without changes does not need
+
+        with faults.catching(item.where, f"{path}.change[{index}]"):
+            for key, value in change.shape(Shape(origin, str(part), known)).items():
+                if key not in known or known[key] != value:
+                    arguments.put(key, from_data(value, item.where))
+            expand_arguments(arguments_of_part("network", str(part)), arguments, f"{path}.{part}", faults)
+        if change.only_arguments:
+            items.remove(item)
+    if inherited:
+        first = [from_data({name: dict(arguments)}, network.where) for name, arguments in inherited]
+        network.put("change", Node([*first, *items], network.where if changes is None else changes.where))
+
+
+def read_by_export(recipe: Recipe) -> tuple[str, ...]:
+    """The networks whose states the exported one reads because of a change: it needs them to read a text, too."""
+    return _read_by((change.name, change.arguments) for change in recipe.exported.change)
+
+
+def joins_vocabulary(recipe: Recipe, network: str) -> bool:
+    """Whether a network reads the ids of the text's tokenizer and, behind them, those of its own."""
+    return any(type_of(change.name).joins_vocabulary for change in recipe.networks[network].change)
+
+
+def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
+    return tuple(name for part, arguments in changes for name in build(builder_of("change", part), arguments, {}).reads)
+
+
+def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:
+    """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
+    parts = {label: next((n for key, n in node.items() if key not in NEXT_TO_PART), None) for label, node in networks.items()}
+    known = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
+    for label, network in networks.items():
+        changes = network.value.get("change") if network.is_mapping else None
+        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+            change = change_of(item, f"{prefix}networks.{label}.change[{index}]", faults)
+            for key, value in {} if change is None else change.among(known).items():
+                next(iter(item.value.values())).put(key, from_data(value, item.where))
+
+
+def inherited_by(network: Node) -> list[Described]:
+    """The lasting changes of a network in the tree of an earlier stage."""
+    changes = network.value.get("change")
+    found: list[Described] = []
+    for item in changes.value if changes is not None and changes.is_list else ():
+        faults = Faults()
+        if change_of(item, "", faults) is not None:
+            ((name, arguments),) = item.plain().items()
+            found += [(name, arguments)] if lasts(name) else []
+    return found
+
+
+def require_unwritten(network: Node, path: str, faults: Faults) -> None:
+    """Add a fault for a change that only sets arguments if the network's arguments are written out."""
+    changes = network.value.get("change")
+    for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+        change = change_of(item, f"{path}.change[{index}]", faults)
+        if change is not None and change.only_arguments:
+            name = next(iter(item.value))
+            faults.add(item.where, f"{path}.change[{index}]", f"{name}: this network's arguments are written out.",
+                       "Write these values among them, and leave the change out.")
+
+
+def change_of(item: Node, path: str, faults: Faults) -> Change | None:
+    """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
+    own = Faults()
+    expand_part("change", item, path, own)
+    if len(own):
+        return None
+    ((name, arguments),) = item.plain().items()
+    accepted = arguments_of_part("change", name)
+    try:
+        for key, value in arguments.items():
+            if not (accepted[key].live and isinstance(value, Mapping)):  # a schedule, which building checks
+                check_value(accepted[key].annotation, value)
+        made: Change = build(builder_of("change", name), arguments, {})
+    except (KeyError, TypeError, ValueError):
+        return None
+    return made

@@ -1,0 +1,176 @@
+"""Calls builders: arguments from a recipe or a checkpoint, and values that cloze supplies for `Given[…]` parameters.
+
+`MEANINGS` is the complete list of what a builder may be given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cloze.errors import RecipeError
+from cloze.exercises.exercise import Placed
+from cloze.recipe.parts import builder_of
+from cloze.recipe.recipe import EditSpec, PartSpec, plain
+from cloze.registry import (
+    Changing,
+    GivenMark,
+    LiveMark,
+    PartMark,
+    inherited,
+    is_live,
+    is_whole,
+    kind_of_parts,
+    lookup,
+    mark_of,
+    parameters,
+    section_of,
+)
+
+#: The legal names of `Given` parameters, and what each receives.
+MEANINGS: Mapping[str, str] = {
+    "vocab_size": "how many ids the tokenizer has",
+    "tokenizer": "TokenFacts: ids of roles, the ordinary ids, a reader for literal text",
+    "clock": "the run's clock: seed, step, first row, share of the budget spent",
+    "width": "width of the state that an objective reads",
+    "order": "the order in which an objective's network reads, `open` where it is not the same for all rows",
+    "limit": "the most tokens that an edit may return; known once the exercise has a length",
+    "table": "the token table of the network that an objective reads, for tying",
+    "maps": "the linear maps of that network that read numbers, such as features of regions, by the name of what they read",
+    "vector_tables": "all tables of vectors of that network by name: tokens, further inputs, senses",
+    "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "
+    "while a recipe is only checked, and when a checkpoint is loaded",
+    "entity_count": "how many entities the graph of the first source has; None while a recipe is only checked, and when a "
+    "checkpoint is loaded",
+    "documents": "how many documents the store of the first source has; None while a recipe is only checked, and when a "
+    "checkpoint is loaded",
+    "spellings": "how the tokenizer spells each id (V); None while a recipe is only checked",
+    "tables": "the look-up tables of the recipe by name; by the name of a network, how it reads if it has its own tokenizer",
+    "keeps_empty": "whether a text without tokens keeps the tokens of its template, as the texts of records do",
+}
+
+
+def wanted(builder: Callable[..., Any]) -> set[str]:
+    """The names of a builder's `Given` parameters."""
+    return {name for name, p in parameters(builder).items() if isinstance(mark_of(p), GivenMark)}
+
+
+def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+    """Call a builder with a recipe's arguments and with the `available` values that its `Given` parameters name.
+
+    `arguments` are plain data. A nested part is `{name: {argument: value}}` or its name alone, a section is a mapping of its
+    fields. Both are built first, by the same function: `positions: {rotary: {base: 160000}}` becomes `Rotary(base=160000.0)`.
+    """
+    needed = wanted(builder)
+    unknown = needed - MEANINGS.keys()
+    if unknown:
+        raise RecipeError(
+            f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
+            f"assembly gives: {', '.join(MEANINGS)}."
+        )
+    known = parameters(builder)
+    made = {name: _made(known[name], value, available) if name in known else value for name, value in arguments.items()}
+    made |= {name: course(1.0) for name, course in courses(builder, arguments).items()}
+    return builder(**made, **{name: available[name] for name in needed if name in available})
+
+
+def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
+    """The arguments of a builder of a `Changing` kind that follow a schedule, each as a function of the share spent.
+
+    What is built alone, as for reading a text after the training, has their last values.
+    """
+    if not (isinstance(builder, type) and issubclass(builder, Changing)):
+        return {}
+    known, found = parameters(builder), {}
+    for name, value in arguments.items():
+        if name in known and isinstance(value, Mapping) and is_live(builder, name):
+            course = _built("schedule", value, {})
+            found[name] = Whole(course) if is_whole(known[name].annotation) else course
+    return found
+
+
+def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
+    """An edit in its place, with what its numbers are at the beginning of the training.
+
+    What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
+    """
+    builder, arguments = lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments)
+    try:
+        return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
+    except RecipeError as error:
+        raise RecipeError(f"{spec.part.where}: {spec.part.path}: {error}") from None
+
+
+class Whole:
+    """A schedule of whole numbers: the nearest of the schedule that it is given."""
+
+    def __init__(self, course: Callable[[float], float]) -> None:
+        self.course = course
+
+    def __call__(self, share: float) -> int:
+        return round(self.course(share))
+
+
+def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:
+    """An argument as its builder takes it: parts, sections and schedules are built, any other value is unchanged."""
+    mark, section, value = mark_of(parameter), section_of(parameter.annotation), inherited(value, parameter)
+    if section is not None and isinstance(value, Mapping):
+        return build(section, value, available)
+    if (several := kind_of_parts(parameter.annotation)) is not None and isinstance(value, Mapping):
+        return {name: _built(several, part, available) for name, part in value.items()}
+    kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
+    if kind is None or not isinstance(value, Mapping):
+        return value
+    return _built(kind, value, available)
+
+
+def _built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+    ((name, arguments),) = plain(part).items()
+    return build(builder_of(kind, name), arguments or {}, available)
+
+
+class StandIn(NamedTuple):
+    """Takes the place of a look-up table when a network is built before its corpus is known; it has a size and no contents."""
+
+    size: int
+    allowed: None = None
+    mixed: None = None
+
+
+def stand_ins(tables: Mapping[str, PartSpec]) -> dict[str, Any]:
+    """One stand-in for each of these tables, of its usual size."""
+    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in tables.items()}
+    return {name: StandIn(part.usual_size) for name, part in parts.items()}
+
+
+def tables_for(arguments: Mapping[str, Any], origin: object, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The look-up tables that a network of these arguments is given; None if its rows come from the checkpoint `origin` and it
+    names none of the tables."""
+    return tables if origin is None or _names(arguments, tables) else None
+
+
+def _names(value: Any, tables: Mapping[str, Any]) -> bool:
+    """Whether an argument, or one inside it, is the name of a table."""
+    if isinstance(value, PartSpec):
+        return _names(value.arguments, tables)
+    if isinstance(value, Mapping):
+        return any(_names(inner, tables) for inner in value.values())
+    return isinstance(value, str) and value in tables
+
+
+def restored(tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """The look-up tables of a checkpoint, rebuilt from their arrays; for layers whose labels have the names `labels`."""
+    parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
+    made = {
+        name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
+    }
+    return {name: parts[name].naming(table, labels) for name, table in made.items()} if labels else made
+
+
+def naming(recipe: Mapping[str, PartSpec], tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+    """The look-up tables of a run, for layers whose labels have these names; `recipe` are their parts."""
+    if not labels:
+        return tables
+    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in recipe.items()}
+    return {name: parts[name].naming(table, labels) if name in parts else table for name, table in tables.items()}

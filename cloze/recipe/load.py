@@ -1,0 +1,436 @@
+"""`load_recipe`: a name, a file, a run folder or plain data → a checked `Recipe`.
+
+Importing this module imports no torch; reading a recipe imports the modules of the parts it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from cloze.arguments import checked
+from cloze.document import Node, Where, from_data, read_value, read_yaml, text_of
+from cloze.errors import RecipeError, nearest
+from cloze.recipe import paths
+from cloze.recipe.expand import expand, structure
+from cloze.recipe.faults import Faults
+from cloze.recipe.grammar import read, read_sources
+from cloze.recipe.origins import Checkpoints, Written, networks_of, take_up
+from cloze.recipe.parts import class_of, names
+from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.recipe.schema import arguments_of_part, expand_part
+from cloze.recipe.stages import assemble_stages
+from cloze.recipe.structure import check_length, check_structure
+from cloze.recipe.user_files import import_files
+from cloze.training.phases import MAY_SET, may_set
+
+IN_RUN = Path("cloze") / "recipe.yaml"
+_OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sources begin so
+Complete = Callable[[Node, Faults], None]
+
+
+def _nothing(root: Node, faults: Faults) -> None:
+    """Completes nothing."""
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes for pre-training that come with cloze."""
+    return _named(resources.files("cloze") / "recipes")
+
+
+def distillation_recipe_names() -> list[str]:
+    """The names of the recipes for pre-training with a teacher, whose networks come from the teacher's checkpoint."""
+    return _named(resources.files("cloze") / "recipes" / "distillation")
+
+
+def sentence_recipe_names() -> list[str]:
+    """The names of the recipes that make an encoder of sentences of a bound checkpoint, from text alone."""
+    return _named(resources.files("cloze") / "recipes" / "sentences")
+
+
+def pretraining_recipe_names() -> list[str]:
+    """All of these, in alphabetical order."""
+    return sorted([*recipe_names(), *distillation_recipe_names(), *sentence_recipe_names()])
+
+
+def task_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning that come with cloze."""
+    return _named(resources.files("cloze") / "recipes" / "tasks")
+
+
+def taught_task_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning with a bound teacher."""
+    return _named(resources.files("cloze") / "recipes" / "taught_tasks")
+
+
+def tuning_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning a checkpoint, with or without a teacher."""
+    return [*task_recipe_names(), *taught_task_recipe_names()]
+
+
+def own_task_recipe_names() -> list[str]:
+    """The names of the recipes for tasks that begin at random, without a checkpoint."""
+    return _named(resources.files("cloze") / "recipes" / "own_tasks")
+
+
+@cache
+def named_recipes() -> dict[str, tuple[str, ...]]:
+    """Every recipe that comes with cloze, with the folder that it is in."""
+    folders = {
+        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("sentences",): sentence_recipe_names(),
+        ("tasks",): task_recipe_names(), ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
+    }
+    return {name: folder for folder, known in folders.items() for name in known}
+
+
+def _named(folder: Any) -> list[str]:
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+@checked
+def load_recipe(
+    name_or_path: str | Path | Mapping[str, Any] | Node,
+    *,
+    size: str | None = None,
+    overrides: Sequence[str] = (),
+    with_files: Iterable[str | Path] = (),
+    checkpoints: Checkpoints | None = None,
+    complete: Complete | None = None,
+) -> Recipe:
+    """Load a recipe and fill in every default.
+
+    Args:
+        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data or as a tree.
+        size: tiny, mini, small, medium, base or large: rescales the networks (`--size`).
+        overrides: Values to set, `["training.batch=64"]` (`--set`).
+        with_files: Python files that register parts (`--with`).
+        checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to, `BoundCheckpoints`. None: not known yet.
+        complete: Adds the checkpoints' own descriptions to the expanded tree, before values are set. None: the checkpoints are
+            opened for this if the recipe does not state how text is read.
+
+    Raises:
+        RecipeError: Holds every fault of the recipe, each with file, line and value path.
+    """
+    import_files(with_files)
+    if complete is None:
+        complete = _nothing if checkpoints is None else checkpoints.complete
+    return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
+
+
+def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> Mapping[str, PartSpec]:
+    """The sources of a recipe alone, without reading its networks and objectives, whose modules import torch.
+
+    If the recipe has stages, or `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError` with
+    every fault, as `load_recipe` does.
+    """
+    tree, elsewhere = read_tree(name_or_path), [one for one in overrides if not one.startswith(_OF_SOURCES)]
+    if not tree.is_mapping or "stages" in tree.value or elsewhere:
+        return load_recipe(name_or_path, overrides=overrides).sources
+    written = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
+    root, faults = Node(written, tree.where, tree.keys), Faults()
+    expand(root, faults)
+    faults.raise_if_any()
+    for override in overrides:
+        _override(root, override, faults)
+    found = read_sources(root, faults)
+    faults.raise_if_any()
+    return {name: source for name, source in found.items() if source is not None}
+
+
+def recipe_from_data(
+    data: Mapping[str, Any], *, origin: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from plain data, such as the canonical form that a checkpoint holds."""
+    return _assemble(from_data(dict(data), Where(origin)), size, overrides)
+
+
+def phase_recipes(recipe: Recipe) -> list[Recipe]:
+    """The recipe with the values of each phase set; a recipe without a schedule has one phase."""
+    if not recipe.schedule:
+        return [recipe]
+    found = []
+    for index, phase in enumerate(recipe.schedule):
+        root = from_data(replace(recipe, stages=()).canonical(), Where(recipe.name))
+        faults = Faults()
+        expand(root, faults)
+        _apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
+        made = read(root, faults)
+        faults.raise_if_any()
+        assert made is not None  # no faults
+        found.append(made)
+    return found
+
+
+def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
+    """The tree of a recipe file as written, or of plain data; a copy of a tree."""
+    if isinstance(name_or_path, Node):
+        return name_or_path.copy()
+    if isinstance(name_or_path, Mapping):
+        return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
+    text, shown, own = _text_of(name_or_path)
+    return read_yaml(text, shown, numbered=own)
+
+
+def text_of_named(name: str) -> str:
+    """The file of a recipe that comes with cloze."""
+    return resources.files("cloze").joinpath("recipes", *named_recipes()[name], f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
+    """The text of a recipe, its name for messages, and whether it is a user's own file."""
+    given = str(name_or_path)
+    path = Path(name_or_path)
+    if path.is_dir() and (path / IN_RUN).is_file():
+        path = path / IN_RUN
+    if path.is_file():
+        return text_of(path), str(path), True
+    if given in named_recipes():
+        return text_of_named(given), given, False
+    if path.is_dir():
+        raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
+    raise unknown_recipe(given)
+
+
+def unknown_recipe(given: str) -> RecipeError:
+    """The error about a file that does not exist, or a name that no recipe has."""
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
+        return RecipeError(
+            f"{given}: there is no such file. {_similar_recipe(path.stem)}\n"
+            "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
+        )
+    return RecipeError(
+        f"unknown recipe {given!r}. {_similar_recipe(given)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
+    )
+
+
+def _similar_recipe(name: str) -> str:
+    """A sentence on the recipe that comes with cloze whose name is this or is similar."""
+    known = list(named_recipes())
+    if name in known:
+        return f"cloze has a recipe of this name: write {name}."
+    close = nearest(name, known)
+    return close if close.startswith("Did") else "No recipe of cloze has a similar name."
+
+
+def _assemble(
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None = None,
+    complete: Complete = _nothing,
+) -> Recipe:
+    if not root.is_mapping:
+        return _recipe(Written(root), size, overrides)
+    if "stages" in root.value:
+        return assemble_stages(root, size, overrides, checkpoints, partial(_recipe, complete=complete))
+    faults = Faults()
+    of_changes = [override for override in overrides if ".change." in override.partition("=")[0]]
+    if of_changes and checkpoints is not None:  # they decide about the shape that is taken up
+        _override_changes(root, of_changes, faults)
+        overrides = [override for override in overrides if override not in of_changes]
+    written = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
+    faults.raise_if_any()
+    return _recipe(written, size, overrides, complete)
+
+
+def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> None:
+    """Apply the overrides of changes of networks to the tree as written."""
+    for label, network in networks_of(root):
+        changes = network.value.get("change") if network.is_mapping else None
+        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+            expand_part("change", item, f"networks.{label}.change[{index}]", faults)
+    for override in overrides:
+        _override(root, override, faults)
+
+
+def _recipe(
+    written: Written, size: str | None, overrides: Sequence[str], complete: Complete = _nothing
+) -> Recipe:
+    root, faults = written.tree, Faults()
+    expand(root, faults)
+    if not len(faults):
+        overrides = _override_first(root, overrides, faults)
+        complete(root, faults)
+    if len(faults) and root.is_mapping:
+        read(root, faults)  # to report further faults at once
+    faults.raise_if_any()
+    if size is not None:
+        from cloze.recipe.size import rescale
+
+        rescale(root, _read(root), size, kept=written.kept)
+    for override in overrides:
+        _override(root, override, faults)
+    if overrides and not len(faults):
+        expand(root, faults)  # what they have set where nothing was
+    faults.raise_if_any()
+    recipe = _read(root)
+    check_structure(recipe, lambda path: _place(root, path), faults)
+    if recipe.schedule:
+        _check_phases(root, recipe, faults)
+    else:
+        check_length(recipe, faults)
+    faults.raise_if_any()
+    return recipe
+
+
+def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> list[str]:
+    """Apply the overrides that decide how a checkpoint completes the recipe: those of `reading`, whether records have a second
+    text, and arguments of objectives that the checkpoint replaces. Returns what is applied to the completed recipe."""
+    reading = [override for override in overrides if override.startswith("reading.")]
+    texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
+    chosen = [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
+    if reading and "reading" not in root.value:
+        root.put("reading", from_data({}, root.where))
+    for override in [*reading, *texts, *chosen]:
+        _override(root, override, faults)
+    return [override for override in overrides if override not in chosen]
+
+
+def _of_chosen(root: Node, path: str) -> bool:
+    """Whether a value path names an argument of an objective that a checkpoint replaces, such as `text_classification`."""
+    try:
+        location = paths.find(root, path)
+    except RecipeError:
+        return False  # it is reported when it is applied to the completed recipe
+    owner = location.path.split(".")[-2:-1]
+    if "objectives[" not in location.path or not owner or owner[0] not in names("objective"):
+        return False
+    from cloze.objectives.chosen import Chosen  # torch, as every objective
+
+    return issubclass(class_of("objective", owner[0]), Chosen) and location.key in arguments_of_part("objective", owner[0])
+
+
+def _place(root: Node, path: str) -> Where:
+    """The line of a value path; the beginning of the file if the value is a default."""
+    try:
+        location = paths.find(root, path)
+    except RecipeError:
+        return root.where
+    node = location.node
+    return root.where if node is None else node.where if location.container.is_list else location.container.place(location.key)
+
+
+def _read(root: Node) -> Recipe:
+    faults = Faults()
+    recipe = read(root, faults)
+    faults.raise_if_any()
+    assert recipe is not None  # no faults
+    return recipe
+
+
+# ---- setting values --------------------------------------------------------------------------------------------------
+
+
+def _override(root: Node, override: str, faults: Faults) -> None:
+    """Apply one `path=value`; a phase that sets the same path takes the new value too."""
+    path, equals, text = override.partition("=")
+    where = Where(f"--set {override}")
+    value = from_data(read_value(text, where).plain() if equals else None, where)
+    with faults.catching(where, ""):
+        if not equals:
+            raise RecipeError("a value is set as path=value, for example training.batch=64.")
+        path = path.strip()
+        for one in paths.lengths(root) if path == "length" else [path]:
+            _set(root, one, value.copy())
+            _set_in_phases(root, one, value)
+
+
+def _annotator(old: Node, new: Node, path: str) -> Node:
+    """Another annotator of a layer, with what it leaves out from the old one, above all the labels that count."""
+    faults = Faults()
+    expand_part("annotator", new, path, faults)
+    faults.raise_if_any()
+    (before,), ((part, after),) = (inner for _, inner in old.items()), new.items()
+    for key in (arguments_of_part("annotator", str(part)).keys() & before.value.keys()) - {"file"} - after.value.keys():
+        after.put(key, before.value[key])
+    return new
+
+
+def _set(root: Node, path: str, value: Node) -> str:
+    location = paths.find(root, path)
+    old = location.node
+    if old is not None and old.first is not None:
+        value.first, old = old.first, None  # a section that one number may stand for
+    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    _require_shape(root, location)
+    if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
+        value, old = _annotator(old, value, location.path), None
+    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
+        old = None
+    elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+        raise RecipeError(
+            f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
+            f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
+        )
+    if isinstance(location.container.value, list):
+        location.container.value[int(location.key)] = value
+    else:
+        location.container.put(location.key, value)
+        location.container.keys[location.key] = value.where
+    return location.path
+
+
+def _require_shape(root: Node, location: paths.Location) -> None:
+    """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
+    networks = root.value.get("networks")
+    for name, network in networks.items() if networks is not None else ():
+        if location.container is network and network.part is None and location.key not in paths.NEXT_TO_PART:
+            if "from" not in network.value:
+                raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
+            origin = network.value["from"].plain()
+            raise RecipeError(
+                f"networks.{name} has only `from: {origin}`, which decides its arguments.\n"
+                f"  Bind the checkpoint first: --bind {origin}=FOLDER."
+            )
+
+
+def _structural(node: Node) -> bool:
+    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part is not None for item in node.value))
+
+
+def _set_in_phases(root: Node, path: str, value: Node) -> None:
+    schedule = root.value.get("schedule")
+    target = paths.find(root, path).path
+    for phase in schedule.value if schedule is not None and schedule.is_list else ():
+        chosen = phase.value.get("set") if phase.is_mapping else None
+        if chosen is None or not chosen.is_mapping:
+            continue
+        for key in list(chosen.value):
+            if target in _targets(root, str(key)):
+                chosen.put(key, value.copy())
+
+
+def _targets(root: Node, path: str) -> list[str]:
+    """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
+    try:
+        return [paths.find(root, one).path for one in (paths.lengths(root) if path == "length" else [path])]
+    except RecipeError:
+        return []
+
+
+def _apply_phase(root: Node, values: Mapping[str, Any], where: Where, prefix: str, faults: Faults) -> None:
+    for path, value in values.items():
+        with faults.catching(where, f"{prefix}.{path}"):
+            for one in paths.lengths(root) if path == "length" else [path]:
+                _set(root, one, from_data(value, where))
+    root.value.pop("schedule", None)
+
+
+def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
+    """Read the recipe as each phase sets it, so that a wrong value is found now and not after days of training."""
+    schedule = root.value["schedule"]
+    for index, phase in enumerate(recipe.schedule):
+        where = schedule.value[index].where
+        tree = root.copy()
+        own = Faults()
+        _apply_phase(tree, phase.set, where, f"schedule[{index}].set", own)
+        made = read(tree, own) if not len(own) else None
+        if made is not None:
+            for path in phase.set:
+                if not may_set(path):
+                    own.add(where, f"schedule[{index}].set.{path}", "a phase cannot set this value.", f"It may set: {MAY_SET}.")
+            check_structure(made, lambda path, where=where: where, own)  # type: ignore[misc]
+            check_length(made, own, index)
+        faults.take(own)

@@ -1,0 +1,219 @@
+"""Where networks come `from`: an earlier stage of the recipe, or a checkpoint that the command line binds to a name.
+
+A recipe never holds a path. `--bind teacher=FOLDER` binds `from: teacher`, and `run.json` records the folder's weights.
+A network from elsewhere that is never trained is *borrowed*: the run's checkpoints do not hold its weights, only a reference to
+the folder that does, with the SHA-256 of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cloze.document import Node, from_data
+from cloze.errors import CheckpointError, RecipeError, nearest
+from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
+from cloze.recipe.faults import Faults
+from cloze.recipe.paths import NEXT_TO_PART
+from cloze.recipe.recipe import Recipe
+from cloze.recipe.teachers import check_order
+from cloze.training.phases import sets_train
+from cloze.training.untrained import require_trained
+
+if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
+    from cloze.interop import Imported
+
+
+class Checkpoints(Protocol):
+    """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
+    `cloze.checkpoint.bound.BoundCheckpoints` answers."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __getitem__(self, name: str) -> Path: ...
+
+    def described(self, name: str, label: str) -> Imported:
+        """The network `label` of a checkpoint, else its exported one, with its part, its arguments and its changes."""
+
+    def complete(self, root: Node, faults: Faults) -> None:
+        """Complete `reading`, and other keys that the recipe omits, from the checkpoints."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The tree of a recipe or stage with every network written out; `kept` names the networks that have a checkpoint's size,
+    because they write none of their own."""
+
+    tree: Node
+    kept: frozenset[str] = frozenset()
+
+
+def take_up(
+    tree: Node, *, earlier: Mapping[str, Written], checkpoints: Checkpoints | None, prefix: str, faults: Faults
+) -> Written:
+    """Write out, in place, the networks of a recipe that have only a `from`.
+
+    `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
+    stage is left unresolved). Any other name is a fault.
+    """
+    kept: set[str] = set()
+    for label, network in networks_of(tree):
+        origin = _origin(network)
+        if origin is None:
+            continue
+        name, whole, path = str(origin.value), set(network.value) <= NEXT_TO_PART, f"{prefix}networks.{label}"
+        if not whole:
+            require_unwritten(network, path, faults)
+        if name in earlier:
+            before = earlier[name]
+            alike = _alike(before.tree, label)
+            kept |= {label} if alike in before.kept else set()
+            written = dict(networks_of(before.tree)).get(alike)
+            if whole and written is not None:
+                for key, node in written.items():
+                    if key not in ("from", "change", "train", "start", *network.value):
+                        network.put(key, node.copy())
+                take_over(network, inherited_by(written), f"stage {name}", path, faults)
+        elif checkpoints is not None and name not in checkpoints:
+            known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
+            faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
+                       f"{known}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
+        elif checkpoints is not None and whole:
+            kept.add(label)
+            described = checkpoints.described(name, label)
+            check_order(tree, label, described, path, faults)
+            part = described.model.part
+            network.put(part, from_data(dict(described.model.arguments), network.where))
+            network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
+            take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
+    complete_among(dict(networks_of(tree)), prefix, faults)
+    return Written(tree, frozenset(kept))
+
+
+def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
+    """Add changes, as the command line has them, to every network of a recipe and its stages that comes `from` this origin."""
+    stages = tree.value.get("stages") if tree.is_mapping else None
+    for recipe in [tree] if stages is None else [stage for _, stage in stages.items()]:
+        for _, network in networks_of(recipe) if recipe.is_mapping else ():
+            if not begins_with(network, origin):
+                continue
+            inner = next((node for _, node in network.items() if node.is_mapping and "from" in node.value), network)
+            written = inner.value.get("change", Node([], network.where))
+            inner.put("change", Node([*written.value, *map(parse_change, changes)], network.where))
+
+
+def begins_with(network: Node, origin: str) -> bool:
+    """Whether a network as written comes `from` this origin."""
+    said = _origin(network) if network.is_mapping else None
+    return said is not None and said.value == origin
+
+
+def networks_of(tree: Node) -> list[tuple[str, Node]]:
+    """The networks of a recipe as written, by name."""
+    if "network" in tree.value:
+        return [("main", tree.value["network"])]
+    networks = tree.value.get("networks")
+    return [(str(label), node) for label, node in networks.items()] if networks is not None else []
+
+
+def origins_in(tree: Node) -> set[str]:
+    """The names that networks of a recipe as written, and of its stages, come `from`."""
+    stages = tree.value.get("stages") if tree.is_mapping else None
+    recipes = [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]
+    found = [_origin(network) for recipe in recipes if recipe.is_mapping for _, network in networks_of(recipe)]
+    return {str(origin.value) for origin in found if origin is not None}
+
+
+def _origin(network: Node) -> Node | None:
+    """The `from` of a network, next to its part or among the part's arguments."""
+    inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
+    return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
+
+
+def _alike(tree: Node, label: str) -> str:
+    """The network of another recipe that a network of this name starts from: the one of the same name, else the exported one."""
+    named = [name for name, _ in networks_of(tree)]
+    export = tree.value.get("export")
+    return label if label in named else str(export.value) if export is not None else next(iter(named), "")
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    hint = nearest(name, known) if known else ""
+    return f"{hint} " if hint.startswith("Did") else ""
+
+
+def checkpoint_names(recipe: Recipe) -> list[str]:
+    """The names of the checkpoints that a recipe and its stages need."""
+    names: dict[str, None] = {}
+    before: list[str] = []
+    for stage, whole in [(stage.name, stage.recipe) for stage in recipe.stages] or [("", recipe)]:
+        origins = [network.origin for network in whole.networks.values()]
+        names.update(dict.fromkeys(origin for origin in origins if origin is not None and origin not in before))
+        before.append(stage)
+    return list(names)
+
+
+def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """The folders of the checkpoints that a recipe needs.
+
+    Raises:
+        RecipeError: a checkpoint is not bound, is bound twice, or has the name of a source.
+        CheckpointError: a path is not a folder.
+    """
+    sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
+    found: dict[str, Path] = {}
+    for name in checkpoint_names(recipe):
+        given = binds.get(name, ())
+        if name in sources:
+            raise RecipeError(
+                f"{recipe.name}: `from: {name}` is bound with --bind {name}=FOLDER, but {name} is also a source.\n"
+                "  Give the checkpoint another name in the recipe."
+            )
+        if len(given) != 1:
+            problem = "is bound to no folder" if not given else f"is bound {len(given)} times"
+            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {problem}. Bind it once: --bind {name}=FOLDER.")
+        found[name] = Path(given[0])
+        if not found[name].is_dir():
+            raise CheckpointError(
+                f"--bind {name}={given[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."
+            )
+        require_trained(found[name])
+    return found
+
+
+# ---- borrowed networks -----------------------------------------------------------------------------------------------
+
+
+def borrowed(recipe: Recipe) -> frozenset[str]:
+    """The networks from elsewhere that are neither changed, tied nor ever trained.
+
+    The exported network may have trained heads. Any other network with trained heads is not borrowed: its folder must hold them.
+    """
+    tied = {member.partition(".")[0] for group in recipe.tie for member in group}
+    frozen = frozen_heads(recipe)
+    taught = {
+        run.network for entry in recipe.entries.values() for run, spec in entry.objectives()
+        if run.network != recipe.export and recipe.head_name(run, spec) not in frozen
+    }
+    return frozenset(
+        label for label, network in recipe.networks.items()
+        if network.origin is not None and not network.change and label not in tied | taught and never_trained(recipe, label)
+    )
+
+
+def never_trained(recipe: Recipe, label: str) -> bool:
+    """Whether no parameter of a network is ever trained: `train: none` in every phase, or no pass with a gradient."""
+    runs = [run for entry in recipe.entries.values() for run in entry.passes if run.network == label]
+    in_phases = [value for phase in recipe.schedule for path, value in phase.set.items() if sets_train(path, label)]
+    frozen = all(train in ("none", (), []) for train in [recipe.networks[label].train, *in_phases])
+    return frozen or not any(run.grad for run in runs)
+
+
+def frozen_heads(recipe: Recipe) -> frozenset[str]:
+    """The names of the heads that are never trained: only passes without gradient use them."""
+    used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
+    return frozenset(name for name, _ in used) - {name for name, grad in used if grad}

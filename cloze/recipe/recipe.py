@@ -1,0 +1,499 @@
+"""A recipe: a tree of frozen dataclasses. YAML is only one way to write it.
+
+Every `arguments` mapping is complete: defaults are filled in, values are checked against the builder's signature.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+from cloze.bounds import BelowOne, Count, Duration, Natural, Positive
+from cloze.document import Where
+from cloze.errors import RecipeError
+from cloze.reading import Reading
+from cloze.recipe.canonical import to_json
+from cloze.recipe.parts import builder_of, class_of
+from cloze.recipe.weights_average import WeightsAverage
+from cloze.registry import Part
+from cloze.training.rates import follows_losses
+
+OWN = "reading"  # as a template: the template of the checkpoint that the recipe starts from
+LANES = 64  # of a store of several shards
+Mixing = Literal["step", "row", "all"]
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """A part by kind and name, its arguments (nested parts are `PartSpec`s), and where it stands."""
+
+    kind: str
+    name: str
+    arguments: Mapping[str, Any]
+    where: Where = field(default=Where("<data>"), compare=False, repr=False)
+    path: str = field(default="", compare=False, repr=False)
+
+
+if TYPE_CHECKING:
+    OptimizerPart = PartSpec
+    RatePart = PartSpec
+    LayerwisePart = PartSpec | None
+    AverageSection = Mapping[str, float] | None
+    SchedulePart = PartSpec | None
+else:  # what the schema of `training:` sees
+    OptimizerPart = Part["optimizer"]
+    RatePart = Part["rate"]
+    LayerwisePart = Part["layerwise"]
+    AverageSection = WeightsAverage | None
+    SchedulePart = Part["schedule"]
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
+
+    `words` is a segmenter (None: words end at white space and punctuation). It makes the tokens of a tokenizer of whole words;
+    for others it marks where words start. `annotate`: annotators by the name of their layer. `line_ends`: lines keep their ends.
+    """
+
+    normalise: Mapping[str, Any]
+    tokenizer: PartSpec
+    words: PartSpec | None = None
+    annotate: Mapping[str, PartSpec] = field(default_factory=dict)
+    line_ends: bool = False
+
+
+@dataclass(frozen=True)
+class AverageSpec:
+    """The network that another averages, and how: with this `decay`, or over the `last` updates. The signature is the schema of
+    `average:`."""
+
+    of: str
+    decay: BelowOne | None = None
+    last: Count | None = None
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """A network: a part, the earlier stage it comes `from` (`origin`), its changes, and when each depth group is trained.
+
+    `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
+    folder is written for where several fit, by its `model_type`. A network that is the `average` of another has the part and
+    the changes of that one. `start` is what the rows of its token table start from (None: as drawn).
+    """
+
+    name: str
+    part: PartSpec | None
+    origin: str | None = None
+    change: tuple[PartSpec, ...] = ()
+    train: str | tuple[str | int, ...] | PartSpec = "all"
+    architecture: str | None = None
+    average: AverageSpec | None = None
+    start: PartSpec | None = None
+
+
+@dataclass(frozen=True)
+class EditSpec:
+    """An edit and the view it works on."""
+
+    part: PartSpec
+    view: str = "main"
+
+
+@dataclass(frozen=True)
+class RewriterSpec:
+    """A part that turns earlier states into fields of a pass; `read` binds its readings, "" means the first of them."""
+
+    part: PartSpec
+    read: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """An objective of a pass.
+
+    `read` binds readings to states (the key "" means the first reading); unbound readings are states of that name in the
+    pass itself. `head` names parameters shared with other objectives; None: a head of its own network's, named after the
+    part. `name` is unique within the entry: it names the loss in the log.
+    """
+
+    part: PartSpec
+    name: str
+    read: Mapping[str, str] = field(default_factory=dict)
+    head: str | None = None
+    weight: Any = 1.0
+
+    @property
+    def set(self) -> str | None:
+        """The set of answers it takes, if the builder has such an argument."""
+        return self.part.arguments.get("set")
+
+    @property
+    def state(self) -> str:
+        """The name under which its scores are a state of the pass."""
+        return self.head or self.part.name
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """One network run inside a step. `take` maps fields to `pass.state` or `view.field`, or rewriters by their name."""
+
+    name: str
+    network: str
+    view: str = "main"
+    take: Mapping[str, str | RewriterSpec] = field(default_factory=dict)
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class EntryTaskSpec:
+    """How one of several tasks is measured. The signature is the schema of an entry's `task:`.
+
+    `type` is a registered kind of task. `metric` is the metric that selects a checkpoint (None: the first of the task).
+    """
+
+    type: str
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
+class EntrySpec:
+    """One entry of the mixture: a source, who sees whom (a name, or a part that makes it row by row), an exercise, passes.
+
+    `odds` is its share of the steps; `by_size`: in proportion to its corpus, or to a power of that, `{by_size: 0.5}`. `task` is
+    what it is measured by, of several tasks.
+    """
+
+    name: str
+    source: str
+    order: str | PartSpec
+    exercise: tuple[EditSpec, ...]
+    passes: tuple[PassSpec, ...]
+    odds: float | Literal["by_size"] | Mapping[str, float] = 1.0
+    task: EntryTaskSpec | None = None
+
+    def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
+        """Every objective with its pass."""
+        return ((run, objective) for run in self.passes for objective in run.objectives)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training (`steps`, `epochs`, or a `share` of the budget) and the value paths it sets."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    share: float | None = None
+    epochs: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """How the recipe is trained. The signature is the schema of `training:`.
+
+    `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch`
+    counts those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
+    every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
+    by nothing (`divide`). `new_heads` stay as drawn, have their first map scaled to the first rows, or are fitted to the frozen
+    network. `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in
+    `lanes`. With an `average`, a running mean of the weights is measured and exported; with `keep_best`, the best checkpoint.
+    """
+
+    optimizer: OptimizerPart
+    rate: RatePart
+    batch: Count
+    batch_warmup: SchedulePart = None
+    micro_batch: Count | None = None
+    steps: Count | None = None
+    epochs: Positive | None = None
+    tokens: Count | None = None
+    clip: Positive | None = None
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
+    layerwise_rates: LayerwisePart = None
+    divide: Literal["targets", "rows", "nothing"] = "targets"
+    new_heads: Literal["drawn", "scaled", "fitted"] = "drawn"
+    engine: Literal["auto", "loop", "compiled"] = "auto"
+    packing: bool = False
+    lanes: Count = LANES
+    average: AverageSection = None
+    keep_best: str | None = None
+    workers: Natural = 0
+    held_out: BelowOne = 0.01
+    evaluate_every: BelowOne | Literal["epoch"] = 0.1
+    checkpoint_every: Count | Duration | None = None
+    keep: Natural = 2
+    keep_steps: tuple[int, ...] = ()
+    log_every: Count | None = None
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """How a recipe on labelled text is measured. The signature is the schema of `task:`.
+
+    `type` is a registered kind of task. `metric` is one of its metrics (None: the first); it is measured on all examples of the
+    dev set at every evaluation. If the entries of a mixture have a `task` each, those state type and metric, and the mean of
+    their metrics counts. `keep`: the result is the `best` of the evaluated checkpoints, or the `last`. The run ends after
+    `patience` evaluations without improvement (0: never), once the metric is better than that of a constant answer. Texts are
+    generated with `beams` beams, where the log-probability of a finished text is divided by its length to the power
+    `length_penalty`; without `beams`, greedily.
+    """
+
+    type: str | None = None
+    metric: str | None = None
+    keep: Literal["best", "last"] = "best"
+    patience: Natural = 2
+    beams: Count | None = None
+    length_penalty: float | None = None
+
+
+#: Optional keys of `training`: they are in the canonical form, and so in the hash, only where they differ from these values.
+_OPTIONAL: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
+_OPTIONAL_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
+# Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
+RECORD_ONLY = frozenset(
+    {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of several runs that follow one another: its recipe, and its share of a budget for all stages."""
+
+    name: str
+    recipe: Recipe
+    share: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe. With `stages`, it is the recipe of the last stage and holds all stages."""
+
+    name: str
+    paper: str | None
+    notes: str | None
+    texts: Mapping[str, TextSpec]
+    sources: Mapping[str, PartSpec]
+    tables: Mapping[str, PartSpec]
+    networks: Mapping[str, NetworkSpec]
+    tie: tuple[tuple[str, ...], ...]
+    reading: Reading
+    entries: Mapping[str, EntrySpec]
+    mixing: Mixing
+    schedule: tuple[Phase, ...]
+    training: TrainingSpec
+    export: str
+    stages: tuple[Stage, ...] = ()
+    task: TaskSpec | None = None
+
+    @property
+    def exported(self) -> NetworkSpec:
+        """The network that the checkpoint is named after."""
+        return self.networks[self.export]
+
+    @property
+    def tasks(self) -> Mapping[str, EntryTaskSpec]:
+        """What each entry with a `task` of its own is measured by; empty where the recipe has one task or none."""
+        return {name: entry.task for name, entry in self.entries.items() if entry.task is not None}
+
+    @property
+    def length(self) -> int | None:
+        """Tokens per example that the networks see (the longest of the sources'); in a phase, see `phase_recipes`."""
+        lengths = [source.arguments.get("length") for source in self.sources.values()]
+        return max((length for length in lengths if length is not None), default=None)
+
+    @property
+    def bound(self) -> bool:
+        """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`onto.py`)."""
+        return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
+
+    def canonical(self) -> dict[str, Any]:
+        """The full form with every default filled in, as plain data that is itself a legal recipe."""
+        return _canonical(self)
+
+    @property
+    def hash(self) -> str:
+        """sha256 of what decides the result: the canonical form without name, paper, notes, budget and book-keeping."""
+        return sha256(to_json(_identity(self)).encode()).hexdigest()
+
+    @property
+    def follows_losses(self) -> bool:
+        """Whether held-out losses change the training itself: the optimizer or the rate reads them."""
+        optimizer, rate = self.training.optimizer, self.training.rate
+        follows = class_of(optimizer.kind, optimizer.name).follows_losses
+        return bool(follows or follows_losses(builder_of(rate.kind, rate.name)))
+
+    @property
+    def step_entries(self) -> Mapping[str, EntrySpec]:
+        """The entries from which a step takes its batch.
+
+        With `mixing: row` all entries share batches, so they are combined into one: they have the same passes, and the combined
+        entry has the objectives of all of them. An objective is computed on the rows that have targets for it.
+        """
+        if self.mixing != "row" or len(self.entries) == 1:
+            return self.entries
+        first = next(iter(self.entries.values()))
+        runs = []
+        for place, run in enumerate(first.passes):
+            united: dict[str, ObjectiveSpec] = {}
+            for entry in self.entries.values():
+                united |= {o.name: o for o in entry.passes[place].objectives if o.name not in united}
+            runs.append(replace(run, objectives=tuple(united.values())))
+        order = first.order if len({entry.order for entry in self.entries.values()}) == 1 else "mixed"
+        return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
+
+    def head_name(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+        """The name of an objective's parameters, unique in the recipe: its `head`, else the name of the part, preceded by that of
+        the network if several networks have such a head."""
+        if objective.head is not None:
+            return objective.head
+        owners = {
+            p.network for entry in self.entries.values() for p, o in entry.objectives()
+            if o.head is None and o.part.name == objective.part.name
+        }
+        return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"
+
+
+# ---- the canonical form ------------------------------------------------------------------------------------------------
+
+
+def _canonical(recipe: Recipe) -> dict[str, Any]:
+    """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
+    whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
+    if recipe.stages:
+        return whole | {"stages": {stage.name: _stage(stage, _canonical(stage.recipe)) for stage in recipe.stages}}
+    if recipe.texts:
+        whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
+    whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
+    if recipe.tables:
+        whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
+    whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
+    whole["tie"] = plain(recipe.tie)
+    if recipe.reading.single != OWN:
+        reading = dataclasses.asdict(recipe.reading)
+        whole["reading"] = plain({key: value for key, value in reading.items() if key != "max_length" or value is not None})
+    entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
+    if list(entries) == ["main"] and len(recipe.sources) == 1 and not recipe.tasks:
+        alone = entries["main"]
+        whole |= {key: alone[key] for key in ("order", "exercise", "passes")}
+    else:
+        whole |= {"mixture": entries, "mixing": recipe.mixing}
+    if not recipe.bound and whole.get("order") == "open":
+        del whole["order"]  # it is the checkpoint's
+    whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
+    whole["training"] = plain(vars(recipe.training))
+    for key, usual in _OPTIONAL.items():
+        if whole["training"][key] == usual:
+            del whole["training"][key]
+    if recipe.task is not None:
+        whole["task"] = plain(dataclasses.asdict(recipe.task))
+    whole["export"] = recipe.export
+    return whole
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
+
+    Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
+    (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`, `keep_best`).
+    """
+    if recipe.stages:
+        return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}
+    whole = {key: value for key, value in _canonical(recipe).items() if key not in ("name", "paper", "notes")}
+    selects = recipe.task is not None or recipe.training.keep_best is not None
+    aside = RECORD_ONLY - {"evaluate_every"} if recipe.follows_losses or selects else RECORD_ONLY
+    inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
+    aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
+    training = {key: value for key, value in whole["training"].items() if key not in aside}
+    name, arguments = next(iter(training["rate"].items()))
+    if recipe.training.steps and arguments.get("warmup_steps"):
+        arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
+        training["rate"] = {name: arguments}
+    return {**whole, "training": training}
+
+
+def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
+    return {"share": stage.share, **{key: value for key, value in form.items() if key not in ("name", "paper", "notes")}}
+
+
+def _text(text: TextSpec) -> dict[str, Any]:
+    made = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
+    further = {"words": text.words and _part(text.words), "line_ends": text.line_ends,
+               "annotate": {name: _part(layer) for name, layer in text.annotate.items()}}  # fmt: skip
+    return made | {key: value for key, value in further.items() if value}
+
+
+def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
+    return {part.name: {**plain(part.arguments), **reserved}}
+
+
+def _network(network: NetworkSpec) -> dict[str, Any]:
+    if network.average is not None:
+        return {"average": dataclasses.asdict(network.average)}
+    made: dict[str, Any] = {} if network.part is None else _part(network.part)
+    if network.origin is not None:
+        made["from"] = network.origin
+    if network.change:
+        made["change"] = [_part(change) for change in network.change]
+    if network.architecture is not None:
+        made["architecture"] = network.architecture
+    if network.start is not None:
+        made["start"] = _part(network.start)
+    return {**made, "train": plain(network.train)}
+
+
+def _entry(entry: EntrySpec) -> dict[str, Any]:
+    own_task = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
+    return {
+        "odds": plain(entry.odds),
+        **own_task,
+        "source": entry.source,
+        "order": plain(entry.order),
+        "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
+        "passes": [_pass(run) for run in entry.passes],
+    }
+
+
+def _pass(run: PassSpec) -> dict[str, Any]:
+    take = {
+        field: _part(origin.part, **{"from": _read(origin.read)})[origin.part.name]
+        if isinstance(origin, RewriterSpec) else origin
+        for field, origin in run.take.items()
+    }
+    objectives = [_objective(objective) for objective in run.objectives]
+    return {
+        "name": run.name, "network": run.network, "view": run.view, "take": take, "objectives": objectives, "grad": run.grad,
+    }
+
+
+def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
+    wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
+    arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _OPTIONAL_OF_OBJECTIVES}
+    return _part(replace(objective.part, arguments=arguments), **wiring)
+
+
+def _read(bindings: Mapping[str, str]) -> str | dict[str, str] | None:
+    return bindings[""] if set(bindings) == {""} else dict(bindings) or None
+
+
+def plain(value: Any) -> Any:
+    """A value of a recipe as plain data: mappings, lists, scalars."""
+    if isinstance(value, PartSpec):
+        return _part(value)
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise RecipeError(f"a default of type {type(value).__name__} cannot be written in a recipe; make it Given[…].")
+
+
+def _dropping_nulls(phase: dict[str, Any]) -> dict[str, Any]:
+    return {key: plain(value) for key, value in phase.items() if value is not None}

@@ -1,0 +1,100 @@
+"""`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
+
+The exported network takes the numbers of the size from its builder's `sizes`. `inner` and the width of the embeddings keep their
+ratio to the width, with a minimum for the embeddings. Every other network keeps its ratios to the exported network; its width is
+a multiple of the head width, and it has at least one head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.document import Node, from_data
+from cloze.errors import RecipeError, nearest
+from cloze.recipe import parts, paths
+from cloze.recipe.recipe import PartSpec, Recipe
+
+HEAD = 64
+WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
+#: In a narrower table, tokens can hardly be distinguished: ALBERT-xxlarge's ratio would leave four numbers at width 128.
+NARROWEST = 32
+_NARROW = frozenset({"embedding_width", "embedding.width"})
+
+
+def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
+    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is the recipe before.
+
+    The networks in `kept` have the size of a checkpoint and keep it.
+    """
+    exported = recipe.exported
+    if exported.part is None or exported.name in kept:
+        raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
+    sizes: Mapping[str, Mapping[str, int]] = parts.class_of("network", exported.part.name).sizes
+    if size not in sizes:
+        raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {nearest(size, sizes)}")
+    for name, network in recipe.networks.items():
+        if network.part is None or network.average is not None or name in kept:
+            continue
+        own = network.part.arguments
+        numbers = (
+            exported_numbers(own, sizes[size]) if name == recipe.export
+            else other_numbers(own, exported.part.arguments, sizes[size])
+        )
+        inner = root.value["networks"].value[name].value[network.part.name]
+        for key, number in numbers.items():
+            location = paths.find(inner, key)
+            location.container.put(location.key, Node(number, location.container.place(location.key)))
+        _rescale_nested(inner, own, size)
+
+
+def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
+    """Parts of a network with sizes of their own, such as a reader of characters, take the numbers of the size."""
+    for key, part in own.items():
+        if not isinstance(part, PartSpec):
+            continue
+        sizes: Mapping[str, Mapping[str, Any]] = vars(parts.class_of(part.kind, part.name)).get("sizes", {})
+        for name, value in sizes.get(size, {}).items():
+            node = inner.value[key].value[part.name]
+            node.put(name, from_data(value, node.place(name)))
+
+
+def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their paths, those of parts and sections too: `feed_forward.inner`."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, PartSpec) and "sizes" in vars(parts.class_of(value.kind, value.name)):
+            continue  # it has sizes of its own
+        inner = value.arguments if isinstance(value, PartSpec) else value if isinstance(value, Mapping) else None
+        found |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in flat(inner).items()}
+    return found
+
+
+def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
+    """The size's numbers, and the numbers that keep their ratio to the width, by their paths."""
+    own = flat(arguments)
+    numbers = {key: number for key, number in size.items() if key in own}
+    for key in WITH_WIDTH:
+        if own.get(key) is not None and "width" in numbers:
+            numbers[key] = max(1, round(own[key] * numbers["width"] / own["width"]))
+    for key in _NARROW & numbers.keys():
+        numbers[key] = max(numbers[key], min(NARROWEST, own[key]))
+    return numbers
+
+
+def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
+    """A smaller or larger companion of the exported network, scaled by the same ratios."""
+    own, numbers = flat(arguments), dict[str, int]()
+    if own.get("layers") and exported.get("layers") and "layers" in size:
+        numbers["layers"] = max(1, round(own["layers"] * size["layers"] / exported["layers"]))
+    if not (own.get("width") and exported.get("width") and "width" in size):
+        return numbers
+    ratio = size["width"] / exported["width"]
+    head = own["width"] // own["heads"] if own.get("heads") else HEAD
+    numbers["width"] = head * max(1, round(own["width"] * ratio / head))
+    if own.get("heads"):
+        numbers["heads"] = numbers["width"] // head
+    for key in WITH_WIDTH:
+        if own.get(key) is not None:
+            numbers[key] = max(1, round(own[key] * (ratio if key in _NARROW else numbers["width"] / own["width"])))
+    return numbers

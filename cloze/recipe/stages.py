@@ -1,0 +1,133 @@
+"""Stages: runs that follow one another in one recipe. Each stage is a recipe that inherits whole keys from the top level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cloze.document import Node, Where, from_data, read_value
+from cloze.errors import RecipeError, nearest
+from cloze.recipe.faults import Faults
+from cloze.recipe.origins import Checkpoints, Written, take_up
+from cloze.recipe.paths import SINGULAR
+from cloze.recipe.recipe import Recipe, Stage
+from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages
+
+#: Pairs of keys: a stage that writes one does not inherit the other.
+_INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
+_ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
+
+Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
+
+
+def assemble_stages(
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None, assemble: Assemble
+) -> Recipe:
+    """The recipe of the last stage, which holds all stages.
+
+    An override sets a value in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`,
+    `stages.domain.share=3`).
+    """
+    faults = Faults()
+    overrides = repeat_overrides(root, overrides)
+    root = repeat_stages(root).copy()
+    overrides = _set_shares(root, overrides)
+    trees = stage_trees(root, checkpoints, faults)
+    faults.raise_if_any()
+    stages: list[Stage] = []
+    for name, (tree, share) in trees.items():
+        try:
+            stages.append(Stage(name, assemble(tree, size, _overrides(name, trees, overrides)), share))
+        except RecipeError as error:
+            raise RecipeError(f"stage {name!r}: {error}") from None
+    return replace(stages[-1].recipe, stages=tuple(stages))
+
+
+def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
+    """Set the shares of stages, which are values of the whole and not of a stage; returns the other overrides."""
+    others = []
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        place, _, key = path.strip().rpartition(".")
+        _, is_stage, name = place.partition("stages.")
+        stages = root.value["stages"]
+        if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
+            others.append(override)
+            continue
+        where = Where(f"--set {override}")
+        if stages.value[name].value is None:
+            stages.put(name, Node({}, stages.value[name].where))
+        stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
+    return others
+
+
+def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
+    found = []
+    for override in overrides:
+        head, _, rest = override.partition("stages.")
+        if head or not override.startswith("stages."):
+            found.append(override)
+            continue
+        stage, _, own = rest.partition(".")
+        if stage not in stages:
+            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {nearest(stage, stages)}")
+        if stage == name:
+            found.append(own)
+    return found
+
+
+def stage_trees(
+    root: Node, checkpoints: Checkpoints | None, faults: Faults
+) -> dict[str, tuple[Written, float]]:
+    """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
+    written = root.value["stages"]
+    if not written.is_mapping or not written.value:
+        faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
+                   "For example `stages: {general: {}, domain: {…}}`.")
+        return {}
+    made: dict[str, tuple[Written, float]] = {}
+    for name, node in written.items():
+        path = f"stages.{name}"
+        if node.value is None:
+            node = Node({}, node.where)
+        if not node.is_mapping:
+            faults.add(node.where, path, "expected a mapping of keys of a recipe.")
+            continue
+        for key in [key for key in _ABOVE if key in node.value]:
+            faults.add(node.place(key), f"{path}.{key}", f"{key} belongs to the whole recipe.", "Write it at the top level.")
+        share = node.value.get("share")
+        amount = 1.0 if share is None else share.value
+        if not isinstance(amount, (int, float)) or isinstance(amount, bool) or not amount > 0:
+            where = node.where if share is None else share.where
+            faults.add(where, f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
+            amount = 1.0  # further stages may begin with this one
+        earlier = {before: tree for before, (tree, _) in made.items()}
+        tree = _tree(str(name), node, root, faults)
+        written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
+        made[str(name)] = (written, float(amount))
+    total = sum(share for _, share in made.values())
+    return {name: (tree, share / total) for name, (tree, share) in made.items()}
+
+
+def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
+    own = {key: node for key, node in stage.items() if key not in ("share", "source")}
+    dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in own and other not in own}
+    keys = [key for key in root.value if key != "stages" and key not in dropped and key not in own]
+    tree = Node({key: root.value[key].copy() for key in keys}, root.where, {key: root.place(key) for key in keys})
+    for key, node in own.items():
+        tree.put(key, node.copy())
+        tree.keys[key] = stage.place(key)
+    source = stage.value.get("source")
+    if source is not None:
+        _choose_source(tree, str(source.value), source, f"stages.{name}.source", faults)
+    return tree
+
+
+def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Faults) -> None:
+    """Keep one of the sources of the top level."""
+    sources = tree.value.get("sources")
+    known = list(sources.value) if sources is not None and sources.is_mapping else []
+    if chosen not in known:
+        faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, known) if known else "Write `sources:`.")
+        return
+    tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))

@@ -1,0 +1,269 @@
+"""Checks the references inside a recipe: networks, passes, views, heads, sources, ties, lengths. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cloze.document import Where
+from cloze.errors import nearest
+from cloze.fields import find as find_field
+from cloze.fields import join
+from cloze.recipe.faults import Faults
+from cloze.recipe.parts import architectures, class_of
+from cloze.recipe.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
+
+At = Callable[[str], Where]  # the place of a value path in the file
+
+
+def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Add a fault for every unknown name and every contradiction between settings."""
+    _known("export", recipe.export, recipe.networks, "network", at("export"), faults)
+    for entry in recipe.entries.values():
+        prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
+        if entry.source:
+            _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
+        _check_passes(recipe, entry, prefix, at, faults)
+    if not any(entry.odds for entry in recipe.entries.values()):
+        faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
+    _check_architectures(recipe, at, faults)
+    _check_averages(recipe, at, faults)
+    _check_mixing(recipe, at, faults)
+    _check_tasks(recipe, at, faults)
+    _check_lanes(recipe, at, faults)
+    _check_heads(recipe, faults)
+    _check_ties(recipe, at, faults)
+    _check_training(recipe, at, faults)
+
+
+def views(entry: EntrySpec) -> list[str]:
+    """The views of an entry: `main` and those that its edits make, each with the view of its edit before its name."""
+    made = [(edit, edit.part.arguments.get("to") or class_of("edit", edit.part.name).second) for edit in entry.exercise]
+    return ["main", *dict.fromkeys(join(edit.view, str(name)) for edit, name in made if name)]
+
+
+def reading_twins(recipe: Recipe) -> set[str]:
+    """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
+    found = set()
+    for entry in recipe.step_entries.values():
+        kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
+        copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
+        changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
+        for run in entry.passes:
+            others = [other for other in entry.passes if other.network == run.network and other is not run]
+            if run.view in copies - changed and any(other.view not in changed for other in others):
+                found.add(run.network)
+    return found
+
+
+def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
+    if name not in list(known):
+        faults.add(where, path, f"there is no {what} {name!r}.", nearest(name, known))
+
+
+def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Check that the type of a network's folder is one that can express such networks."""
+    for name, network in recipe.networks.items():
+        if network.architecture is not None:
+            path = f"networks.{name}.architecture"
+            kin = architectures(None if network.part is None else network.part.name)
+            _known(path, network.architecture, kin, "architecture", at(path), faults)
+
+
+def _check_averages(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Check that an average is of a network that is trained, and only runs without gradient."""
+    trained = [name for name, network in recipe.networks.items() if network.average is None]
+    for name, network in recipe.networks.items():
+        if network.average is None:
+            continue
+        path = f"networks.{name}.average"
+        _known(f"{path}.of", network.average.of, trained, "network that is trained", at(path), faults)
+        if name == recipe.export:
+            faults.add(at("export"), "export", f"{name} is an average.", f"Export {network.average.of}.")
+        for entry in recipe.entries.values():
+            if any(run.network == name and run.grad for run in entry.passes):
+                faults.add(at(path), path, f"a pass of {name} has a gradient, but an average is never trained.",
+                           "Write `grad: false` in that pass.")
+
+
+def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:
+    known = views(entry)
+    for index, edit in enumerate(entry.exercise):
+        made = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
+        _known(f"{edit.part.path}.in", edit.view, made, "view", edit.part.where, faults)
+    earlier: list[str] = []
+    for index, run in enumerate(entry.passes):
+        path = f"{prefix}passes[{index}]"
+        place = run.objectives[0].part.where if run.objectives else at(path)
+        _known(f"{path}.network", run.network, recipe.networks, "network", place, faults)
+        _known(f"{path}.view", run.view, known, "view", place, faults)
+        if run.name in earlier:
+            faults.add(place, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
+        if run.name in known and run.name != run.view:
+            faults.add(place, path, f"the pass {run.name!r} has the name of a view on which it does not run.",
+                       "Give the pass a `name:` of its own.")
+        _check_references(run, earlier, known, path, place, faults)
+        earlier.append(run.name)
+
+
+def _check_references(
+    run: PassSpec, earlier: list[str], known: list[str], path: str, where: Where, faults: Faults
+) -> None:
+    """`pass.state` names an earlier pass, `view.field` a view."""
+    fields = {field: origin for field, origin in run.take.items() if isinstance(origin, str)}
+    references = [(f"{path}.take.{field}", origin, where) for field, origin in fields.items()]
+    for taken in run.take.values():
+        if isinstance(taken, RewriterSpec):
+            references += [(f"{taken.part.path}.from", state, taken.part.where) for state in taken.read.values()]
+    for place, reference, stands in references:
+        owner, dot, _ = reference.rpartition(".")
+        if not dot:
+            faults.add(stands, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
+        elif owner not in (*earlier, *known):
+            faults.add(stands, place, f"{reference!r} names no earlier pass and no view.",
+                       nearest(owner, [*earlier, *known]))
+        elif owner not in earlier:
+            with faults.catching(stands, place):
+                find_field(reference)
+    for field in fields:
+        with faults.catching(where, f"{path}.take.{field}"):
+            find_field(field)
+    for objective in run.objectives:
+        for state in objective.read.values():
+            owner, dot, _ = state.rpartition(".")
+            if dot and owner not in (*earlier, run.name):
+                faults.add(objective.part.where, f"{objective.part.path}.read", f"{state!r} names no earlier pass.",
+                           nearest(owner, [*earlier, run.name]))
+
+
+def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Entries can share batches only if their passes are the same; the first difference is named."""
+    if recipe.mixing != "row" or len(recipe.entries) == 1:
+        return
+    first, *others = recipe.entries.values()
+    if recipe.training.packing:
+        faults.add(at("mixing"), "mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
+    for entry in others:
+        for name in ("name", "network", "view", "take", "grad"):
+            if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
+                faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
+                           "Rows of one batch go through the same passes; write `mixing: step`.")
+                break
+
+
+def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Check that there is one task, or one for each of several entries."""
+    if recipe.task is None:
+        return
+    if recipe.task.type is None and not recipe.tasks:
+        faults.add(at("task"), "task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
+    for key in ("type", "metric") if recipe.tasks else ():
+        if vars(recipe.task)[key] is not None:
+            faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} each have a task of their own.",
+                       "Write type and metric there, and here only keep and patience.")
+
+
+def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Rows of a source that continue from step to step cannot be packed or mixed."""
+    for name, source in recipe.sources.items():
+        if not class_of("source", source.name).lanes:
+            continue
+        if recipe.training.packing:
+            faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
+                       "stream continue from step to step.", "Write `packing: false`.")
+        if recipe.mixing == "row" and len(recipe.entries) > 1:
+            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} continue from step to step: no mixing by row.",
+                       "Write `mixing: step`.")
+
+
+def _check_heads(recipe: Recipe, faults: Faults) -> None:
+    """Objectives that share a head must have the same settings; only the set of targets may differ."""
+    first: dict[str, PartSpec] = {}
+    for entry in recipe.entries.values():
+        for run, objective in entry.objectives():
+            name = recipe.head_name(run, objective)
+            known = first.setdefault(name, objective.part)
+            if known.name != objective.part.name:
+                faults.add(objective.part.where, objective.part.path,
+                           f"the head {name!r} is a {known.name} at {known.path} and a {objective.part.name} here.",
+                           "Name the heads apart with `head:`.")
+                continue
+            for key, value in objective.part.arguments.items():
+                if key != "set" and value != known.arguments[key]:
+                    faults.add(objective.part.where, f"{objective.part.path}.{key}",
+                               f"the head {name!r} has {key} {known.arguments[key]!r} at {known.path} and {value!r} here.",
+                               "Name the heads apart with `head:`, or give both the same settings.")
+
+
+def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
+    for index, group in enumerate(recipe.tie):
+        if len(group) < 2:
+            faults.add(at(f"tie[{index}]"), f"tie[{index}]", "ties one thing; a tie joins two or more.",
+                       "For example `tie: [[generator.embeddings, discriminator.embeddings]]`.")
+        for member in group:
+            owner, dot, _ = member.partition(".")
+            if not dot or owner not in recipe.networks:
+                faults.add(at(f"tie[{index}]"), f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
+                           nearest(owner, recipe.networks))
+
+
+def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
+    training = recipe.training
+
+    def wrong(key: str, what: str) -> None:
+        faults.add(at(f"training.{key}"), f"training.{key}", what)
+
+    if training.micro_batch is not None and training.micro_batch > training.batch > 0:
+        wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
+    budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
+    if len(budgets) > 1:
+        way = f"Leave one of them out, for example: --set training.{budgets[1]}=null"
+        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget. {way}")
+    if training.average is not None and class_of("optimizer", training.optimizer.name).averages:
+        wrong("average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
+    if training.keep_best is not None:
+        _check_keep_best(recipe, training.keep_best, at("training.keep_best"), faults)
+
+
+def _check_keep_best(recipe: Recipe, name: str, where: Where, faults: Faults) -> None:
+    """Check that the loss which chooses the checkpoint is measured on held-out text."""
+    path, several = "training.keep_best", len(recipe.step_entries) > 1
+    known = [
+        f"{entry}/{objective.name}" if several else objective.name
+        for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
+    ]
+    _known(path, name, known, "objective", where, faults)
+    if recipe.task is not None:
+        faults.add(where, path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
+    elif not recipe.training.held_out or not recipe.training.evaluate_every:
+        faults.add(where, path, "no held-out loss is measured.", "Set held_out and evaluate_every above 0, such as 0.01 and 0.1.")
+
+
+def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:
+    """Check that every source with a length has one by now, and that no row exceeds the positions of a network."""
+    at = "" if phase is None else f" in schedule[{phase}]"
+    for source in recipe.sources.values():
+        if "length" not in source.arguments:
+            continue
+        length = source.arguments["length"]
+        if length is None:
+            faults.add(source.where, f"{source.path}.length", f"is missing{at}: it sets how many tokens the networks see.",
+                       "Write it here, or in every phase: `schedule: [{share: 1.0, set: {length: 128}}]`.")
+            continue
+        if length < 2:
+            faults.add(source.where, f"{source.path}.length", f"got {length}{at}, expected at least 2.")
+        for network in recipe.networks.values():
+            path, most = max_length(network.part)
+            if most is not None and length > most:
+                faults.add(source.where, f"{source.path}.length",
+                           f"{length} tokens{at}, but network {network.name!r} has {most} positions.",
+                           f"Set networks.{network.name}.{path}, or a shorter length.")
+
+
+def max_length(network: PartSpec | None) -> tuple[str, int | None]:
+    """The path of a network's maximum length among its arguments, and its value; None if there is no limit."""
+    arguments: Mapping[str, Any] = {} if network is None else network.arguments
+    positions = arguments.get("positions")
+    if isinstance(positions, PartSpec):
+        return "positions.max_length", positions.arguments.get("max_length")
+    return "max_length", arguments.get("max_length")

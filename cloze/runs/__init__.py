@@ -1,0 +1,7 @@
+"""A request → a run: its inputs are bound and built, its recipe is fitted, it trains, and its folder is published.
+
+May import every package except the API, comparisons, reports and cli. `request.py` is what a user asks for, `preparing.py`
+makes a `Run` of it, `run.py` trains it; `finetuning` does the same for a checkpoint and a task. CONTRIBUTING.md follows a recipe
+key and a prediction through all packages.
+Its contract is tested in tests/assembly.
+"""

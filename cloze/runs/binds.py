@@ -1,0 +1,182 @@
+"""Binds the paths of the command line to the sources of a recipe, as text or stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus import Store
+from cloze.corpus.readers.files import require_paths
+from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, nearest
+from cloze.exercises.retokenize import OtherReading
+from cloze.recipe.changes import joins_vocabulary, read_by_export
+from cloze.recipe.given import build, restored
+from cloze.recipe.parts import builder_of, class_of
+from cloze.recipe.recipe import Recipe
+from cloze.runs.corpora import open_corpus
+from cloze.runs.progress import reading_corpus
+from cloze.text import Tokenizer
+from cloze.training.untrained import require_trained
+
+Say = Callable[[str], None]
+
+
+def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
+    first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
+    named = {first: list(paths)} if paths else {}
+    for name, given in binds.items():
+        if name in recipe.sources:
+            named.setdefault(name, []).extend(given)
+    missing = [name for name in recipe.sources if name not in named]
+    if missing:
+        raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
+    return named
+
+
+def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
+    """The paths of every `--bind NAME=PATH`, by name; any other form is a `RecipeError`."""
+    named: dict[str, list[str]] = {}
+    for bind in binds:
+        name, equals, path = bind.partition("=")
+        if not equals or not path:
+            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
+        named.setdefault(name, []).append(path)
+    return named
+
+
+def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The values that `--bind NAME=PATH` sets in the look-up tables of a recipe or its stages, as `--set` would, by name."""
+    found: dict[str, str] = {}
+    known = {name for whole in [recipe, *(stage.recipe for stage in recipe.stages)] for name in whole.sources}
+    for whole in [recipe, *(stage.recipe for stage in recipe.stages)]:
+        for name, spec in whole.tables.items():
+            if name in binds and name not in known:
+                found[name] = f"tables.{name}.{class_of(spec.kind, spec.name).bound_to}={binds[name][-1]}"
+    return found
+
+
+def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
+    """Refuse a bound name that is no source, table or checkpoint of the recipe or its stages."""
+    whole = [stage.recipe for stage in recipe.stages] or [recipe]
+    known = [*sorted({name for one in whole for name in [*one.sources, *one.tables]}), *checkpoints]
+    for name in binds:
+        if name not in known:
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {nearest(name, known)}")
+
+
+def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
+    """Raise a `CorpusError` for missing text, unless `out` already holds its store."""
+    for name, paths in named.items():
+        if not Store.is_store(out / "cloze" / "corpus" / name / "store"):
+            require_paths(paths)
+
+
+def open_stores(
+    recipe: Recipe, named: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
+    seed: int, say: Say, began: bool = False,
+) -> tuple[dict[str, Store], Tokenizer]:
+    """The stores of all sources by name, and their common tokenizer. Only rank 0 reads text.
+
+    `began`: `out` already holds a run, which resumes with the text that it started with.
+    """
+    stores: dict[str, Store] = {}
+    shared: Tokenizer | Path | None = tokenizer
+    for name in recipe.sources:
+        folder = out / "cloze" / "corpus" / name
+        with reading_corpus(say) as (tell, progress):
+            stores[name], shared = open_corpus(
+                recipe, named[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
+                run=out if began else None, report=tell, progress=progress,
+            )
+    assert isinstance(shared, Tokenizer)  # a recipe has at least one source
+    _require_languages(recipe, languages_of(stores))
+    return stores, shared
+
+
+def languages_of(stores: Mapping[str, Store]) -> tuple[str, ...]:
+    """The names of the languages of the text, by number."""
+    return next((store.languages for store in stores.values() if store.languages), ())
+
+
+def _require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
+    """Raise `RecipeError` if the text has more languages than a network has vectors for."""
+    from cloze.checkpoint.build import plain
+    from cloze.interop.arguments import flat
+
+    for name, network in recipe.networks.items():
+        inputs = {} if network.part is None else flat(plain(network.part.arguments), network.part.name).get("embedding.inputs")
+        known = (inputs or {}).get("language")
+        if known is not None and len(languages) > known:
+            place = "network" if len(recipe.networks) == 1 else f"networks.{name}"
+            raise RecipeError(
+                f"{recipe.name}: the network has vectors for {known} languages, and the text has {len(languages)}: "
+                f"{', '.join(languages[:3])} …\n  Give it as many: --set {place}.embedding.table.inputs.language={len(languages)}"
+            )
+
+
+def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """What the parts of a recipe look up by name: its tables, and how networks with a tokenizer of their own read (`reading_of`).
+
+    Tables come from the checkpoints that the networks start from; others are built for the first source's store.
+    """
+    from cloze.interop import import_folder
+    from cloze.interop.vectors import open_vectors
+
+    store = next(iter(stores.values()))
+    known: dict[str, Any] = {}
+    for folder in (begin or {}).values() if recipe.tables else ():
+        known |= restored(import_folder(folder).model.tables)
+    made: dict[str, Any] = other_readings(recipe, store, begin or {})
+    for name, spec in recipe.tables.items():
+        table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
+        if name in known and (table.has_weights or spec.arguments.get(table.bound_to) is None):
+            made[name] = table.over(known[name], store)
+            continue
+        with naming_table(name):
+            if table.opens is not None:
+                require_trained(Path(table.opens))
+            made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
+    return made
+
+
+@contextmanager
+def naming_table(name: str) -> Iterator[None]:
+    """Messages of a table, which does not know what the recipe calls it, give commands with its name."""
+    try:
+        yield
+    except UserError as error:
+        said = str(error).replace("--bind NAME=", f"--bind {name}=").replace("--set tables.NAME.", f"--set tables.{name}.")
+        raise type(error)(said) from None
+
+
+def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:
+    """How each network with a tokenizer of its own reads the texts of a store, by its name: those whose states the exported one
+    reads (`fuse`), and those that read the ids of both tokenizers (`join_vocabulary`)."""
+    from cloze.checkpoint.saved_change import open_folder
+
+    made: dict[str, OtherReading] = {}
+    joined = [name for name in recipe.networks if joins_vocabulary(recipe, name)]
+    if recipe.export in joined:
+        raise RecipeError(
+            f"networks.{recipe.export}: join_vocabulary gives a teacher the ids of two tokenizers, and a folder has one.\n"
+            "  Export the network that reads the ids of the text alone: `export: student`."
+        )
+    for name in [*read_by_export(recipe), *joined]:
+        if name not in begin:
+            continue
+        found = open_folder(begin[name])
+        orders = {str(entry.order) for entry in recipe.entries.values()}
+        if orders != {found.model.order}:
+            raise CheckpointError(
+                f"{found.folder}: networks.{name} reads {found.model.order}, and the recipe reads {', '.join(sorted(orders))}.\n"
+                "  Bind a checkpoint that reads texts in the order of the recipe, such as bert."
+            )
+        limit = found.model.flat.get("positions.max_length")
+        first = store.vocab_size if name in joined else 0
+        made[name] = OtherReading(
+            store.tokenizer(), found.tokenizer, found.reading.single, limit, first + found.vocab_size, first
+        )
+    return made

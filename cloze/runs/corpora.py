@@ -1,0 +1,285 @@
+"""The paths of a corpus → a token store and its tokenizer: a store is opened, text is built into one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.budget.fit_text import advise_on_unknown, require_words_apart, sample_for
+from cloze.checkpoint.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
+from cloze.corpus import Store
+from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
+from cloze.errors import CorpusError, RecipeError
+from cloze.processes import rank
+from cloze.recipe.given import build
+from cloze.recipe.parts import builder_of, class_of
+from cloze.recipe.recipe import PartSpec, Recipe, TextSpec
+from cloze.text import Annotations, Tokenizer
+from cloze.text import TextSpec as Trainable
+from cloze.text.encodings import chosen_encoding
+from cloze.text.segment import segmenter_of
+from cloze.text.training import train
+from cloze.text.vocabulary import extended
+from cloze.training.lock import LOCK
+
+Say = Callable[[str], None]
+
+_UNSEEN, _REMIND = 60.0, 600.0  # seconds: after which a lock must be seen, and between two lines of a process that waits
+
+
+def open_corpus(
+    recipe: Recipe, paths: Sequence[str], folder: Path, *, source: str | None = None,
+    tokenizer: Tokenizer | Path | str | None = None, text_format: str = "auto", seed: int = 0, run: Path | None = None,
+    report: Say = lambda line: None, progress: Progress = lambda done, total: None,
+) -> tuple[Store, Tokenizer]:
+    """The store behind `paths`, and its tokenizer.
+
+    One path that is a store is opened, and must have been built with `tokenizer` if that is given. Text is built into
+    `folder/store`, with `tokenizer` or with one that is trained on the text as the recipe specifies. An existing store there is
+    reused if it was built from the same text in the same way, and rebuilt otherwise. `run` is the folder of a run that has begun
+    with the store: the run resumes without reading the text, and text that has changed is refused.
+    """
+    if not paths:
+        raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
+    given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
+    whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
+    annotations = annotations_of(recipe)
+    spec = recipe.sources[source or next(iter(recipe.sources))]
+    source_type = class_of("source", spec.name)
+    if source_type.builds_store:
+        given = given or tokenizer_of_texts(recipe, spec, paths, folder, seed=seed, run=run, report=report)
+        return open_own(spec, paths, folder, tokenizer=given, run=run, report=report)
+    text_format = source_type.text_format or text_format
+    mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
+    languages = mixed is not None and source_type.text_format is None
+    smooth = mixed.get("smooth", 1.0) if isinstance(mixed, Mapping) else 1.0
+
+    def open_store(path: Path) -> tuple[Store, Tokenizer]:
+        store = Store.open(path)
+        if given is not None:
+            store.require_tokenizer(given.hash, whose=whose)
+        store.require_annotations(annotations, whose=recipe.name)
+        return store, store.tokenizer()
+
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        return open_store(Path(paths[0]))
+    how = {
+        **{key: value for key, value in recipe.canonical().items() if key in ("text", "texts")}, "format": text_format,
+        "languages": languages, "smooth": smooth, "seed": seed,
+        "tokenizer": None if given is None else given.hash,
+    }
+    text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
+    if text.wait_until_built(run):
+        return open_store(folder / "store")
+    annotations.require_files()
+    if given is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
+        require_words_apart(recipe, sample_for(recipe, paths, text_format))
+    chosen = given or with_table_words(recipe, report, train_tokenizer_from(
+        list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
+        report=report,
+    ))  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    store = build_store(
+        list(paths), chosen, folder / "store", format=text_format, languages=languages, annotations=annotations, report=report,
+        progress=progress,
+    )
+    text.record(store)
+    advise_on_unknown(store, chosen, report)
+    return store, chosen
+
+
+def annotations_of(recipe: Recipe) -> Annotations:
+    """The words and the layers that a recipe asks of its running text."""
+    return Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
+
+
+def tokenizer_of_texts(
+    recipe: Recipe, spec: PartSpec, paths: Sequence[str], folder: Path, *, seed: int, run: Path | None, report: Say
+) -> Tokenizer | None:
+    """A tokenizer trained on the texts of a source that builds its own store; None if it has none, or a store already."""
+    if len(paths) == 1 and Store.is_store(paths[0]) or "main" not in recipe.texts:
+        return None
+    if run is not None and Store.is_store(folder / "store"):
+        return Store.open(folder / "store").tokenizer()
+    from cloze.checkpoint.build import plain  # loads torch, which stores of plain text do without
+
+    texts = build(builder_of("source", spec.name), plain(spec.arguments), {}).texts(paths)
+    if texts is None:
+        return None
+    return with_table_words(recipe, report, train(trainable(text_of(recipe)), texts, seed=seed, report=report))
+
+
+def with_table_words(recipe: Recipe, report: Say, tokenizer: Tokenizer) -> Tokenizer:
+    """A trained tokenizer with the further words of the tables that add theirs."""
+    for spec in recipe.tables.values():
+        table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
+        if not table.adds_words:
+            continue
+        from cloze.interop.released.words import findable
+        from cloze.interop.vectors import open_vectors
+
+        if tokenizer.kind != "words":
+            raise RecipeError(f"tables: {spec.name}: words: added is for a tokenizer of words; this one is {tokenizer.kind}.")
+        known = set(tokenizer.spellings)
+        new = [word for word in open_vectors(table.opens).words if word not in known]
+        found = findable(tokenizer, new)
+        left = f"; {len(new) - len(found):,} can never be cut out of a text and were left out" if len(found) < len(new) else ""
+        report(f"{table.opens}: adds {len(found):,} words to the {len(known):,} of the text{left}")
+        tokenizer = extended(tokenizer, found)
+    return tokenizer
+
+
+def open_own(
+    spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, known: Store | None = None,
+    run: Path | None = None, report: Say = lambda line: None,
+) -> tuple[Store, Tokenizer]:
+    """The store of labelled text or of triples, as its source reads them, and its tokenizer. A path to a store is opened; files
+    are built into `folder/store`. `known` is the store of the training part, whose classes and vocabulary are used."""
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        store = Store.open(paths[0])
+        if tokenizer is not None:
+            store.require_tokenizer(tokenizer.hash, whose="the checkpoint")
+        return store, store.tokenizer()
+    from cloze.checkpoint.build import plain
+
+    given = plain(spec.arguments)
+    of_rows = class_of("source", spec.name).of_rows
+    arguments = {key: value for key, value in given.items() if key not in of_rows}
+    known_tokenizer = None if tokenizer is None else tokenizer.hash
+    how = {
+        "records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known),
+        "encoding": chosen_encoding() or "auto",
+    }
+    if arguments.get("annotate"):
+        how["annotations"] = build(builder_of("source", spec.name), given, {}).annotations.header()
+    text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
+    if not text.wait_until_built(run):
+        folder.mkdir(parents=True, exist_ok=True)
+        source = build(builder_of("source", spec.name), given, {})
+        own = tokenizer if known is not None else source.knowing(paths, tokenizer)
+        text.record(source.build_store(paths, own, folder / "store", known=known, report=report))
+    store = Store.open(folder / "store")
+    same = tokenizer is not None and store.tokenizer_hash == tokenizer.hash
+    return store, tokenizer if tokenizer is not None and same else store.tokenizer()
+
+
+def open_held_out(
+    recipe: Recipe, paths: Sequence[str], folder: Path, tokenizer: Tokenizer, *, text_format: str, run: Path | None, report: Say
+) -> Store:
+    """The store of held-out text. A path to a store is opened; text is built into `folder/store` with the run's tokenizer and the
+    recipe's annotations. Raises `RecipeError` if one of these names no file: another text has marks of its own."""
+    annotations = annotations_of(recipe)
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        store = Store.open(paths[0])
+        store.require_tokenizer(tokenizer.hash, whose="the training corpus")
+        store.require_annotations(annotations, whose=recipe.name)
+        return store
+    how = {"format": text_format, "tokenizer": tokenizer.hash, **(annotations.header() if annotations else {})}
+    text = Text(folder, tuple(map(str, paths)), text_format, False, how)
+    if not text.wait_until_built(run):
+        annotations.require_files()
+        folder.mkdir(parents=True, exist_ok=True)
+        text.record(
+            build_store(list(paths), tokenizer, folder / "store", format=text_format, annotations=annotations, report=report)
+        )
+    return Store.open(folder / "store")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text to build into `folder/store`, and the record of what has been built there."""
+
+    folder: Path
+    paths: tuple[str, ...]
+    format: str
+    languages: bool
+    how: Mapping[str, Any]
+
+    def wait_until_built(self, run: Path | None) -> bool:
+        """As `is_built`; of several processes, all but the first wait until the first has built the store.
+
+        They say so from time to time. Raises `CorpusError` if what the first process writes cannot be seen from here.
+        """
+        begun, told = time.monotonic(), 0.0
+        while not (found := self.is_built(run)) and rank() != 0:
+            waited = time.monotonic() - begun
+            if waited > _UNSEEN and not any((above / LOCK).exists() for above in self.folder.parents):
+                raise CorpusError(
+                    f"rank {rank()}: rank 0 builds the text into {self.folder}, but nothing of it reaches this host.\n"
+                    "  Put --out on a disk that all hosts share, or build a store first and give each host a copy of it: "
+                    "cloze corpus build TEXT --out STORE, then --corpus STORE."
+                )
+            if waited - told > _REMIND:
+                told = waited
+                sys.stderr.write(f"rank {rank()}: has waited {waited / 60:.0f} min for rank 0 to build {self.folder}\n")
+            time.sleep(0.5)
+        return found
+
+    def is_built(self, run: Path | None) -> bool:
+        """Whether the folder holds the store of this text; a `CheckpointError` if `run` began with different text."""
+        if not Store.is_store(self.folder / "store"):
+            return False
+        known = TextRecord.read(self.folder)
+        if known is None:
+            return False
+        if run is None:
+            return dict(known.how) == self.how and not self.differs(known)
+        require_read_alike(run, known, self.how)
+        found = require_text_unchanged(run, known, self.paths, self.files())
+        if found != known and rank() == 0:
+            found.write(self.folder)
+        return True
+
+    def differs(self, known: TextRecord) -> str:
+        """How the text differs from that of a record, in words."""
+        return difference(known.files, marks_of(self.files() or (), known.files))
+
+    def files(self) -> list[str] | None:
+        """The files of the text in the order in which they are read; None if the text does not exist."""
+        try:
+            return self.listed()
+        except CorpusError:
+            return None
+
+    def listed(self) -> list[str]:
+        """The files of the text in the order in which they are read; a `CorpusError` if the text does not exist."""
+        return corpus_files(self.paths, self.format, self.languages)
+
+    def record(self, store: Store) -> None:
+        """Record what the store was built from."""
+        files = tuple(marks_of(self.listed()))
+        TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
+
+
+class LabelledText(Text):
+    """Labelled text and triples: tables, or folders."""
+
+    def listed(self) -> list[str]:
+        """The files, those of a folder by name; a `CorpusError` if one does not exist."""
+        found: list[str] = []
+        for path in map(Path, self.paths):
+            if not path.exists() and str(path) != "-":
+                raise CorpusError(f"{path}: no such file.")
+            inside = sorted(str(file) for file in path.rglob("*") if file.is_file()) if path.is_dir() else [str(path)]
+            found += inside
+        return found
+
+
+def text_of(recipe: Recipe) -> TextSpec:
+    """The recipe's text: how strings become tokens."""
+    if "main" not in recipe.texts:
+        raise RecipeError(
+            f"{recipe.name}: has no `text:`, so no tokenizer can be trained.\n"
+            "  Write `text: {tokenizer: {wordpiece: {size: 30522}}}`, or give --tokenizer DIR."
+        )
+    return recipe.texts["main"]
+
+
+def trainable(text: TextSpec) -> Trainable:
+    """The recipe's text as the text package trains it."""
+    return Trainable.of(text.normalise, text.tokenizer.name, text.tokenizer.arguments, segmenter_of(text))

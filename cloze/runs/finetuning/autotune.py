@@ -1,0 +1,149 @@
+"""`cloze finetune RECIPE --tune TIME`: tries values of a recipe within a time, and keeps the trial with the best dev metric."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cloze.errors import TaskError
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import begins_alone, learn, maker_of
+from cloze.runs.finetuning.tuned import Tuned, write_description
+from cloze.runs.out_folder import claimed
+from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import task as make_task
+from cloze.training.budget import Budget
+from cloze.whole import put
+
+Say = Callable[[str], None]
+FILE = "cloze/trials.json"
+_LETTERS = (None, [2, 5], [3, 6])
+
+
+class Move(NamedTuple):
+    """Where a value begins, and how it is drawn near the best one: within limits, by a normal distribution that narrows, of
+    factors or of steps."""
+
+    begin: float
+    low: float
+    high: float
+    first: float  # deviations at the start and after three quarters of the time
+    last: float
+    whole: bool = True
+    steps: bool = False
+
+
+#: The moves of fastText's autotune.cc, from the defaults of its program (args.cc), which are not those of its published runs.
+#: Letters are a choice among `_LETTERS`, by its place.
+MOVES: Mapping[str, Move] = {
+    "training.epochs": Move(5, 1, 100, 2.8, 2.5),
+    "training.rate.peak": Move(0.1, 0.01, 5.0, 1.9, 1.0, whole=False),
+    "network.width": Move(100, 1, 1000, 1.4, 0.3),
+    "tables.ngrams.words": Move(1, 1, 5, 4.3, 2.4, steps=True),
+    "tables.ngrams.characters": Move(0, 0, len(_LETTERS) - 1, 4.0, 1.4, steps=True),
+    "tables.ngrams.buckets": Move(2_000_000, 10_000, 10_000_000, 2.0, 1.5),
+}
+
+
+def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) -> dict[str, float]:
+    """Values near the best ones, when a `share` of the time has passed (`autotune.cc`, `updateArgGauss`)."""
+    made = {}
+    for path, value in best.items():
+        move = MOVES[path]
+        deviation = move.first - (move.first - move.last) / 0.5 * min(0.5, max(share - 0.25, 0.0))
+        by = draw.normal(0.0, deviation)
+        found = min(max(value + by if move.steps else value * 2**by, move.low), move.high)
+        made[path] = float(int(found)) if move.whole else float(f"{found:.4g}")
+    return made
+
+
+def tuned_within(
+    given: str, name: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
+    report: Say | None = None, overwrite: bool | None = None,
+) -> Tuned:
+    """Train trials of a recipe that begins without a checkpoint until the time `given` is over; `out` is the best one.
+
+    The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
+    `--set` stay as they are. A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but
+    a time, several seeds, or another recipe is a `TaskError`. `overwrite` replaces a result in `out` (`claim.py`).
+    """
+    budget = Budget.parse(given)
+    if budget.kind != "seconds":
+        raise TaskError(f"--tune {given}: expected a time, such as 5m.")
+    if not begins_alone(name) or len(seeds) > 1:
+        raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
+    say, began, draw = report or (lambda line: None), time.monotonic(), np.random.default_rng(seeds[0])
+    made = maker_of(name, assignment, None)()
+    assert made.task is not None and made.task.type is not None
+    task = make_task(made.task.type)
+    metric = chosen_metric(task, made.task.metric)
+    fixed = {override.partition("=")[0] for override in assignment.overrides}
+    fixed |= {"network.width"} if assignment.init is not None else set()
+    start = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}
+    with claimed(out, overwrite=overwrite, resume=False, say=say):
+        return _best_of_trials(budget, name, assignment, start, out=out, seeds=seeds, device=device, metric=metric,
+                               larger=task.metrics[metric], draw=draw, began=began, say=say)  # fmt: skip
+
+
+def _best_of_trials(
+    budget: Budget, name: str | Path, assignment: Assignment, start: dict[str, float], *, out: Path, seeds: Sequence[int],
+    device: str, metric: str, larger: bool, draw: np.random.Generator, began: float, say: Say,
+) -> Tuned:
+    """The trials of `tuned_within`; the caller holds `out`."""
+    trials, best, chosen = out.with_name(f".{out.name}.trials"), start, None
+    shutil.rmtree(trials, ignore_errors=True)
+    records: list[dict[str, Any]] = []
+    try:
+        while not records or (time.monotonic() - began) + records[-1]["seconds"] / 2 < budget.amount:
+            elapsed = time.monotonic() - began
+            values = best if not records else moved(best, elapsed / budget.amount, draw)
+            folder = trials / str(len(records) + 1)
+            shown = _written(values)
+            overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in shown.items())]
+            tuned = learn(
+                name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"], baselines=False), out=folder,
+                seeds=seeds, device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
+            )
+            if not all(outcome.finished for outcome in tuned.outcomes.values()):  # a signal came
+                return tuned
+            if not tuned.described:  # the time was over before its first step
+                break
+            score = float(tuned.described["dev"][metric])
+            records.append({"values": shown, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
+            better = chosen is None or (score > chosen[1]) == larger and score != chosen[1]
+            mark = " (best)" if better else ""
+            say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, shown.items()))}")
+            if better:
+                best, chosen = values, (tuned, score)
+            else:
+                shutil.rmtree(folder)
+        if chosen is None:
+            raise TaskError(f"--tune {budget.typed}: no trial was trained in this time. Give more, such as 5m.")
+        folder = chosen[0].folder
+        described = {**chosen[0].described, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
+        (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
+        write_description(folder / "cloze" / "task.json", described)
+        put(folder, out)
+        return Tuned(chosen[0].outcomes, out, described)
+    finally:
+        shutil.rmtree(trials, ignore_errors=True)
+
+
+def _written(values: Mapping[str, float]) -> dict[str, str]:
+    """Values as `--set` takes them. Where neither words nor letters make n-grams, there is one bucket (`autotune.cc`, `ask`)."""
+    made = {path: str(int(value)) for path, value in values.items()}
+    if (rate := values.get("training.rate.peak")) is not None:
+        made["training.rate.peak"] = f"{rate:g}"
+    if (place := values.get("tables.ngrams.characters")) is not None:
+        letters = _LETTERS[int(place)]
+        made["tables.ngrams.characters"] = "null" if letters is None else str(letters)
+    if (values.get("tables.ngrams.words"), place) == (1.0, 0.0) and "tables.ngrams.buckets" in made:
+        made["tables.ngrams.buckets"] = "1"
+    return made

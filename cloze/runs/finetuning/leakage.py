@@ -1,0 +1,86 @@
+"""Rows on which a model is measured although it has learned from them: found by 64-bit hashes of their texts.
+
+`cloze/training_texts.npy` in the folder of a fine-tuned model holds the hashes of its training texts, eight bytes each, so that
+`cloze evaluate` finds such rows without the training files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.budget.label_counts import stage_recipes
+from cloze.checkpoint.build import build_part
+from cloze.checkpoint.several import Labelled
+from cloze.corpus import Store
+from cloze.corpus.records.check import text_hashes
+from cloze.errors import ClozeError
+from cloze.recipe.load import load_recipe
+from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.whole import whole_file
+
+FILE = Path("cloze") / "training_texts.npy"
+Hashes = NDArray[np.uint64]
+
+
+def training_texts(made: Recipe, files: Mapping[str, Labelled]) -> dict[str, Hashes]:
+    """The hashes of the training texts of every source; token stores have none."""
+    return {name: _hashes(spec, files[name].train) for name, spec in _sources(made).items()}
+
+
+def notes(made: Recipe, files: Mapping[str, Labelled], known: Mapping[str, Hashes], *, test: str | None) -> Iterator[str]:
+    """A note for every dev or test file whose texts are among those of the training rows of its source."""
+    for name, spec in _sources(made).items():
+        for file in [*files[name].dev, *([test] if test is not None else [])]:
+            if line := _note(file, spec, known[name]):
+                yield line
+
+
+def record(out: Path, known: Mapping[str, Hashes]) -> None:
+    """Write the hashes of all training texts into the folder of a model."""
+    with whole_file(out / FILE) as stage, stage.open("wb") as stream:
+        np.save(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *known.values()])))
+
+
+def note_on(
+    folder: Path, file: str, *, task: str | None = None, names: Sequence[str] | None = None, **columns: Any
+) -> str:
+    """The note on a file on which a model is measured, empty if it shares no texts with the training rows, or if they are not
+    known. `task` names one of several; `names` and `columns` replace what the recipe says of its files."""
+    try:
+        hashes = np.load(folder / FILE, allow_pickle=False)
+        sources = _sources(load_recipe(folder))
+        spec = next(iter(sources.values())) if len(sources) == 1 else sources.get(task or "")
+        if spec is not None and hashes.dtype == np.uint64:
+            return _note(file, spec, hashes, names=names, **columns)
+    except (OSError, ValueError, ClozeError):  # of another version, or a file that the recipe's source does not read
+        pass
+    return ""
+
+
+def _sources(made: Recipe) -> dict[str, PartSpec]:
+    return {name: spec for stage in stage_recipes(made) for name, spec in stage.sources.items()}
+
+
+def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None = None, **columns: Any) -> Hashes:
+    source: Any = build_part(spec, {})
+    column_names = {name: value for name, value in columns.items() if value is not None}
+    read_as = replace(source.columns, **column_names, **({} if names is None else {"names": tuple(names)}))
+    return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
+
+
+def _note(file: str, spec: PartSpec, known: Hashes, **how: Any) -> str:
+    hashes = _hashes(spec, [file], **how)
+    rows = int(np.isin(hashes, known).sum())
+    if not rows:
+        return ""
+    have = "has a text" if rows == 1 else "have texts"
+    return (
+        f"note: {rows:,} of {len(hashes):,} rows of {file} ({rows / len(hashes):.0%}) {have} that the model is trained on: "
+        "scores on this file are too high"
+    )

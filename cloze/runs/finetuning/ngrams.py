@@ -1,0 +1,98 @@
+"""The linear model on n-grams next to a fine-tuned network: fitted once to the same rows, and kept in the network's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cloze.budget.label_counts import stage_recipes
+from cloze.errors import ClozeError, MissingExtra, TaskError
+from cloze.recipe.recipe import Recipe
+from cloze.runs import measuring
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.tasks.evaluation import linear_next_to
+from cloze.tasks.linear.fit import fit_linear
+from cloze.tasks.linear.model import Linear
+from cloze.tasks.mixture import ENTRY, chosen
+from cloze.tasks.result import contents_of
+from cloze.tasks.task import Learner, Task, task, together
+
+Say = Callable[[str], None]
+
+
+def compared_with_ngrams(
+    kind: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
+) -> dict[str, Any] | None:
+    """What task.json says of the linear model of a `kind` of task: its metrics on the dev examples, and how it was fitted to the
+    `train` files. The model is saved in the `folder` of a fine-tuned network, `name` being one of several tasks.
+
+    None, and a line that says why, where none can be fitted: a comparison never stops a run. None without a line for a task that
+    has no linear model.
+    """
+    try:
+        if kind.linear() is None:
+            return None
+        linear = fit_linear(kind, together([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
+        metrics = linear.metrics(dev)
+        size = linear.save(folder / "cloze", name)
+    except MissingExtra as error:
+        say(str(error))
+    except ClozeError as error:
+        say(f"no linear model on n-grams: {error}")
+    except Exception as error:  # whatever scikit-learn makes of unusual rows
+        say(f"no linear model on n-grams: {type(error).__name__}: {error}")
+    else:
+        say(described(linear))
+        return {"dev": metrics, **asdict(linear.fit), "bytes": size}
+    return None
+
+
+def described(linear: Linear) -> str:
+    """A line on how a model was fitted."""
+    fit = linear.fit
+    rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
+    return (
+        f"n-grams: a linear model with {fit.features:,} features, fitted to {rows} training rows in {fit.seconds:.1f} s for "
+        f"comparison (constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
+    )
+
+
+def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
+    """What task.json says of the mixture of a network with the linear model in its folder: how the dev examples want them mixed,
+    and the metrics of the mixture on these."""
+    linear = linear_next_to(learner)
+    assert linear is not None  # it was just saved
+    network = learner.outputs(dev)
+    mixture = chosen(linear, dev, network)
+    metrics = linear.task.metrics(linear.task.judged(dev, mixture.outputs(dev, network)))
+    name = next(iter(metrics))
+    say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
+    return {**mixture.record(), "dev": metrics}
+
+
+def require_mixable(recipe: Recipe, assignment: Assignment) -> None:
+    """Raise a `UserError` before training if the mixture that is asked for cannot be made."""
+    if not assignment.mix_ngrams:
+        return
+    if not assignment.baselines:
+        raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
+    for head in measuring.task_heads(stage_recipes(recipe)[-1]).values():
+        if task(head.spec.type).linear() is None:
+            raise TaskError(f"--mix-ngrams: there is no linear model on n-grams for {head.spec.type}. Leave it out.")
+    if find_spec("sklearn") is None:
+        raise MissingExtra("scikit-learn", "baselines", "--mix-ngrams")
+
+
+def require_mixture(out: Path, assignment: Assignment) -> None:
+    """Raise a `TaskError` if a finished run lacks the mixture that is asked for."""
+    if assignment.mix_ngrams and not all(ENTRY in one for one in _each_task(contents_of(out))):
+        raise TaskError(
+            f"{out}: has finished without --mix-ngrams. To train again with a mixture, add --overwrite, or choose another --out."
+        )
+
+
+def _each_task(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return described.get("tasks", {"": described}).values()

@@ -1,0 +1,122 @@
+"""What `cloze finetune` refuses or remarks on before it trains: rows, classes, metrics, pictures, seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cloze.budget.label_counts import classes_of, stage_recipes
+from cloze.checkpoint.build import build_part
+from cloze.checkpoint.several import Labelled
+from cloze.corpus import Store
+from cloze.corpus.records.build import batches
+from cloze.errors import CheckpointError, TaskError
+from cloze.recipe.recipe import Recipe
+from cloze.registry import lookup, names, parameters
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.out_folder import SEEDS
+from cloze.tasks.result import contents_of
+from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import task as make_task
+from cloze.text import Tokenizer
+from cloze.training.run import read_run_record
+
+SECOND = "text_b"  # the usual name of the column with the second text of a pair
+
+
+def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
+    """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
+    for stage in stage_recipes(recipe):
+        for name, spec in stage.sources.items():
+            source: Any = build_part(spec, {})
+            classes = classes_of(source, files[name].train)
+            encode = source.answer.encoder(tokenizer, classes)
+            for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
+                for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
+                    encode(records, file)
+            for file in files[name].dev:
+                for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
+                    encode(records, file)
+
+
+def unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]:
+    """A note for every training file with a second text that the recipe does not read."""
+    for stage in stage_recipes(recipe):
+        for name, spec in stage.sources.items():
+            source: Any = build_part(spec, {})
+            for file in files[name].train if source.columns.text_b is None else ():
+                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND):
+                    yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
+
+
+def require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
+    """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
+    learned for the wrong ones."""
+    for stage in stage_recipes(recipe):
+        for name, spec in stage.sources.items():
+            classes = classes_of(build_part(spec, {}), files[name].train)
+            for teacher, folder in bound.items():
+                described = folder / "cloze" / "task.json"
+                theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
+                if classes is not None and theirs is not None and list(theirs) != list(classes):
+                    raise TaskError(
+                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(theirs)}, and the training files have "
+                        f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
+                    )
+
+
+def require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoint: Path) -> None:
+    """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
+    theirs = contents_of(checkpoint).get("labels") or ()
+    for name, spec in recipe.sources.items():
+        classes = classes_of(build_part(spec, {}), files[name].train)
+        if classes is not None and list(theirs) != list(classes):
+            other = "in another order than" if set(theirs) == set(classes) else "other than"
+            raise TaskError(
+                f"{checkpoint}: its classes are {', '.join(theirs)}, {other} those of the training files, {', '.join(classes)}.\n"
+                "  A classifier is trained further on its own classes. To train another one: "
+                f"cloze finetune {recipe.name} --train FILE --dev FILE --out DIR"
+            )
+
+
+def require_same_layout(out: Path, seeds: Sequence[int]) -> None:
+    """Refuse to go on in the folder of one seed with several, or in that of several with one."""
+    several = (out / SEEDS).is_dir()
+    old = read_run_record(out)
+    if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:
+        there = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
+        raise CheckpointError(
+            f"{out}: was started with {there}; now --seeds {','.join(map(str, seeds))} is given.\n"
+            "  To resume, give the same --seeds. To train with others, choose another --out."
+        )
+
+
+def blind_tasks(recipe: Recipe) -> Iterator[str]:
+    """A note for a task that asks about each word, on a network that reads from left to right."""
+    for spec in recipe.tasks.values() or ([] if recipe.task is None else [recipe.task]):
+        if spec.type is not None and make_task(spec.type).of_words:
+            yield (
+                f"note: this network reads from left to right, so in {spec.type} it labels each word without seeing the words "
+                "that follow. A bidirectional network, such as bert, usually does better."
+            )
+            return
+
+
+def check_metrics(recipe: Recipe) -> None:
+    """Raise a `TaskError` for an unknown task or metric, before any file is read."""
+    for stage in stage_recipes(recipe):
+        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
+            if spec.type is not None:
+                chosen_metric(make_task(spec.type), spec.metric)
+
+
+def check_pictures(recipe: Recipe, assignment: Assignment) -> None:
+    """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
+    for stage in stage_recipes(recipe) if assignment.shown.given else ():
+        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
+            if spec.type is not None and "picture" not in parameters(lookup("task", spec.type)):
+                able = ", ".join(name for name in names("task") if "picture" in parameters(lookup("task", name)))
+                raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")

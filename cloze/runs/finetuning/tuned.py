@@ -1,0 +1,135 @@
+"""The result of fine-tuning: its folder, and what is measured of it on dev and test files after the last step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloze.budget.label_counts import stage_recipes
+from cloze.checkpoint.annotators import annotators_read
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.several import Labelled
+from cloze.corpus import RecordStore, Store
+from cloze.interop.card_results import add_results
+from cloze.recipe.recipe import Recipe
+from cloze.runs import measuring
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.item_options import with_pictures
+from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.linear.model import Linear
+from cloze.tasks.linear.shares import Shares
+from cloze.tasks.mixture import ENTRY, Mixture
+from cloze.tasks.result import TASK_FILE, load_tuned, task_of
+from cloze.tasks.task import together
+from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
+from cloze.training.run import Outcome
+from cloze.whole import whole_file
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of task.json."""
+
+    outcomes: Mapping[int, Outcome]
+    folder: Path
+    described: Mapping[str, Any]
+
+
+def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], assignment: Assignment, say: Say) -> Tuned:
+    """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
+    checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
+    which nothing was learned, or less than by n-grams."""
+    if not tuned.described:
+        return tuned
+    described = deepcopy(dict(tuned.described))
+    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, assignment.annotate))
+    for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
+        prefix, own = (f"{name}/", described["tasks"][name]) if name else ("", described)
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
+        learner, of_task = load_tuned(with_pictures(loaded, assignment.shown.given, every), name=name or None)
+        if of_task.get("labels"):
+            evaluation = evaluate(learner, together(every))
+            judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
+            own.update({"dev_report": details} if details else {})
+        else:
+            judged = learner.judge([row for examples in every for row in learner.answered(examples)])
+            figures = learner.metrics(judged)
+        described["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **described["dev"]}
+        remark = remark_on(learner, judged, figures, of_task.get("baseline"))
+        if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
+            remark = _remark_on_loss(tuned, len(learner.labels))
+        remarks = [remark]
+        if assignment.baselines:
+            linear = compared_with_ngrams(
+                learner.task, texts_of(files[one.source].train), together(every), labels=learner.labels, folder=tuned.folder,
+                name=name, say=say,
+            )
+            own.update({} if linear is None else {"ngrams": linear})
+            if assignment.mix_ngrams and linear is None:
+                remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
+            elif assignment.mix_ngrams:
+                own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
+            remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
+        described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
+    write_description(tuned.folder / "cloze" / "task.json", described)
+    return replace(tuned, described=described)
+
+
+def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
+    """A remark if the last loss of the best run is that of equal probabilities."""
+    log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
+    events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    losses = [event["loss"] for event in events if event["event"] == "train"]
+    return remark_on_loss(losses[-1], classes) if losses else None
+
+
+def texts_of(files: Sequence[str]) -> list[str]:
+    """The files of labelled text; for a store, the files that it was built from."""
+    found: list[str] = []
+    for file in files:
+        store = Store.open(file) if Store.is_store(file) else None
+        found += store.about["files"] if isinstance(store, RecordStore) else [file]
+    return found
+
+
+def write_description(path: Path, described: Mapping[str, Any]) -> None:
+    """Write a task.json, whole or not at all, and its metrics into the card next to it."""
+    with whole_file(path) as fresh:
+        fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    add_results(path.parent.parent / "README.md", described)
+
+
+def add_mixture(folder: Path, linear: Linear, shares: Shares, **more: Any) -> None:
+    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `more` are further
+    entries of task.json."""
+    linear.save(folder / "cloze")
+    path = folder / TASK_FILE
+    described = json.loads(path.read_text(encoding="utf-8"))
+    write_description(path, {**described, ENTRY: Mixture(linear, *shares).record(), **more})
+
+
+def measured_on(
+    tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
+) -> Tuned:
+    """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
+    items of the pictures that rows are about, `annotate` the annotators of the texts."""
+    if not tuned.described:
+        return tuned
+    every = [task_of(tuned.folder).read(file) for file in files]
+    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
+    learner, described = load_tuned(with_pictures(loaded, items, every))
+    found = [evaluate(learner, one, always=described.get("usual")) for one in every]
+    remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
+    described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
+    if ngrams := [one.ngrams for one in found if one.ngrams is not None]:
+        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(found) == 1 else ngrams}
+    described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
+    write_description(tuned.folder / "cloze" / "task.json", described)
+    return replace(tuned, described=described)

@@ -1,0 +1,82 @@
+"""`cloze finetune --plan`: what a run of fine-tuning reads, how long its rows are, and what it costs. Nothing is trained."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloze.budget.fit_length import MOST, reading_of, stages_of
+from cloze.budget.label_counts import COUNTED, Counts
+from cloze.budget.room import why_no_forecast, within_memory
+from cloze.recipe.recipe import Recipe
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import Assigned, Say, assign
+from cloze.runs.preparing import plan_of, prepare
+from cloze.runs.request import begin_of, the_budget
+from cloze.training.forecast import forecast
+
+_OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
+
+
+def plan_tuning(
+    checkpoint: str | Path, assignment: Assignment, *, out: Path | None = None, seeds: Sequence[int] = (1,), device: str = "auto",
+    report: Say = lambda line: None,
+) -> list[str]:
+    """What `learn` with these arguments would do, as lines; `report` gets the notes and the table of what is fitted. Text is
+    encoded into a temporary folder. Raises a `ClozeError` as `learn`."""
+    with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
+        assigned = assign(checkpoint, assignment, out=out or Path(folder) / "out", seeds=seeds, device=device, report=report)
+        lines = [f"plan of {assigned.recipe.name} on {checkpoint}: nothing is trained or written."]
+        lines += _rows(assigned) + _lengths(assigned.recipe, assigned.labels)
+        return lines + list(_cost(assigned, Path(folder) / "run", len(seeds)))
+
+
+def _rows(assigned: Assigned) -> list[str]:
+    """The rows and the classes of the training files of each source."""
+    lines = []
+    for name, counts in assigned.labels.items():
+        many = f"{counts.rows:,}" if counts.rows < COUNTED else f"at least {COUNTED:,}"
+        classes = f", {counts.classes:,} classes" if counts.classes else ""
+        lead = f"{name}: " if len(assigned.labels) > 1 else ""
+        lines.append(f"rows: {lead}{many} to train on ({', '.join(assigned.files[name].train)}){classes}")
+    return lines
+
+
+def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
+    """The share of the rows that the chosen length holds whole, and the tokens that it and other lengths read."""
+    lines = []
+    for _, stage in stages_of(recipe):
+        for name, source in stage.sources.items():
+            lengths, chosen = labels[name].lengths, source.arguments.get("length")
+            if lengths is None or chosen is None or not lengths.rows:
+                continue
+            entry = next(entry for entry in stage.entries.values() if entry.source == name)
+            rows = {length: reading_of(entry, lengths, length) for length in sorted({*_OTHERS, chosen})}
+            for length, (whole, tokens) in rows.items():
+                times = f"{tokens / max(rows[chosen][1], 1.0):.2f} times the tokens"
+                mark = "chosen" if length == chosen else times
+                lines.append(f"  {length:>5} tokens  {whole:>4.0%} of the rows whole  {mark}")
+            lines.insert(len(lines) - len(rows), f"length of a row{'' if len(labels) == 1 else f' of {name}'}:")
+    return lines
+
+
+def _cost(assigned: Assigned, folder: Path, seeds: int) -> Iterator[str]:
+    """The forecast, measured on micro-batches of the rows, and the loss of answers that need no network."""
+    recipe, request = assigned.recipe, replace(assigned.request, report=lambda line: None)
+    if recipe.stages:
+        yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
+        return
+    spend = the_budget(recipe, None, folder)
+    run, stores = prepare(recipe, request, folder, spend, begin_of(recipe, request, {}), probe=True)
+    try:
+        why = why_no_forecast(run, 1)
+        cost: Any = None if why else within_memory(forecast(run), run, recipe)
+        yield f"no forecast of {why}" if cost is None else str(cost)
+        if seeds > 1:
+            yield f"  for each of {seeds} seeds"
+        yield from plan_of(recipe, request, run, stores, None, cost).outlook()
+    finally:
+        run.data.close()

@@ -1,0 +1,150 @@
+"""Texts that a run is measured on before and after: bits per byte and tokens per word (`cloze pretrain --measure`).
+
+A held-out loss per token cannot be compared between vocabularies, and a share of the domain's text does not show what the model
+forgets. So a run that continues a checkpoint is measured on texts that the user names: first the checkpoint with its own
+vocabulary, then the result. The figures end up in the log (a `table` event), hence in the report, and in the closing lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from cloze.checkpoint.build import load_checkpoint
+from cloze.corpus.readers import read_documents
+from cloze.decoding.text_figures import BITS, PSEUDO, TextFigures, figures_of, first_bytes
+from cloze.errors import CorpusError
+from cloze.processes import rank
+from cloze.training.log import Log
+
+Say = Callable[[str], None]
+TITLE = "Held-out texts before and after"
+MOST = 20_000  # bytes of a text: a masked language model reads a sentence once per token
+_COLUMNS = ["text", "bytes", "before", "after", "tokens per word before", "after"]
+
+
+def parse_measured(given: Sequence[str]) -> dict[str, str]:
+    """`NAME=PATH`, or a path alone, whose file name is then the name of the text."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, between, path = one.partition("=")
+        if not between or os.path.exists(one):
+            name, path = Path(one).name.partition(".")[0], one
+        if not name or not path:
+            raise CorpusError(f"--measure {one}: expected NAME=PATH or a path.")
+        if name in found:
+            raise CorpusError(f"--measure: two texts are called {name}: {found[name]} and {path}. Name them: --measure NAME=PATH")
+        found[name] = path
+    return found
+
+
+def trained_on(measured: Mapping[str, str], corpus: Sequence[str | Path]) -> list[str]:
+    """A note for each text that is a file or folder of the corpus, or lies in one."""
+    files = {Path(file).resolve() for pattern in corpus for file in (glob(str(pattern)) or [str(pattern)])}
+    notes = []
+    for name, path in measured.items():
+        place = Path(path).resolve()
+        if files & {place, *place.parents}:
+            notes.append(f"note: --measure {name}={path}: is part of the corpus: trained on, so its figures are too good")
+    return notes
+
+
+@dataclass(frozen=True)
+class HeldTexts:
+    """Texts by name, each documents of sentences."""
+
+    texts: Mapping[str, list[list[str]]]
+
+    @classmethod
+    def read(cls, paths: Mapping[str, str], *, text_format: str) -> HeldTexts:
+        """The first `MOST` bytes of each text. Raises a `CorpusError` if one cannot be read or is empty."""
+        found = {}
+        for name, path in paths.items():
+            found[name] = first_bytes((one.sentences for one in read_documents([path], format=text_format)), MOST)
+            if not found[name]:
+                raise CorpusError(f"--measure {name}={path}: holds no text.")
+        return cls(found)
+
+    @classmethod
+    def due(cls, paths: Mapping[str, str], out: Path, *, text_format: str, extend: bool) -> HeldTexts:
+        """The texts to measure this run on: none on other ranks than the first, nor if it has ended with its figures.
+
+        Raises a `CorpusError` like `read`.
+        """
+        texts = cls.read(paths, text_format=text_format)
+        return texts if rank() == 0 and (extend or not is_recorded(out)) else cls({})
+
+    def figures(self, folder: Path | None, *, device: str) -> dict[str, TextFigures]:
+        """The figures of every text under the checkpoint in a folder; none without a folder."""
+        if folder is None or not self.texts:
+            return {}
+        loaded = load_checkpoint(folder, device)
+        return {name: figures_of(loaded, documents) for name, documents in self.texts.items()}
+
+
+def is_recorded(out: Path) -> bool:
+    """Whether the run in a folder has ended with its figures."""
+    path = out / "cloze" / "log.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    try:
+        last = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        return False
+    return last.get("event") == "table" and last.get("title") == TITLE
+
+
+def record(
+    out: Path, step: int, before: Mapping[str, TextFigures], after: Mapping[str, TextFigures], *, say: Say
+) -> None:
+    """Write the figures into the log of a run and print them; `before` is empty if the run began at random."""
+    rows = [
+        [name, f"{found.bytes:,}", *_pair(before.get(name), found, _bits), *_pair(before.get(name), found, _fertility)]
+        for name, found in after.items()
+    ]
+    both = [*before.values(), *after.values()]
+    kind = " or ".join(sorted({BITS[one.method] for one in both if one.method is not None}))
+    notes = [*dict.fromkeys(one.why for one in both if one.why), *[PSEUDO] * _is_pseudo(both)]
+    note = " ".join([*[f"Before and after in {kind}."] * bool(kind), *notes])
+    log = Log(out, after=step)
+    try:
+        log.write(
+            "table", step, title=TITLE, columns=_COLUMNS, rows=rows, note=note,
+            before={name: one.record() for name, one in before.items()},
+            after={name: one.record() for name, one in after.items()},
+        )
+    finally:
+        log.close()
+    for line in lines_of(rows, kind, notes=notes):
+        say(line)
+
+
+def lines_of(rows: Sequence[Sequence[str]], kind: str, *, notes: Sequence[str] = ()) -> list[str]:
+    """The closing lines: one for each text, and notes."""
+    wide = max(len(row[0]) for row in rows)
+    lines = [
+        f"{name:<{wide}}  " + (f"{kind} {before} → {after}, " if kind else "") + f"tokens per word {fewer} → {more}"
+        for name, _, before, after, fewer, more in rows
+    ]
+    return ["measured on held-out texts, before → after:", *(f"  {line}" for line in lines), *(f"  {line}" for line in notes)]
+
+
+def _pair(
+    before: TextFigures | None, after: TextFigures, show: Callable[[TextFigures], str]
+) -> tuple[str, str]:
+    return "–" if before is None else show(before), show(after)
+
+
+def _bits(found: TextFigures) -> str:
+    return "–" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
+
+
+def _fertility(found: TextFigures) -> str:
+    return f"{found.tokens_per_word:.4f}"
+
+
+def _is_pseudo(found: Sequence[TextFigures]) -> bool:
+    return any(one.method == "pseudo_log_likelihood" for one in found)

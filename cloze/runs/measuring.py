@@ -1,0 +1,310 @@
+"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task in its folder.
+
+A recipe has one task, or one for each of several entries. A checkpoint is selected by the metric of the one task, or by the mean
+of the metrics of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cloze.checkpoint.annotators import entry_annotations, read_layers, written
+from cloze.checkpoint.build import Loaded, build_part
+from cloze.checkpoint.publish import input_edits, reading_edits
+from cloze.corpus import RecordStore, Store
+from cloze.decoding.pictures import Pictures
+from cloze.errors import RecipeError, TaskError
+from cloze.exercises.retokenize import OtherReading, reading_of
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.reading import Reading
+from cloze.recipe.given import naming
+from cloze.recipe.origins import borrowed
+from cloze.recipe.parts import class_of
+from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.recipe.step_keys import head_key
+from cloze.registry import lookup, parameters
+from cloze.tasks import Task
+from cloze.tasks.result import FILES
+from cloze.tasks.task import chosen_metric, together
+from cloze.tasks.task import task as make_task
+from cloze.text import Tokenizer
+from cloze.training.selection import Selection
+from cloze.training.step import Step
+
+MEAN = "mean"  # the metric of several tasks
+
+
+class TaskHead(NamedTuple):
+    """A task of a recipe, with the entry, the pass and the objective whose head solves it."""
+
+    spec: EntryTaskSpec
+    entry: EntrySpec
+    run: PassSpec
+    objective: ObjectiveSpec
+
+    @property
+    def source(self) -> str:
+        """The source of its text."""
+        return self.entry.source
+
+
+def task_heads(recipe: Recipe) -> dict[str, TaskHead]:
+    """The tasks of a recipe by name: those of its entries, or the only one, which has an empty name.
+
+    A task is solved by the first objective of the exported network that learns a column of its entry's text.
+    """
+    assert recipe.task is not None
+    if recipe.tasks:
+        return {name: TaskHead(spec, *_answering(recipe, {name: recipe.entries[name]})) for name, spec in recipe.tasks.items()}
+    assert recipe.task.type is not None  # the structure is checked
+    return {"": TaskHead(EntryTaskSpec(recipe.task.type, recipe.task.metric), *_answering(recipe, recipe.entries))}
+
+
+def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
+    for entry in entries.values():
+        sets = answer_sets(recipe, entry)
+        for run, objective in entry.objectives():
+            whole = class_of("objective", objective.part.name).of_records
+            if run.network == recipe.export and (objective.set in sets or whole):
+                return entry, run, objective
+    where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
+    raise RecipeError(
+        f"{recipe.name}: task{where}: no objective of {recipe.export!r} learns a column of the labelled text.\n"
+        "  Add the edit `label: {set: label}` and an objective with the same set."
+    )
+
+
+def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
+    """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
+    no column because the target is a text."""
+    arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
+    answer = build_part(recipe.sources[entry.source]).answer
+    columns = answer is None or any(name.startswith("column/") for name in answer.gives)
+    return {str(one["set"]) for one in arguments if "column" in one or not columns}
+
+
+def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
+    """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
+    assert isinstance(store, RecordStore)
+    return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
+
+
+def task_of_recipe(recipe: Recipe) -> Task:
+    """The only task of a recipe, which reads files as its source is written to."""
+    one = task_heads(recipe)[""]
+    source = build_part(recipe.sources[one.source])
+    in_column = any(name.startswith("column/") for name in source.answer.gives)
+    columns = asdict(source.columns)
+    return _task(recipe, one, columns, in_column=in_column)
+
+
+def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: bool) -> Task:
+    """A task of a recipe whose files are read in some way (`Columns`); `in_column`: the answer is a column of records."""
+    assert recipe.task is not None
+    own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
+    names = ("text", "text_b", *(["label"] if in_column and "label" in own else []))
+    options = {name: read[name] for name in names if read[name] is not None}
+    if recipe.sources[one.source].arguments.get("items") and "picture" in own:
+        options["picture"] = recipe.sources[one.source].arguments["picture"]
+    given = answer.arguments if isinstance(answer, PartSpec) else {}
+    options |= {name: value for name, value in given.items() if name in own}
+    made = make_task(one.spec.type, **options).reading(
+        columns=read["names"], format=read["format"], quoting=read["quoting"]
+    )
+    return made.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
+
+
+def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
+    """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
+    tasks = {name: _described(recipe, one, stores[one.source]) for name, one in task_heads(recipe).items()}
+    return {"version": 1, **tasks.get("", {"tasks": tasks})}
+
+
+def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
+    assert isinstance(store, RecordStore)  # it has columns
+    made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
+    made |= {"head": one.objective.state, **_towers(recipe, one)}
+    read = store.about["read"]
+    files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
+    options = {name: value for name, value in files.items() if value not in (None, "auto")}
+    made |= {FILES: options} if options else {}
+    made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
+    made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
+    made |= store.about.get("described", {})
+    layers = [layer for layer in written(recipe, one.entry) if layer in store.layers]
+    made |= {"annotated": layers} if layers else {}
+    answer = build_part(recipe.sources[one.source]).answer
+    ends = {} if store.bounds is None else {"bounds": store.bounds}
+    description = answer.description({**store.columns, **ends}, store.classes)
+    for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
+        description[name] = store.tokenizer().decode(description[name], skip_special=False)
+    for edit in one.entry.exercise:
+        kept = class_of("edit", edit.part.name).described
+        description |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
+    return {**made, **description}
+
+
+def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
+    """The network and the head behind each vector that an objective compares, by the names of its readings; empty if it compares
+    none."""
+    sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in one.entry.objectives()}
+    answers = f"{one.run.name}.{one.objective.state}"
+    for _, objective in one.entry.objectives():
+        towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
+        if answers not in objective.read.values() or len({(run.network, own.state) for run, own in towers.values()}) < 2:
+            continue
+        for run, _ in towers.values():
+            if run.network in borrowed(recipe):
+                raise RecipeError(
+                    f"{recipe.name}: networks.{run.network}: only passes with `grad: false` use it, so the run keeps no head for "
+                    f"it, which the task {one.spec.type} needs.\n"
+                    "  Leave `grad: false` out. `train: none` keeps the network as it is."
+                )
+        return {"towers": {
+            name: {"network": None if run.network == recipe.export else run.network, "head": own.state}
+            for name, (run, own) in towers.items()
+        }}  # fmt: skip
+    return {}
+
+
+def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The part of a description that is about one task."""
+    found: Mapping[str, Any] = description["tasks"][name] if name else description
+    return found
+
+
+def counted(
+    recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
+    rooms: Mapping[str, tuple[int, int | None]],
+) -> dict[str, Any]:
+    """A description completed with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
+    frequent answer. `rooms` holds, for every entry, the room of a row, and that of each text if texts are shown apart."""
+    tasks = {}
+    for name, one in task_heads(recipe).items():
+        own = of_task(description, name)
+        parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
+        found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
+        task = task_of(recipe, one, stores[one.source])
+        made: dict[str, Any] = {
+            "examples": {part: store.documents for part, store in found.items()},
+            "cut": {  # windows lose nothing, and words are always measured in windows
+                part: store.cut(*rooms[one.entry.name]) for part, store in found.items()
+                if own["stride"] is None and not (part == "dev" and task.of_words)
+            },
+        }
+        answer, (room, _) = build_part(recipe.sources[one.source]).answer, rooms[one.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()}
+        if None not in lost.values():  # some rows may lose their targets because they are cut
+            made["lost"] = lost
+        if "usual" in own:
+            examples = together([task.read(file) for file in found["dev"].about["files"]])
+            made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
+        tasks[name] = {**own, **made}
+    return {**description, **tasks.get("", {"tasks": tasks})}
+
+
+def _dev(recipe: Recipe, name: str, one: TaskHead, dev: Mapping[str, Store]) -> Store:
+    if one.source not in dev:
+        raise TaskError(f"{recipe.name}: the task {name or one.spec.type!r} has no dev set: its source is {one.source!r}.")
+    return dev[one.source]
+
+
+def selection_of(
+    recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
+    description: Mapping[str, Any], folder: Path, *, tables: Mapping[str, Any] = MappingProxyType({}),
+) -> Selection:
+    """How a recipe with a `task:` is measured: by the learners that `predict` uses, on all examples of the dev sets.
+
+    With several tasks, the name of each metric begins with that of its task. `mean` is the mean of the selecting metrics; a
+    metric of which less is better enters with its sign reversed.
+    """
+    assert recipe.task is not None
+    tasks = task_heads(recipe)
+    best, patience = recipe.task.keep == "best", recipe.task.patience
+    measures: dict[str, Callable[[], dict[str, float]]] = {}
+    counts: dict[str, tuple[str, bool]] = {}
+    for name, one in tasks.items():
+        task = task_of(recipe, one, stores[one.source])
+        metric = chosen_metric(task, one.spec.metric)
+        counts[name] = metric, task.metrics[metric]
+        own = _dev(recipe, name, one, dev)
+        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
+        if isinstance(own, RecordStore) and own.items is not None and recipe.sources[one.source].arguments.get("items"):
+            loaded = replace(loaded, pictures=Pictures.of_store(own.items))
+        measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
+    name_dropouts(step)  # the learners have renamed the dropouts of their parts
+    if "" in tasks:
+        metric, more = counts[""]
+        usual = description.get("baseline", {}).get(metric)
+        return Selection(measures[""], metric, more=more, best=best, patience=patience, usual=usual)
+
+    def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
+        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
+
+    def measure() -> dict[str, float]:
+        found = {name: measures[name]() for name in measures}
+        flat = {f"{name}/{metric}": value for name, own in found.items() for metric, value in own.items()}
+        return {MEAN: mean(found), **flat}
+
+    baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
+    usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
+    return Selection(measure, MEAN, best=best, patience=patience, usual=usual)
+
+
+def _measure(
+    task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
+) -> Callable[[], dict[str, float]]:
+    """A function that measures the current parameters on all examples of a dev set, which is read once: the selecting metric, and
+    all metrics that cost no more."""
+    assert isinstance(dev, RecordStore)
+    learner = task.load(loaded, description, None)
+    files, rows = dev.about["files"], []  # type: ignore[var-annotated]
+
+    def measure() -> dict[str, float]:
+        if not rows:
+            for file in files:
+                rows.extend(learner.answered(task.read(file)))
+        return learner.measure(rows, metric, size=2 * batch)
+
+    return measure
+
+
+def as_loaded(
+    recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
+    tables: Mapping[str, Any] = MappingProxyType({}),
+) -> Loaded:
+    """A network of a step with the heads of an entry, as if they had been loaded from a folder. `tables` are those of
+    `make_tables`."""
+    part = recipe.networks[name].part
+    assert part is not None  # the recipe is built
+    network: Any = step.networks[name]
+    heads: dict[str, Any] = {}
+    reads: dict[str, dict[str, str]] = {}
+    for run, objective in entry.objectives():
+        if run.network == name:
+            heads[objective.state] = step.objectives[head_key(recipe, run, objective)]
+            own = {reading: path for reading, path in objective.read.items() if "." not in path}
+            reads |= {objective.state: own} if own else {}
+    annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))
+    named = naming(recipe.tables, tables, annotations.labels)
+    return Loaded(
+        recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
+        folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
+        input_edits=reading_edits(recipe, named), tables=named, annotations=annotations,
+        others=lambda other: _as_it_reads(
+            as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
+        ),
+    )
+
+
+def _as_it_reads(loaded: Loaded, reading: OtherReading | None) -> Loaded:
+    """A network with the tokenizer and the template of its checkpoint; None: those of the run."""
+    if reading is None:
+        return loaded
+    return replace(loaded, tokenizer=reading.tokenizer, reading=Reading(reading.template))

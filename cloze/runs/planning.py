@@ -1,0 +1,196 @@
+"""Plans runs and fits recipes to a budget, without training or writing anything."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from cloze.arguments import checked
+from cloze.budget.fit import fits, short
+from cloze.budget.fit_text import sample_for
+from cloze.budget.fit_words import learns_words, most_passes
+from cloze.budget.fitted import Fitted, fitted_to, paid, passes_paid
+from cloze.budget.room import why_no_forecast, within_memory
+from cloze.checkpoint.build import build_step
+from cloze.corpus import Store
+from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
+from cloze.processes import processes
+from cloze.recipe.load import pretraining_recipe_names
+from cloze.recipe.parts import engines
+from cloze.recipe.recipe import Recipe
+from cloze.runs.plan import Plan
+from cloze.runs.preparing import plan_of, prepare
+from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
+from cloze.runs.run import to_budget, within
+from cloze.runs.text_distance import text_distance
+from cloze.training.budget import Budget
+from cloze.training.forecast import Forecast, Trials, forecast
+from cloze.training.pace import pace
+from cloze.training.run import read_run_record
+
+_WITH_DATA = "Give a budget in tokens, or plan a run on your data: cloze pretrain {} --corpus … --budget … --plan"
+_BYTES_PER_TOKEN = 4.0  # assumed if there is no text
+_WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for timing a recipe
+
+
+@checked
+def plan(
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Unpack[Options]
+) -> list[Plan]:
+    """What `pretrain` with these arguments would buy. Nothing is trained or written.
+
+    Text is encoded into a temporary folder. A stage that starts from the weights of another is timed with random weights, and no
+    loss is predicted for it: the laws are those of new networks.
+
+    Returns:
+        One plan per stage of the recipe. `str(plan)` is what `cloze pretrain --plan` prints.
+
+    Raises:
+        ClozeError: As `pretrain`.
+    """
+    return plan_request(*requested(recipe, corpus, out, **options))
+
+
+def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
+    """`plan` with what `requested` returns."""
+    out = request.command_line.out
+    if processes() > 1:
+        raise UserError("--plan is for one process: leave torchrun out.")
+    if read_run_record(Path(out)) is not None:
+        raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
+    silent = replace(request, report=lambda line: None)
+    return [_planned(one, mine, spend) for one, mine, spend in _runs(loaded, silent)]
+
+
+def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
+    """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
+    budget, out = request.command_line.budget, Path(request.command_line.out)
+    if not loaded.stages:
+        yield loaded, request, the_budget(loaded, budget, out)
+    for stage in loaded.stages:
+        spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
+        corpus, binds = bound_to(stage, loaded, request)
+        command_line = request.command_line._replace(stage=stage.name, without_earlier=True)
+        later = stage.recipe.exported.origin in [earlier.name for earlier in loaded.stages]
+        own = replace(request, corpus=corpus, binds=binds, command_line=command_line, later=later)
+        yield own.command_line.load(), own, spend
+
+
+def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
+    with _nowhere() as folder:
+        trials: Trials = {}
+        begin = begin_of(loaded, request, {})
+        made = to_budget(loaded, request, folder, spend, begin, trials)
+        run, stores = prepare(made.recipe, request, folder, within(made, request, spend), begin, probe=True)
+        try:
+            engine = pace(run, engines()) if learns_words(made.recipe) else None
+            if engine is not None:
+                cost: Forecast | None = engine.forecast(run)
+            else:
+                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, made.recipe)
+            plan = plan_of(made.recipe, request, run, stores, made, cost)
+            start = begin.get(loaded.export)
+            return plan if start is None or request.later else replace(plan, distance=_distance(start, loaded, request, stores))
+        finally:
+            run.data.close()
+
+
+def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
+    """Lines on how far the text is from what the checkpoint that a run starts from has read; none if it is no running text."""
+    sample = sample_for(loaded, request.corpus, request.text_format)
+    if not sample.strip():
+        return ()
+    text_bytes = int(next(iter(stores.values())).report.get("bytes") or len(sample.encode()))
+    return tuple(text_distance(start, sample, text_bytes=text_bytes, device=request.device).lines)
+
+
+def fitted_recipe(
+    recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
+    with_files: Sequence[Path] = (), device: str = "auto", fit: bool | None = None,
+) -> tuple[Fitted, str]:
+    """A recipe as `pretrain` would fit it to a budget, and the basis of the fit in words.
+
+    `fit` as in `pretrain`. With a `corpus`, the fit is that of a run. Without one, a budget in seconds is measured on random
+    text with the recipe's vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without
+    a text.
+    """
+    loaded, request = requested(
+        recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
+        fit=fit, report=lambda line: None,
+    )
+    spend = Budget.parse(budget)
+    if loaded.stages:
+        raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
+    if corpus is not None and len(loaded.sources) > 1:
+        raise BudgetError(f"{loaded.name}: reads {len(loaded.sources)} corpora.\n  {_WITH_DATA.format(loaded.name)}")
+    if not request.fit or not fits(loaded):
+        return Fitted(loaded), f"{loaded.name} {_why_unfitted(loaded, request)}: a run trains it as written"
+    with _nowhere() as folder:
+        if corpus is not None:
+            return to_budget(loaded, request, folder, spend, {}), f"measured on {corpus}"
+        return _without_text(loaded, request, spend, folder)
+
+
+def _why_unfitted(loaded: Recipe, request: Request) -> str:
+    if not fits(loaded):
+        return "has a kind of network that is not fitted"
+    if request.command_line.fit is False:
+        return "is kept as published"
+    if request.command_line.recipe in pretraining_recipe_names():
+        return "was published with this budget"
+    return "is a recipe of your own, fitted only with --fit"
+
+
+def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
+    """A fit from the budget alone, for a text as long as the budget."""
+    once = "a text that is read once"
+    if spend.kind == "epochs":
+        raise BudgetError(f"{spend.typed}: how many tokens are that? Give the text with --corpus, or a budget in tokens.")
+    if spend.kind in ("tokens", "bytes"):
+        tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
+        by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
+        return fitted_to(loaded, request.command_line.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+    text = folder / "random.txt"
+    text.write_text(_random_text(), encoding="utf-8")
+    size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
+    fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
+    try:
+        recipe, request_ = request.command_line.load(fewer), replace(request, corpus=[str(text)])
+        run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
+    except ClozeError as error:
+        why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
+        raise BudgetError(f"{loaded.name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(loaded.name)}") from None
+    if fewer:
+        run.step = build_step(loaded, vocab_size=int(size or 0))
+    pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
+    updates = int(spend.amount) if spend.kind == "steps" else None
+    made = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)), updates=updates)
+    run.data.close()
+    by = f"for {once}, timed on random text"
+    if learns_words(loaded):
+        most = most_passes(loaded)
+        by += f"; on a text of fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
+    return made, by
+
+
+@contextmanager
+def _nowhere() -> Iterator[Path]:
+    """A temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
+        yield Path(folder)
+
+
+def _random_text() -> str:
+    """Documents of random words with the skewed frequencies of a language."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(2 * _KNOWN)]
+    weights = [1.0 / (rank + 3) for rank in range(len(words))]
+    drawn = draw.choices(words, weights, k=_WORDS)
+    sentences = [" ".join(drawn[start : start + 15]) + "." for start in range(0, _WORDS, 15)]
+    per = len(sentences) // _DOCUMENTS
+    return "\n\n".join("\n".join(sentences[start : start + per]) for start in range(0, len(sentences), per))

@@ -1,0 +1,340 @@
+"""Prepares a `Run` from a recipe and a request, and the plan for its budget.
+
+`prepare` opens or builds the stores, builds the step and the data (`build.py`), and refuses what cannot be trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.batching import Cursor, Feed
+from cloze.budget.baselines import baselines
+from cloze.budget.fitted import Fitted
+from cloze.budget.room import make_room, require_one_process, require_room, why_no_forecast
+from cloze.checkpoint.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
+from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
+from cloze.checkpoint.load_weights import borrowed_parts, load_origins
+from cloze.checkpoint.new_heads import scale_heads
+from cloze.checkpoint.publish import Publisher
+from cloze.checkpoint.references import reference_to
+from cloze.corpus import Store
+from cloze.corpus.shards.verifying import Verification
+from cloze.processes import processes, rank
+from cloze.recipe.changes import read_by_export
+from cloze.recipe.given import naming
+from cloze.recipe.origins import borrowed
+from cloze.recipe.parts import class_of, engines
+from cloze.recipe.recipe import NetworkSpec, Recipe
+from cloze.recipe.user_files import changed_since, files_of, record_of
+from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
+from cloze.runs.corpora import open_held_out, open_own
+from cloze.runs.frozen_start import fit_heads
+from cloze.runs.label_facts import with_classes
+from cloze.runs.measuring import counted, described, selection_of
+from cloze.runs.out_folder import run_name
+from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
+from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
+from cloze.runs.request import Request, tokenizer_for
+from cloze.runs.samples import sampler
+from cloze.runs.table_start import described_starts, start_tables
+from cloze.text import Tokenizer
+from cloze.training.budget import Budget
+from cloze.training.checkpoint import Checkpoints
+from cloze.training.engine import choose
+from cloze.training.forecast import Forecast, Trials
+from cloze.training.precision import choose_device
+from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe, require_seed
+from cloze.training.selection import Selection
+from cloze.training.step import Step
+
+MOST_BEGUN = 0.5  # of a budget in time, that what comes before the first step counts for
+
+
+def prepare(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
+    made: Fitted | None = None, trials: Trials | None = None,
+) -> tuple[Run, dict[str, Store]]:
+    """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
+
+    `out` is the run folder, `spend` the budget, `begin` the folder of the checkpoint that each network starts from, by network.
+    With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
+    for it.
+    """
+    old = _require_recipe(loaded, request, out)
+    phases, say, seed = phases_of(loaded), request.say, request.seed
+    place = choose_device(request.device)
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    stores, aside, chosen, record = opened(loaded, request, out, begin, old)
+    loaded = with_classes(loaded, stores)
+    description = None if loaded.task is None else described(loaded, stores)
+    tables = make_tables(loaded, stores, begin)
+    given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
+    require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
+    ranks = processes()
+    require_one_process(loaded, step, ranks, request.strategy)
+    phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given), loaded)
+    resumes = bool(Checkpoints(out).steps())
+    drawn_heads = load_origins(
+        step, loaded, begin, chosen, resumes=resumes, say=say, tables=tables,
+        drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
+        labels=(description or {}).get("labels") or (),
+    )
+    begun = float((old or {}).get("begun", 0.0))
+    if not resumes and not probe:
+        begun = start_tables(step, loaded, stores, aside=aside, begin=begin, seed=seed, say=say)
+    if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
+        spend = replace(spend, begun=min(begun, spend.amount * MOST_BEGUN))
+    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
+    if aside:
+        put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
+    for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
+        data.next(entry, Cursor())
+        next(iter(data.held_out(entry)), None)
+    if loaded.training.new_heads == "scaled" and not probe:
+        scale_heads(step, data, drawn_heads)
+    if loaded.training.new_heads == "fitted" and not probe:
+        same = build_data(loaded, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
+        if aside:
+            put_aside(same, loaded, aside, chosen, step, seed=0, compiled=compiled, tables=tables)
+        fit_heads(step, same, drawn_heads, device=place, say=say)
+    selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
+    if description is not None and aside:
+        made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+        rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
+        description = counted(loaded, description, stores, aside, rooms)
+        selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
+        selection = replace(selection, from_start=bool(drawn_heads) and loaded.training.new_heads == "fitted")
+    publisher = publisher_of(loaded, out, begin, stores, chosen, tables, description)
+    run = Run(
+        folder=out, step=step, data=data, budget=spend, export=publisher,
+        exports=[replace(publisher, positions=positions) for positions in positions_by_phase(loaded)],
+        borrowed=borrowed_parts(loaded),
+        optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),
+        record=record,
+        selection=selection,
+        training=replace(
+            training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy, shard=request.shard
+        ),
+        phases=phases, odds=odds_of(loaded, stores),
+        mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
+        layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
+        seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
+        verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept, until=request.until,
+        mirror=request.mirror, begun=begun,
+    )
+    run.check()
+    if probe:
+        return run, stores
+    if rank() == 0:
+        run.verification = Verification([*stores.values(), *aside.values()])
+    room = make_room(
+        run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
+        pace=None if made is None else made.pace,
+    )
+    plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
+    if old is None and rank() == 0 and plan.outlook():
+        say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
+    return run, stores
+
+
+def require_same(loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
+    """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
+    old = _require_recipe(loaded, request, out)
+    require_seed(out, request.seed, old)
+    opened(loaded, request, out, begin, old)
+
+
+def _require_recipe(loaded: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
+    """The record of the run in `out`, if there is one; refuses one of another recipe, or with another length."""
+    old = read_run_record(out)
+    require_recipe(out, loaded.canonical(), loaded.hash, old)
+    if request.command_line.budget is None and not request.extend:
+        require_length(out, loaded.canonical(), old)
+    return old
+
+
+class Opened(NamedTuple):
+    """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
+
+    stores: dict[str, Store]
+    aside: dict[str, Store]
+    tokenizer: Tokenizer
+    record: Record
+
+
+def opened(
+    loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
+) -> Opened:
+    """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
+    named = bound_paths(loaded, request.corpus, request.binds)
+    stores, tokenizer = open_stores(
+        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=request.seed,
+        say=request.say, began=old is not None,
+    )
+    known = (old or {}).get("inputs")
+    if request.held_out:
+        require_held_out_known(out, known, request.held_out)
+    aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
+    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, known))
+    code = files_of(loaded)
+    for name in changed_since(known, code):
+        request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
+    data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
+    return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, data, inputs))
+
+
+def publisher_of(
+    loaded: Recipe, out: Path, begin: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    tables: Mapping[str, Any], description: Mapping[str, Any] | None,
+) -> Publisher:
+    """What writes the folders of a run; `description` is that of its task."""
+    never, read = borrowed(loaded), read_by_export(loaded)
+    return Publisher(
+        loaded, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(loaded),
+        task=description, labels=None if description is None else description.get("labels"),
+        label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
+        references={label: reference_to(begin[label], out) for label in never - {loaded.export, *read}},
+        needed={label: begin[label] for label in read if label in never},
+    )
+
+
+def plan_of(
+    loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
+    ranks: int = 1,
+) -> Plan:
+    """The plan for the budget of a run; its baselines are counted here."""
+    store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
+    data: Any = run.data
+    unheld = loaded.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in loaded.step_entries)
+    if choose(run, engines(), ranks).engine is None:
+        run.baselines = baselines(loaded, data, store, run.step)
+    plan = Plan(
+        loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage,
+        held_out=not unheld or loaded.task is not None,
+        starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
+    )
+    tokens = plan.worth if cost is not None else made.tokens if made is not None else None
+    tokens = None if tokens is None else plan.fresh(tokens)
+    plan = replace(plan, made_later=made_later(loaded), prospects=tuple(prospects_of(
+        loaded, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(loaded)
+    )))
+    if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
+        return plan
+    bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
+    return replace(plan, ways=ways_out(plan, request.command_line, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
+
+
+def inputs_of(
+    recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    aside: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The inputs of a run as `run.json` records them; `known` is the present record.
+
+    An earlier stage is part of the recipe, so its weights are recorded only for networks that the run's own checkpoints do not
+    hold.
+    """
+    never, init = borrowed(recipe), begin.get(recipe.export) if recipe.exported.origin is None else None
+    old = (known or {}).get("networks", {})
+    return {
+        "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
+        "tokenizer": tokenizer.hash,
+        "held_out": store_input(next(iter(aside.values())), request.held_out) if request.held_out else None,
+        "dev": {name: store_input(aside[name], given) for name, given in request.dev.items() if name in aside},
+        "init": None if init is None else weights_input(init, (known or {}).get("init")),
+        "networks": {
+            label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
+            for label, network in recipe.networks.items()
+            if _starts_elsewhere(label, network, recipe, request, begin, never)
+        },
+        **record_of(files_of(recipe)),
+    }
+
+
+def _starts_elsewhere(
+    label: str, network: NetworkSpec, recipe: Recipe, request: Request, begin: Mapping[str, Path], never: Collection[str]
+) -> bool:
+    """Whether a network starts from a checkpoint that is recorded by its name; the exported one that of `--init` is `init`."""
+    if network.origin is None:
+        return label in begin and label != recipe.export
+    return network.origin in request.checkpoints or label in never
+
+
+def stores_aside(
+    request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
+) -> dict[str, Store]:
+    """The stores of text that is not trained on, the dev sets or held-out text that the user gave, by source; text is built into
+    `out`."""
+    folder, run = out / "cloze" / "corpus", out if began else None
+    first = next(iter(stores))
+    own = {name for name, spec in recipe.sources.items() if class_of("source", spec.name).builds_store}
+    dev = {first: request.held_out, **request.dev} if request.held_out and first in own else request.dev
+    if request.held_out and first not in own:
+        store = open_held_out(
+            recipe, request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
+        )
+        return {name: store for name in recipe.sources if name not in own}
+    return {
+        name: open_own(
+            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
+            report=request.say,
+        )[0]
+        for name, store in stores.items() if name in dev
+    }
+
+
+def put_aside(
+    data: Any, recipe: Recipe, aside: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
+    tables: Mapping[str, Any],
+) -> None:
+    """Take the held-out examples of some sources from the stores `aside` instead of a share of the training text."""
+    from cloze.checkpoint.build import build_feed
+    from cloze.exercises import TokenFacts
+
+    facts = TokenFacts.of(tokenizer)
+    own = {  # the labels of another text may have other numbers
+        name: naming(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
+        for name, store in aside.items()
+    }
+    feeds = {
+        name: build_feed(
+            recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
+            tables=own[entry.source], training=False,
+        )
+        for name, entry in recipe.entries.items() if entry.source in aside
+    }
+    data.held_out_feeds = dict(step_feeds(recipe, feeds, odds_of(recipe, aside), seed=seed))
+
+
+def training_of(recipe: Recipe) -> Training:
+    """The values of `training:` that the loop reads."""
+    t = recipe.training
+    return Training(
+        clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
+        checkpoint_every=t.checkpoint_every if isinstance(t.checkpoint_every, int) else None,
+        checkpoint_seconds=Budget.parse(t.checkpoint_every).amount if isinstance(t.checkpoint_every, str) else None,
+        keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
+        nominal_steps=t.steps, divide=t.divide, engine=t.engine,
+        average=None if t.average is None else t.average["decay"],
+        growth=None if t.batch_warmup is None else build_part(t.batch_warmup),
+    )
+
+
+def describe(stores: dict[str, Store]) -> dict[str, Any]:
+    """What a run folder records of its corpora."""
+    return {
+        name: {"documents": store.documents, "sentences": store.sentences, "tokens": store.size}
+        for name, store in stores.items()
+    }
+
+
+def bytes_per_token(stores: dict[str, Store]) -> float | None:
+    """Bytes of text per token, over all corpora that know their size."""
+    texts = [(store.report.get("bytes"), store.size) for store in stores.values()]
+    known = [(size, tokens) for size, tokens in texts if size and tokens]
+    return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None

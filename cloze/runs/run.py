@@ -1,0 +1,206 @@
+"""`pretrain`: trains a recipe on a corpus within a budget, into a run folder that transformers can open.
+
+Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Run` (`preparing.py`), `train` it
+(`training/loop.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from cloze.budget.fit import fits
+from cloze.budget.fit_text import advise_on_text, sample_for
+from cloze.budget.fit_words import learns_words
+from cloze.budget.fitted import Fitted, fitted
+from cloze.corpus.readers.not_text import require_apart
+from cloze.errors import RecipeError
+from cloze.processes import processes, rank
+from cloze.recipe.parts import engines
+from cloze.recipe.recipe import Recipe
+from cloze.runs.binds import bound_paths, require_text
+from cloze.runs.finished_run import outcome_of
+from cloze.runs.held_texts import HeldTexts, record, trained_on
+from cloze.runs.out_folder import claimed
+from cloze.runs.preparing import prepare, require_same
+from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
+from cloze.text import Tokenizer
+from cloze.training.budget import Budget
+from cloze.training.distribution import check_launch
+from cloze.training.forecast import Trials
+from cloze.training.loop import Outcome, train
+from cloze.training.mirror import Mirror, below
+from cloze.training.run import check_until, read_run_record
+
+Say = Callable[[str], None]
+
+_FEW_UPDATES = 1000
+
+
+def pretrain(
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, **options: Unpack[Options]
+) -> Outcome:
+    """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
+
+    The arguments are `Options` of `cloze pretrain`: each is independent of the others.
+
+    `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
+    one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
+    `cache`, `DIR` or `DIR:SIZE`, is where stores from an address (s3://…) are kept.
+    `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
+    those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
+    run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
+    the published one (see `fit.py`), and a recipe of your own is not, unless `fit` says otherwise.
+    `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
+    if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
+    and after (`held_texts.py`).
+
+    Raises a `ClozeError` before training starts if the run is impossible.
+    """
+    return run_request(*requested(recipe, corpus, out, **options))
+
+
+def run_request(loaded: Recipe, request: Request) -> Outcome:
+    """`pretrain` with what `requested` returns."""
+    recipe, budget, out = Path(request.command_line.recipe), request.command_line.budget, Path(request.command_line.out)
+    require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
+    if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
+        request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
+    check_until(request.until)
+    check_launch(request.strategy, request.shard)
+    if request.mirror is not None:
+        Mirror(request.mirror).require_usable(out)
+    with claimed(out):
+        if loaded.stages:
+            if request.until < 1:
+                raise RecipeError(
+                    f"--until {request.until:g}: {loaded.name} has stages, each with a budget of its own. Only a recipe "
+                    "without stages can pause at a share of its budget."
+                )
+            return run_stages(loaded, request, out, budget)
+        spend = the_budget(loaded, budget, out, extend=request.extend)
+        return run_stage(loaded, request, out, spend, begin_of(loaded, request, {}))
+
+
+def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
+    """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
+    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
+    spends = {
+        stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.extend) if budget is None
+        else Budget.parse(budget).part(stage.share)
+        for stage in loaded.stages
+    }
+    for stage in loaded.stages:  # report a missing corpus before the first stage is trained
+        require_text(bound_paths(stage.recipe, *bound_to(stage, loaded, request)), folders[stage.name])
+    done: dict[str, Path] = {}
+    outcome: Outcome | None = None
+    for stage in loaded.stages:
+        last = stage is loaded.stages[-1]
+        folder = folders[stage.name]
+        corpus, binds = bound_to(stage, loaded, request)
+        request.say(f"stage {stage.name}: {spends[stage.name].typed}")
+        outcome = run_stage(
+            replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
+            replace(
+                request, corpus=corpus, binds=binds, init={} if done else request.init,
+                later=stage.recipe.exported.origin in done,
+                command_line=request.command_line._replace(stage=stage.name),
+                mirror=request.mirror if last or request.mirror is None else below(request.mirror, folder.relative_to(out)),
+            ),
+            folder, spends[stage.name], begin_of(stage.recipe, request, done),
+        )
+        if not outcome.finished:
+            break
+        done[stage.name] = folder
+    assert outcome is not None  # a recipe with stages has at least one
+    return outcome
+
+
+def run_stage(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
+) -> Outcome:
+    """One run of a checked recipe within a budget; `begin` are the checkpoints that its networks start from."""
+    with claimed(out):
+        trials: Trials = {}
+        made = to_budget(loaded, request, out, spend, begin, trials)
+        loaded = made.recipe
+        if made.changes:
+            request.say(made.table(spend.typed, request.command_line.stage))
+        if request.closed:
+            require_same(loaded, request, out, begin)
+            return outcome_of(out)
+        if read_run_record(out) is None and rank() == 0:
+            _advise(loaded, request, begin)
+            for note in trained_on(request.measure, request.corpus):
+                request.say(note)
+        texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
+        run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
+        before = texts.figures(begin.get(loaded.export), device=request.device)
+        if sys.stderr.isatty():
+            request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
+        try:
+            outcome = train(run, engines())
+        finally:
+            run.data.close()
+            unread = "" if run.verification is None else run.verification.close()
+        if unread:
+            request.say(unread)
+        if outcome.finished and texts.texts:
+            record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:
+        request.say(few_updates(loaded, outcome))
+    return outcome
+
+
+def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None:
+    """What the normalisation costs the text of a new run."""
+    folder = request.tokenizer or next(iter(begin.values()), None)
+    sample = sample_for(recipe, next(iter(bound_paths(recipe, request.corpus, request.binds).values())), request.text_format)
+    for line in advise_on_text(recipe, sample, None if folder is None else Tokenizer.load(folder)) if sample else ():
+        request.say(line)
+
+
+def within(made: Fitted, request: Request, spend: Budget) -> Budget:
+    """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
+    set."""
+    given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
+    ends = given and request.fit and spend.timed and learns_words(made.recipe)
+    return replace(spend, passes=made.recipe.training.epochs) if ends else spend
+
+
+def to_budget(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
+) -> Fitted:
+    """The recipe fitted to the budget. A resumed run keeps its values."""
+    if not request.fit:
+        return Fitted(loaded)
+    old = read_run_record(out)
+    if old is not None:
+        kept = tuple(old.get("fitted", ()))
+        return Fitted(request.command_line.load(kept), kept=kept)
+    if request.command_line.fit and not fits(loaded):
+        request.say(f"{loaded.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
+    if processes() > 1 and spend.timed:
+        request.say(
+            f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
+        )
+        return Fitted(loaded)
+    first = next(iter(bound_paths(loaded, request.corpus, request.binds).values()))  # a tokenizer is trained on it
+    return fitted(
+        loaded, request.command_line.load, budget=spend, corpus=first,
+        tokenizer=request.tokenizer or next(iter(begin.values()), None),
+        prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
+        continued=request.continues(loaded), text_format=request.text_format,
+    )
+
+
+def few_updates(recipe: Recipe, outcome: Outcome) -> str:
+    """A hint if a large published batch left few updates: early progress depends on their number."""
+    way = "--fit fits the recipe to its budget." if fits(recipe) else "Try --set training.batch=32 --set training.rate.peak=1e-3"
+    return (
+        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. A budget this small teaches\n"
+        f"  more in smaller batches at a higher rate. {way}"
+    )

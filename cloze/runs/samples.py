@@ -1,0 +1,119 @@
+"""Samples that a run logs while it trains: filled masks, or continuations, of a few held-out sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cloze.checkpoint.publish import reading_edits
+from cloze.corpus import Store
+from cloze.corpus.sources.passages import split_documents
+from cloze.decoding.filling import fill
+from cloze.decoding.generation import generate
+from cloze.decoding.reader import Reader, bound
+from cloze.recipe.recipe import Recipe
+from cloze.rng import permutation
+from cloze.text import Tokenizer
+from cloze.text.characters import alphabetic
+from cloze.training.step import Step
+
+_SENTENCES = 4
+_TOKENS = (8, 28)
+
+
+_ANSWERS = 3  # of a mask; that a word is not in the vocabulary is none
+
+
+class Speaker(NamedTuple):
+    """The network that can predict tokens, its head, and the states that the head reads."""
+
+    network: str
+    head: str
+    order: str
+    read: Mapping[str, str]
+
+
+def speaker(recipe: Recipe, step: Step) -> Speaker | None:
+    """The first pass that predicts tokens of the text it reads, if there is one."""
+    for name, entry in recipe.step_entries.items():
+        order = entry.order if isinstance(entry.order, str) and entry.order != "mixed" else "open"
+        for run, wired in zip(entry.passes, step.entries[name], strict=True):
+            network: Any = step.networks[run.network]
+            for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
+                own = {reading: path for reading, path in spec.read.items() if "." not in path}
+                objective: Any = step.objectives[weighted.key]
+                sees = [network.gives[state].sees for state in bound(objective, own).reads if state in network.gives]
+                if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
+                    continue
+                if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
+                    continue  # it predicts from one side of the text only (ELMo)
+                return Speaker(run.network, weighted.key, order, own)
+    return None
+
+
+def sampler(
+    recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int, tables: Mapping[str, Any] | None = None
+) -> Callable[[int], Mapping[str, Any]] | None:
+    """A function of the step that returns `samples`, text and answers, for the run's log; None if nothing predicts tokens."""
+    chosen = speaker(recipe, step)
+    texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
+    if chosen is None or not texts or (chosen.order == "open" and "[MASK]" not in tokenizer.roles):
+        return None
+    edits = reading_edits(recipe, tables or {})
+    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, input_edits=edits)
+    head = bound(step.objectives[chosen.head], chosen.read)
+
+    @torch.no_grad()
+    def samples(at_step: int) -> Mapping[str, Any]:
+        if chosen.order == "left_to_right":
+            prompts = [" ".join(text.split()[:5]) for text in texts]
+            made = generate(reader, head, prompts, tokens=20, seed=seed)
+            return {"samples": [{"text": p, "answers": [g.text]} for p, g in zip(prompts, made, strict=True)]}
+        unknown = tokenizer.literals.get("[UNK]")
+        filled = fill(reader, head, texts, top=_ANSWERS + 1)
+        answers = [[c for c in f.masks[0] if c.word != unknown][:_ANSWERS] for f in filled]
+        return {
+            "samples": [
+                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in answer]}
+                for f, answer in zip(filled, answers, strict=True)
+            ]
+        }
+
+    return samples
+
+
+def sentences(store: Store, tokenizer: Tokenizer, *, share: float, seed: int) -> list[str]:
+    """A few sentences, from held-out documents where there are any, each with its longest inner word masked."""
+    store = store.sample
+    parts = split_documents(store.documents, share)
+    documents = parts["held_out"] if len(parts["held_out"]) else parts["train"]
+    found: list[str] = []
+    for document in documents[permutation(len(documents), seed, "samples")][:200]:
+        first, last = store.document_sentences[document], store.document_sentences[document + 1]
+        for sentence in range(int(first) + 1, int(min(last, first + 4))):  # the first is often a title
+            start, stop = store.sentence_starts[sentence], store.sentence_starts[sentence + 1]
+            if _TOKENS[0] <= stop - start <= _TOKENS[1]:
+                text = _masked(np.asarray(store.tokens[start:stop]), store.words(np.arange(start, stop)), tokenizer)
+                if text is not None:
+                    found.append(text)
+                    break
+        if len(found) == _SENTENCES:
+            break
+    return found
+
+
+def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | None:
+    """The sentence as text, with the longest word of one piece behind its first word masked; the plain text without a mask."""
+    if "[MASK]" not in tokenizer.roles:
+        return tokenizer.decode(ids)
+    whole = np.flatnonzero(starts & np.append(starts[1:], True))
+    words = {place: tokenizer.decode(ids[place : place + 1]).strip() for place in whole.tolist() if 0 < place < len(ids) - 1}
+    words = {position: word for position, word in words.items() if alphabetic(word)}
+    if not words:
+        return None
+    place = max(words, key=lambda i: len(words[i]))
+    before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1:])
+    return f"{before} {tokenizer.literals['[MASK]']} {after}"

@@ -1,0 +1,75 @@
+"""Starts the token tables of networks with a `start`, from the training text of a run, before its first step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from cloze.budget.fit import short
+from cloze.checkpoint.build import build_part
+from cloze.corpus import Store
+from cloze.corpus.sources.passages import running_text
+from cloze.errors import RecipeError
+from cloze.recipe.recipe import EntrySpec, Recipe
+from cloze.training.step import Step
+
+
+def start_tables(
+    step: Step,
+    recipe: Recipe,
+    stores: Mapping[str, Store],
+    *,
+    aside: Collection[str],
+    begin: Collection[str],
+    seed: int,
+    say: Callable[[str], None],
+) -> float:
+    """Start the rows of token tables as the recipe says; returns the seconds that it took.
+
+    Only text that the run trains on is counted: all of a source that has a text of its own `aside` for held-out losses. The
+    networks `begin` have the rows of a checkpoint, which stay.
+    """
+    seconds, began = 0.0, time.perf_counter()
+    for label, network in recipe.networks.items():
+        if network.start is None or label in begin:
+            continue
+        entry = _first_entry(recipe, label)
+        store = stores[entry.source].sample
+        if not isinstance(store, Store) or store.pairs:
+            raise RecipeError(
+                f"networks.{label}.start: counts the tokens of running text, and the source {entry.source!r} has none. "
+                "Leave out `start`."
+            )
+        table: Any = step.networks[label]
+        weight = table.tables["tokens"].weight.data
+        documents = running_text(store, 0.0 if entry.source in aside else recipe.training.held_out, "train")
+        vectors, known = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
+        start_rows(weight, vectors, known)
+        seconds = time.perf_counter() - began
+        say(f"the table of {label} starts from vectors of {int(known.sum()):,} ids ({seconds:.1f} s)")
+    return seconds
+
+
+def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, begin: Collection[str]) -> Iterator[str]:
+    """What `start_tables` will do, a line for each table."""
+    for label, network in recipe.networks.items():
+        if network.start is not None and label not in begin:
+            size = stores[_first_entry(recipe, label).source].sample.size
+            tokens = min(network.start.arguments.get("tokens", size), size)
+            yield f"the table of {label} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"
+
+
+def start_rows(table: torch.Tensor, vectors: torch.Tensor, known: torch.Tensor) -> None:
+    """Replace rows of a drawn table (V, D) by the `known` vectors, centred, each of the root mean square length of drawn rows."""
+    length = table.square().sum(1).mean().sqrt()
+    rows = vectors[known] - vectors[known].mean(0)
+    rows *= length / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    table[: len(vectors)][known] = rows.to(table)
+
+
+def _first_entry(recipe: Recipe, label: str) -> EntrySpec:
+    """The first entry in which a network reads."""
+    return next(entry for entry in recipe.entries.values() if any(run.network == label for run in entry.passes))
