@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from cloze.version import __version__
 
 if TYPE_CHECKING:
+    from cloze.api.best import Best, best
+    from cloze.api.compare import Comparison, compare
+    from cloze.api.frames import frame
+    from cloze.api.model import Model, load
+    from cloze.api.sweep import Swept, sweep
+    from cloze.api.train import finetune, pretrain
     from cloze.errors import ClozeError
-    from cloze.notebook.best import Best, best
-    from cloze.notebook.compare import Comparison, compare
-    from cloze.notebook.frames import frame
-    from cloze.notebook.model import Model, load
-    from cloze.notebook.sweep import Swept, sweep
-    from cloze.notebook.train import finetune, pretrain
     from cloze.recipe.load import load_recipe
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
@@ -33,17 +33,17 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 # public name -> module, and its name there when that differs
 _PUBLIC: dict[str, tuple[str, str]] = {
-    "load": ("cloze.notebook.model", "load"),
-    "pretrain": ("cloze.notebook.train", "pretrain"),
-    "finetune": ("cloze.notebook.train", "finetune"),
-    "compare": ("cloze.notebook.compare", "compare"),
-    "best": ("cloze.notebook.best", "best"),
-    "Best": ("cloze.notebook.best", "Best"),
-    "Comparison": ("cloze.notebook.compare", "Comparison"),
-    "sweep": ("cloze.notebook.sweep", "sweep"),
-    "Swept": ("cloze.notebook.sweep", "Swept"),
-    "frame": ("cloze.notebook.frames", "frame"),
-    "Model": ("cloze.notebook.model", "Model"),
+    "load": ("cloze.api.model", "load"),
+    "pretrain": ("cloze.api.train", "pretrain"),
+    "finetune": ("cloze.api.train", "finetune"),
+    "compare": ("cloze.api.compare", "compare"),
+    "best": ("cloze.api.best", "best"),
+    "Best": ("cloze.api.best", "Best"),
+    "Comparison": ("cloze.api.compare", "Comparison"),
+    "sweep": ("cloze.api.sweep", "sweep"),
+    "Swept": ("cloze.api.sweep", "Swept"),
+    "frame": ("cloze.api.frames", "frame"),
+    "Model": ("cloze.api.model", "Model"),
     "plan": ("cloze.runs.planning", "plan"),
     "load_recipe": ("cloze.recipe.load", "load_recipe"),
     "report": ("cloze.reports.page", "write_report"),

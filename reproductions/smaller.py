@@ -220,7 +220,7 @@ def plain(chosen: Choice, task: str, seed: int, start: Path, out: Path, *, chang
 
 def shallow(source: Path, out: Path) -> Path:
     """Every second layer of a network."""
-    from cloze.checkpoint.compressing.compress import compress
+    from cloze.compression.compress import compress
 
     shutil.rmtree(out, ignore_errors=True)
     compress(source, out, [("keep_layers", {"layers": KEPT})])
@@ -285,7 +285,7 @@ def made(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Pat
         shallow(whole, out)
         return None
     if variant in AFTER:
-        from cloze.checkpoint.compressing.compress import compress
+        from cloze.compression.compress import compress
 
         shutil.rmtree(out, ignore_errors=True)
         compress(teacher, out, [AFTER[variant]])

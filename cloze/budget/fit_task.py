@@ -33,13 +33,13 @@ from typing import Any, NamedTuple
 from cloze.budget.facts import Change
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import Counts
+from cloze.changes import Shape
 from cloze.checkpoint.build import build_part, plain
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
 from cloze.recipe.parts import class_of, names
 from cloze.recipe.recipe import PartSpec, Recipe
-from cloze.transfer import Shape
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 DETECTED = 1.4  # the share for ELECTRA, whose authors tune the base model at 1e-4 and 32 rows (pre-trained at 2e-4 and 256)

@@ -323,7 +323,7 @@ def load_checkpoint(
 ) -> Loaded:
     """Open a run folder, a fine-tuned folder, any Hugging Face folder that `cloze import` reads, or an ONNX file of cloze.
 
-    `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/transfer/change.py`; none with
+    `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/changes/change.py`; none with
     `plain`), weights and heads. `annotate` replaces annotators, as recipes write them: `{"entity": {"mentions": {"file": …}}}`.
 
     Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from cloze.changes import Shape
 from cloze.checkpoint.build import build_step, plain
 from cloze.networks.blocks.initial import Undrawn
 from cloze.recipe.changes import change_of, parse_change
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import Recipe
-from cloze.transfer import Shape
 
 
 def require_change(recipe: Recipe, given: str) -> None:

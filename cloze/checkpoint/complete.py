@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from cloze.changes import stacks_of
 from cloze.checkpoint.annotators import completed, described, read_layers
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.new_heads import plain_head
@@ -32,7 +33,6 @@ from cloze.recipe.recipe import PartSpec, plain
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.tasks.answerer import writing_form
 from cloze.training.freezing import parameters_by_depth
-from cloze.transfer import stacks_of
 
 #: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a
 #: new token there (Radford et al., 2018, §3.3).

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cloze.changes.align import aligned
 from cloze.checkpoint.share import card_of, write_copy
 from cloze.errors import CheckpointError, CorpusError
 from cloze.interop import import_folder
@@ -18,7 +19,6 @@ from cloze.interop.vectors import open_vectors
 from cloze.text import Tokenizer
 from cloze.text.mentions import Given
 from cloze.text.visual import with_tokens
-from cloze.transfer.align import aligned
 from cloze.whole import require_new
 
 PREFIX = "ENTITY/"

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
+from cloze.changes.vocabulary import STARTS
 from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain
 from cloze.checkpoint.grafting import Side, completed, fresh_parts, report, require_fit, shape
 from cloze.checkpoint.new_heads import start_head
@@ -25,8 +27,6 @@ from cloze.recipe.recipe import ObjectiveSpec, PartSpec, Recipe
 from cloze.recipe.step_keys import head_key
 from cloze.text import Tokenizer
 from cloze.training.step import Step
-from cloze.transfer import Change, Shape, Transition, Vocabulary, matched_rows
-from cloze.transfer.vocabulary import STARTS
 
 Say = Callable[[str], None]
 

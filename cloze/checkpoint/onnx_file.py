@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.saved_change import open_folder
 from cloze.checkpoint.share import write_copy
-from cloze.compression.speed import FILES
 from cloze.errors import CheckpointError, MissingExtra
 from cloze.interop import Card
 from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in
@@ -33,6 +32,7 @@ from cloze.whole import require_new, require_parent, whole_file, whole_folder
 
 MOST = 1e-4  # the largest difference from the network that a file may have
 OPSET = 17
+FILES = ("onnx", "onnx-int8")  # formats that onnxruntime computes from a file
 SENTENCES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")  # of sentence-transformers
 HEADS = ("classify", "relation_prediction", "regress", "several")  # whose scores are a function of one summary
 

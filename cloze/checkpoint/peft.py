@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cloze.changes import LoRA
 from cloze.checkpoint.peft_card import write_adapter_card
 from cloze.checkpoint.peft_prompt import METHODS
 from cloze.checkpoint.plain_form import in_plain_form
@@ -39,7 +40,6 @@ from cloze.interop.model import as_classifier
 from cloze.interop.read import import_heads
 from cloze.networks.blocks.projections import STACKED as PARTS
 from cloze.recipe.given import build
-from cloze.transfer import LoRA
 
 CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.

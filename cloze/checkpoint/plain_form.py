@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cloze.changes import Change
 from cloze.errors import CheckpointError
 from cloze.interop import Model
 from cloze.networks.blocks.initial import Undrawn
@@ -17,7 +18,6 @@ from cloze.recipe.given import build
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
 from cloze.text import Tokenizer
-from cloze.transfer import Change
 
 
 def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:

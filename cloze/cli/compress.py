@@ -13,7 +13,7 @@ from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
-    from cloze.checkpoint.compressing.compress import Compressed
+    from cloze.compression.compress import Compressed
 
 TABLE = 8  # bits of the table of tokens where layers have different ones
 
@@ -83,7 +83,7 @@ def command(
         some = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
         raise UserError(f"no change was asked for. Give one or more of {some}.")
 
-    from cloze.checkpoint.compressing.compress import compress
+    from cloze.compression.compress import compress
 
     try:
         made = compress(checkpoint, out, changes)
@@ -114,8 +114,8 @@ def _show(made: Compressed, out: Path) -> None:
 
 def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
     """Write a classifier of fastText with this many rows, and say how to train it further."""
-    from cloze.checkpoint.compressing.prune_rows import prune_rows
     from cloze.cli.hints import suggest
+    from cloze.compression.prune_rows import prune_rows
     from cloze.tasks.result import contents_of
 
     _show(prune_rows(checkpoint, out, rows), out)
@@ -207,7 +207,7 @@ def _heads(
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes that prune heads by the scores in a file, or by those measured on rows or texts."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.checkpoint.compressing.head_scores import head_changes, measured_scores, read_scores
+    from cloze.compression.head_scores import head_changes, measured_scores, read_scores
 
     loaded = load_checkpoint(checkpoint)
     if scores is not None:
@@ -221,7 +221,7 @@ def _heads(
 def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
     """A number of bits for each layer, by its sensitivity in a file, or measured on rows or texts."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.checkpoint.compressing.bit_levels import bits_by_layer, measured_sensitivity, read_sensitivity
+    from cloze.compression.bit_levels import bits_by_layer, measured_sensitivity, read_sensitivity
 
     loaded = load_checkpoint(checkpoint)
     if scores is not None:

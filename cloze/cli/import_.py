@@ -82,12 +82,12 @@ def command(
     as_it_is = source.is_dir() and not imported.trained_by and words is None
     found = [] if encoder or words is not None else _copied(source)
     if encoder:
-        from cloze.transfer import encoder_only
+        from cloze.changes import encoder_only
 
         imported = encoder_only(imported)
     if words is not None:
+        from cloze.changes import expand_vocabulary
         from cloze.interop.vectors import open_vectors
-        from cloze.transfer import expand_vocabulary
 
         imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
         found += details

@@ -46,7 +46,8 @@ def command(
     chosen = [one.strip() for one in formats.split(",")]
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.compression.speed import FILES, FORMATS, Subject, measure
+    from cloze.checkpoint.onnx_file import FILES
+    from cloze.compression.speed import FORMATS, Subject, measure
     from cloze.errors import nearest
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
@@ -79,7 +80,7 @@ def command(
 
 def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path | str]:
     """The files that onnxruntime reads, if one of its formats is asked for."""
-    from cloze.compression.speed import FILES
+    from cloze.checkpoint.onnx_file import FILES
 
     if not set(FILES) & set(formats):
         return {}

@@ -1,18 +1,5 @@
-"""Compression: smaller or sparser networks, weights of few bits, and what they cost: size, parameters, time.
+"""`cloze compress` and `cloze speed`: smaller, sparser or coarser checkpoints, and what they cost.
 
-May import: transfer and what is below it; never tasks, assembly or the command line.
-Add a change: a file with a subclass of `cloze.transfer.Change`, as in `cloze/transfer`; its import line below.
-Contracts: tests/contracts/test_changes.py (every change on every network); tests/compression (gates, zeros and integers compute
-the same; compressed folders open in transformers).
+May import checkpoints and what they import. The changes of networks that compress are in `cloze/changes/compressing`.
+Contracts: tests/compression (gates, zeros and integers compute the same; compressed folders open in transformers).
 """
-
-from cloze.compression.layer_dropout import LayerDropout
-from cloze.compression.maps import attentions
-from cloze.compression.prune_heads import PruneHeads
-from cloze.compression.quantise import Quantise, round_weight
-from cloze.compression.quantise_activations import QuantiseActivations
-from cloze.compression.sparsify import Sparsify
-
-__all__ = [
-    "LayerDropout", "PruneHeads", "Quantise", "QuantiseActivations", "Sparsify", "attentions", "round_weight",
-]  # fmt: skip

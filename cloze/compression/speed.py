@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from cloze.checkpoint.onnx_file import FILES
 from cloze.compression.int8 import in_int8, serialised_bytes, without_warnings
 from cloze.errors import ClozeError, UserError
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 
-FORMATS = ("fp32", "bf16", "int8", "onnx", "onnx-int8")
-FILES = ("onnx", "onnx-int8")  # formats that onnxruntime computes from a file
+FORMATS = ("fp32", "bf16", "int8", *FILES)
 
 
 @dataclass(frozen=True)

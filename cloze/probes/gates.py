@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cloze.compression.maps import KINDS, Of
+from cloze.changes.compressing.attentions import KINDS, Of
 from cloze.errors import UserError
 
 

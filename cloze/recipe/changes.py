@@ -14,9 +14,9 @@ from cloze.recipe.paths import NEXT_TO_PART
 from cloze.recipe.schema import arguments_of_part, check_part, check_value, expand_arguments, expand_part
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
+    from cloze.changes import Change
     from cloze.interop import Model
     from cloze.recipe.recipe import Recipe
-    from cloze.transfer import Change
 
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
 
@@ -72,7 +72,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
         if change is None or not arguments.is_mapping:
             continue
         known = {str(key): node.plain() for key, node in arguments.items()}
-        from cloze.transfer import Shape  # imports torch, which listing recipes without changes does not need
+        from cloze.changes import Shape  # imports torch, which listing recipes without changes does not need
 
         with faults.catching(item.where, f"{path}.change[{index}]"):
             for key, value in change.shape(Shape(origin, str(part), known)).items():

@@ -34,9 +34,9 @@ MODULES: dict[str, str] = {
     "optimizer": "cloze.training.every_optimizer",
     "rate": "cloze.training.rates",
     "schedule": "cloze.training.schedules",
-    "unfreezing": "cloze.transfer",
-    "layerwise": "cloze.transfer",
-    "change": "cloze.compression",  # which imports the changes of cloze.transfer
+    "unfreezing": "cloze.changes",
+    "layerwise": "cloze.changes",
+    "change": "cloze.changes",
     "engine": "cloze.engines",
     "start": "cloze.engines",
 }
@@ -51,9 +51,9 @@ BASES: dict[str, tuple[str, ...]] = {
     "network": ("cloze.networks", "Network"),
     "objective": ("cloze.objectives", "Objective", "Chosen"),
     "optimizer": ("cloze.training.optimizers", "OptimizerSpec"),
-    "change": ("cloze.transfer", "Change"),
+    "change": ("cloze.changes", "Change"),
     "rate": ("cloze.training.rates", "Rate"),
-    "layerwise": ("cloze.transfer.layerwise", "LayerwiseRates"),
+    "layerwise": ("cloze.changes.layerwise", "LayerwiseRates"),
 }
 
 

@@ -2,7 +2,7 @@
 
 The parameters of a network are grouped by depth: group 0 holds the embeddings, then comes one group per layer. One more group, on
 top, holds all heads. An `Unfreezing` says which groups are trained at a given time, `LayerwiseRates` how fast each learns. Both
-know only numbers of groups, so they fit every network; the registered parts are in `cloze.transfer`. A frozen group has no
+know only numbers of groups, so they fit every network; the registered parts are in `cloze.changes`. A frozen group has no
 gradients, so it gets no update, no weight decay and no moments: every bit stays as it was.
 """
 

@@ -108,9 +108,9 @@ def test_layers_are_skipped_weights_pruned_and_rounded_from_the_first_step_of_a_
 
 def test_lora_has_the_parameters_of_the_paper() -> None:
     """294,912 for BERT-base with rank 8 on query and value (Hu et al., 2021, §4.2: 2 × layers × 2 × width × rank)."""
+    from cloze.changes import LoRA
     from cloze.networks import Clock, Transformer
     from cloze.networks.blocks.initial import Undrawn
-    from cloze.transfer import LoRA
 
     with torch.device("meta"), Undrawn():
         network = Transformer(layers=12, width=768, heads=12, vocab_size=30522, clock=Clock())

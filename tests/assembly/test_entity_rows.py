@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.changes.align import least_squares, shared_words
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.entity_rows import add_entities
 from cloze.cli.main import main
@@ -17,7 +18,6 @@ from cloze.decoding.filling import fill
 from cloze.decoding.reader import Reader, head_for
 from cloze.errors import CheckpointError, CorpusError
 from cloze.interop.vectors import open_vectors
-from cloze.transfer.align import least_squares, shared_words
 
 
 def test_a_rotation_is_recovered_with_nothing_left() -> None:

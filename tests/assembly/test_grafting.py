@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cloze.api.train import _checkpoints
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
-from cloze.notebook.train import _checkpoints
 from cloze.runs.request import parse_inits
 from cloze.training.run import Record
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from cloze.api import train as notebook
 from cloze.cli import finetune, pretrain
 from cloze.cli.main import main
 from cloze.errors import UserError
 from cloze.interop import Card, export_folder
-from cloze.notebook import train as notebook
 from cloze.runs.finetuning import finetune as tuning
 from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.request import Options

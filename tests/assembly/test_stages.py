@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from cloze.changes import matched_rows
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import CheckpointError, CorpusError
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.run import pretrain
-from cloze.transfer import matched_rows
 
 from .conftest import Write, message_of
 

@@ -325,7 +325,7 @@ def test_python_gives_the_same_verdict(
 ) -> None:
     folder, verdict, _ = answered
     started = Here()
-    monkeypatch.setattr("cloze.notebook.best.workers_on", lambda place, count: started)
+    monkeypatch.setattr("cloze.api.best.workers_on", lambda place, count: started)
     found = cloze.best(
         corpus=folder / "text.txt", train=folder / "labelled.tsv", test=folder / "test.tsv", out=folder / "out", budget="3steps",
         text_format="line", device="cpu", tuning=TUNING, report=None,

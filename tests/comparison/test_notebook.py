@@ -19,7 +19,7 @@ from .conftest import Here, stub
 def found(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cloze.Comparison:
     """Two recipes with one value varied, on two tasks."""
     monkeypatch.chdir(files)
-    monkeypatch.setattr("cloze.notebook.compare.workers_on", lambda place, count: Here(stub))
+    monkeypatch.setattr("cloze.api.compare.workers_on", lambda place, count: Here(stub))
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
     three: Any = ("train.tsv", Path("dev.tsv"), "test.tsv")
     return cloze.compare(

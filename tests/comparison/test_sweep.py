@@ -140,7 +140,7 @@ def test_python_finds_what_the_command_finds(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(files)
-    for module in ("cloze.notebook.sweep", "cloze.jobs"):
+    for module in ("cloze.api.sweep", "cloze.jobs"):
         monkeypatch.setattr(f"{module}.workers_on", lambda place, count: Here(stub))
     found = cloze.sweep(
         "a.yaml", corpus="text.txt", budget="10steps", vary={"training.batch": [4, 8], "training.rate.peak": "log:1e-4..1e-3"},

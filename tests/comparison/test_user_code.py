@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from cloze.networks.transformer import Transformer
 from cloze.registry import register
-from cloze.transfer.change import Change
+from cloze.changes.change import Change
 
 
 @register("network", "mine_alone")

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from cloze.bounds import Depth, Width
+from cloze.changes import Shape, round_weight
+from cloze.changes.keep_layers import KeepLayers
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.compressing.compress import changed_network, compress
 from cloze.checkpoint.share import share
-from cloze.compression import round_weight
+from cloze.compression.compress import changed_network, compress
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError
 from cloze.networks.network import Network, reading_kinds
@@ -25,8 +26,6 @@ from cloze.probes.heads import Head, importance, without
 from cloze.probes.losses import task_examples
 from cloze.registry import Given, register
 from cloze.runs.finetuning.finetune import finetune
-from cloze.transfer import Shape
-from cloze.transfer.keep_layers import KeepLayers
 from tests.interop.conftest import load_systems
 
 Folder = Callable[..., Path]

@@ -8,22 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.compression import (
-    LayerDropout,
-    PruneHeads,
-    Quantise,
-    QuantiseActivations,
-    Sparsify,
-    attentions,
-    round_weight,
-)
-from cloze.compression.quantise_activations import ActivationRounding
-from cloze.compression.sparsify import Mask
+from cloze.changes import LayerDropout, PruneHeads, Quantise, QuantiseActivations, Sparsify, attentions, round_weight
+from cloze.changes.compressing.quantise_activations import ActivationRounding
+from cloze.changes.compressing.sparsify import Mask
+from cloze.changes.maps import chosen_maps
 from cloze.errors import CheckpointError
 from cloze.networks import GRU, Clock, Transformer
 from cloze.networks.blocks.computed import keep_computed
 from cloze.training.schedules import LinearChange
-from cloze.transfer.maps import chosen_maps
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 4, "positions.max_length": 16, "initial.std": 0.5, "dropout": 0.0}

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import cloze as package
+from cloze.changes import Quantise
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.compressing.compress import changed_network, compress
-from cloze.compression import Quantise
+from cloze.compression.compress import changed_network, compress
 from cloze.interop.vectors import open_vectors
 from cloze.networks.blocks.computed import own_weight
 from cloze.recipe.canonical import to_yaml

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes.compressing.sparsify import Mask, Sparsify
 from cloze.checkpoint import onnx_file
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.onnx_file import files_to_time
 from cloze.compression import speed
 from cloze.compression.int8 import in_int8
-from cloze.compression.sparsify import Mask, Sparsify
 from cloze.compression.speed import Subject, measure
 from cloze.networks import Clock
 from cloze.networks.blocks.computed import ComputedLinear

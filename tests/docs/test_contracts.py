@@ -90,7 +90,7 @@ def test_every_public_name_resolves() -> None:
 def test_light_modules_do_not_load_torch_and_parts_do_not_load_its_compiler() -> None:
     light = ["cloze", "cloze.cli.main", "cloze.recipe.load", "cloze.text", "cloze.corpus", "cloze.exercises", "cloze.fields",
              "cloze.rows", "cloze.registry", "cloze.rng", "cloze.runs.shard_building"]  # fmt: skip
-    heavy = ["cloze.networks", "cloze.objectives", "cloze.compression", "cloze.transfer"]
+    heavy = ["cloze.networks", "cloze.objectives", "cloze.compression", "cloze.changes"]
     code = f"""
 import sys
 from importlib import import_module

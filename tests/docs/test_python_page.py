@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 def test_the_page_on_python_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(test_tour, "TOUR", PAGE)
-    monkeypatch.setattr("cloze.notebook.compare.workers_on", lambda place, count: Here())
+    monkeypatch.setattr("cloze.api.compare.workers_on", lambda place, count: Here())
     names: dict[str, Any] = {"__name__": "page"}
     ran = []
     for block in blocks(PAGE.read_text(encoding="utf-8")):

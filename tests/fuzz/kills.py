@@ -32,9 +32,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import cloze.checkpoint.compressing.compress
 import cloze.comparison.compare
 import cloze.comparison.sweep
+import cloze.compression.compress
 import cloze.decoding.embedding
 import cloze.runs.finetuning.finetune
 import cloze.runs.run

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cloze.changes import TrainLinker
 from cloze.errors import RecipeError
 from cloze.networks import Clock, LinkedTransformer
 from cloze.recipe.load import load_recipe
-from cloze.transfer import TrainLinker
 from tests.making import network_of
 
 VOCABULARY, LENGTH, WIDTH = 11, 6, 4

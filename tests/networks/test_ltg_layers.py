@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cloze.changes.change import Shape
+from cloze.changes.keep_layers import KeepLayers
+from cloze.changes.prefix import Prefix
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import EncoderDecoder, Transformer, choices
 from cloze.networks.blocks.disentangled import log_bucket
@@ -17,9 +20,6 @@ from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.network import TokenSequence
 from cloze.objectives.token_prediction import token_prediction
-from cloze.transfer.change import Shape
-from cloze.transfer.keep_layers import KeepLayers
-from cloze.transfer.prefix import Prefix
 from tests.making import data
 
 LAYERS, WIDTH, HEADS, INNER, BUCKETS, LONGEST, LENGTH = 3, 16, 2, 24, 4, 12, 10

@@ -10,6 +10,7 @@ import torch
 
 from cloze.batch import Batch
 from cloze.batching import Cursor
+from cloze.changes import DropSegments, KeepLayers, Shape
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_data, build_step, load_checkpoint, plain
 from cloze.checkpoint.load_weights import load_origins
@@ -25,7 +26,6 @@ from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup
 from cloze.runs.binds import open_stores
 from cloze.training.step import Step
-from cloze.transfer import DropSegments, KeepLayers, Shape
 from tests.making import network_of
 
 SAMPLE = Path(__file__).resolve().parents[2] / "cloze" / "samples" / "english.txt"

@@ -124,8 +124,8 @@ def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
 
 
 def test_predictions_without_classes_have_no_probabilities() -> None:
+    from cloze.api.predictions import Predictions
     from cloze.errors import UserError
-    from cloze.notebook.predictions import Predictions
     from cloze.tasks.answerer import Output
 
     with pytest.raises(UserError, match="these predictions have none for every class"):

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.api.texts import paths_or_texts
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, CorpusError, TaskError, UserError
-from cloze.notebook.texts import paths_or_texts
 from cloze.registry import names
 from cloze.tasks import task as make_task
 from cloze.tasks.given import as_records, given_examples, line_examples
@@ -360,7 +360,7 @@ def test_a_model_is_finetuned_on_rows_and_answers(small: cloze.Model) -> None:
 
 
 def test_of_several_seeds_the_outcome_is_that_of_the_model(small: cloze.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.notebook import train
+    from cloze.api import train
 
     tuned = SimpleNamespace(outcomes={1: "first", 2: "second"}, described={"seed": 1})
     monkeypatch.setattr(train, "learn", lambda *given, **how: tuned)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from cloze.batch import Batch
+from cloze.changes.read_vector import Crossing, ReadVector
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
@@ -27,7 +28,6 @@ from cloze.networks.cost import Operations
 from cloze.recipe.load import load_recipe, sentence_recipe_names
 from cloze.runs.finetuning.finetune import finetune
 from cloze.text import Tokenizer
-from cloze.transfer.read_vector import Crossing, ReadVector
 from tests.making import network_of
 
 FRAME = "[CLS] {A} [SEP]"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes.compressing.quantise_activations import ActivationRounding
+from cloze.changes.replace_layers import Predecessors
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.compression.quantise_activations import ActivationRounding
 from cloze.recipe.load import taught_task_recipe_names
-from cloze.transfer.replace_layers import Predecessors
 
 TOP = ("--set", "passes[1].objectives[2].layers=top")
 Folder = Callable[..., Path]

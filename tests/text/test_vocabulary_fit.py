@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import transfer_rows
 from cloze.cli.main import main
 from cloze.errors import CorpusError
 from cloze.text import ByteBPE, Normalise, Tokenizer, Unigram, WordPiece
 from cloze.text.vocabulary import extended, fit_of
-from cloze.transfer import transfer_rows
 
 GENERAL = ["the cell and the gene are in the body", "a gene is in the cell", "the body and the cell are a body"] * 20
 DOMAIN = ["The cytokine binds the receptor.", "cytokine and cytokine receptor", "a cytoplasm in the cell"]

@@ -15,7 +15,7 @@ import torch
 from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
-from cloze.compression import QuantiseActivations
+from cloze.changes import QuantiseActivations
 from cloze.training import muon
 from cloze.training.distribution import Ranks
 from cloze.training.loop import train

@@ -13,13 +13,13 @@ import pytest
 import torch
 from tiny import bert, tiny_run, weights
 
+from cloze.changes import Divide, Gradual, Progressive
 from cloze.errors import RecipeError
 from cloze.registry import lookup, names
 from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
 from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.loop import train
 from cloze.training.rates import Plateau, observe_losses
-from cloze.transfer import Divide, Gradual, Progressive
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import Adapters, Change, LoRA, PfeifferAdapters
 from cloze.networks import Clock
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.fast.switch import switched
-from cloze.transfer import Adapters, Change, LoRA, PfeifferAdapters
 from tests.making import network_of
 
 BERT = {"layers": 12, "width": 768, "heads": 12, "segments": 2, "norm": "post", "norm.embedding": True}

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.compression import Sparsify
+from cloze.changes import KeepLayers, LoRA, Shape, Sparsify, Transition
 from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.computed import ComputedLinear, keep_computed
-from cloze.transfer import KeepLayers, LoRA, Shape, Transition
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 4, "width": 8, "heads": 2, "positions.max_length": 16}

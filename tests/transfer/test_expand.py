@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.changes import encoder_only, expand_vocabulary, linear_map
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.embedding import embed
@@ -20,7 +21,6 @@ from cloze.interop.vectors import Vectors
 from cloze.networks import GRU, Clock, LSTMEncoderDecoder
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
-from cloze.transfer import encoder_only, expand_vocabulary, linear_map
 
 WORDS = [f"w{number}" for number in range(12)]
 NEW = ["sea", "blue", "Sky"]

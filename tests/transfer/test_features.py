@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import Features
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.network import state_width
-from cloze.transfer import Features
 from tests.making import network_of
 
 WANT = frozenset({"hidden", "summary", "layers"})

@@ -8,13 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.errors import RecipeError
-from cloze.networks import Clock, Transformer
-from cloze.networks.lstm import LSTM
-from cloze.networks.word_vectors import WordVectors
-from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate, unfreezing_of
-from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb
-from cloze.transfer import (
+from cloze.changes import (
     Chain,
     Divide,
     Factors,
@@ -22,6 +16,12 @@ from cloze.transfer import (
     Progressive,
     Sequential,
 )
+from cloze.errors import RecipeError
+from cloze.networks import Clock, Transformer
+from cloze.networks.lstm import LSTM
+from cloze.networks.word_vectors import WordVectors
+from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate, unfreezing_of
+from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb
 from tests.making import network_of
 
 V = 30

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from cloze.batch import Batch
+from cloze.changes import Fuse
+from cloze.changes.fuse import Averaged
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import Clock
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 from cloze.objectives.token_prediction import token_prediction
 from cloze.training.step import Pass, Step, Weighted
-from cloze.transfer import Fuse
-from cloze.transfer.fuse import Averaged
 from tests.making import network_of
 
 TEXT, BLOCK = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])

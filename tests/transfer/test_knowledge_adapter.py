@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloze.changes import KnowledgeAdapter, TuneTrunk
 from cloze.errors import CheckpointError
 from cloze.networks import Clock
 from cloze.networks.blocks.dropout import Dropout
-from cloze.transfer import KnowledgeAdapter, TuneTrunk
 from tests.making import network_of
 
 LENGTH = 6

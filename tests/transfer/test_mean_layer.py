@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import MeanLayer, Shape, Transition
 from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
-from cloze.transfer import MeanLayer, Shape, Transition
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "positions.max_length": 16, "dropout": 0.0}

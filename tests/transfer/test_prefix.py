@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import Prefix, SoftPrompt
+from cloze.changes.prefix import _widened
 from cloze.decoding.reader import Reader
 from cloze.decoding.writing import Continuing
 from cloze.errors import CheckpointError
@@ -16,8 +18,6 @@ from cloze.networks.blocks.stack import Cache
 from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives.token_prediction import token_prediction
 from cloze.reading import Reading
-from cloze.transfer import Prefix, SoftPrompt
-from cloze.transfer.prefix import _widened
 from tests.making import network_of
 
 FRONT = torch.tensor([[7, 3, 7]])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes import SoftPrompt
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import Clock
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.network import TokenSequence
-from cloze.transfer import SoftPrompt
 from tests.making import network_of
 
 FRONT = [7, 3, 7]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.changes.replace_layers import Predecessors, ReplaceLayers
 from cloze.errors import CheckpointError
 from cloze.networks.clock import Clock
 from cloze.training.schedules import LinearChange
-from cloze.transfer.replace_layers import Predecessors, ReplaceLayers
 from tests.making import network_of
 
 TOKENS = torch.arange(8).reshape(2, 4)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from cloze.transfer import matched_rows, transfer_rows
+from cloze.changes import matched_rows, transfer_rows
 
 OLD = SimpleNamespace(size=6, spellings=("<pad>", "<unk>", "the", "cat", "[X]", ""), roles={"[PAD]": 0, "[UNK]": 1})
 NEW = SimpleNamespace(

@@ -1,0 +1,86 @@
+"""The best model for a text and a few labels as a function: what `cloze best` answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.api.cells import Texts, cells_run, paths_of
+from cloze.api.model import Model, load
+from cloze.api.train import Say, Values, overrides_of
+from cloze.arguments import checked
+from cloze.comparison.best.best import answer
+from cloze.comparison.best.question import BUDGET, SIZE, Question
+from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
+from cloze.jobs import workers_on
+
+
+class Best:
+    """What was found: `sentences` say which model is kept and how sure that is, `model` is that model, `page` the HTML page.
+
+    The representation is the table of `cloze best`.
+    """
+
+    def __init__(self, verdict: Verdict, page: Path, kept: Path) -> None:
+        self.verdict, self.page, self.kept = verdict, page, kept
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is kept, whether it beats n-grams by more than chance, and what more labels would bring."""
+        return sentences(self.verdict)
+
+    @property
+    def model(self) -> Model:
+        """The model that was kept."""
+        return load(self.kept)
+
+    def data(self) -> dict[str, Any]:
+        """All figures as plain values."""
+        return as_data(self.verdict)
+
+    def __repr__(self) -> str:
+        return f"{as_text(self.verdict)}\n\nPage: {self.page}"
+
+
+@checked
+def best(
+    *, corpus: Texts, train: Texts, out: str | Path, test: str | Path | None = None, unlabelled: Texts = (),
+    task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,
+    tuning: Values = (), jobs: int = 1, text_format: str = "auto", device: str = "auto", report: Say | None = print,
+) -> Best:
+    """Find the best model for a text and a few labels, and keep it in `out/best`; see `cloze best`.
+
+    Linear models on n-grams, fastText, word vectors, `quick` on the corpus and `models` answer the labelled rows by
+    cross-validation. The best network is fine-tuned, also on texts of the corpus that its teacher has labelled, and mixed with
+    the linear model. The same call resumes what was stopped, and repeats nothing.
+
+    Args:
+        corpus: Your text without labels: files.
+        train: Files of labelled rows. There are no dev rows: all systems are measured by cross-validation.
+        out: The folder of the comparison; the model is in `out/best`.
+        test: A file of rows that are not learned from.
+        unlabelled: Files of texts like the rows, without labels. None: such texts are looked for in the corpus.
+        task: The type of the task: classes or numbers of texts or of pairs of texts, labels of words, or choices.
+        models: Further networks to compare, folders of Hugging Face.
+        budget: What each run of pre-training may spend.
+        size: The size of `quick`.
+        tuning: Values of the recipe of the task, such as `{"corpus.text": "review"}`.
+        jobs: How many runs to do at the same time.
+        report: Called with every line. None prints nothing.
+
+    Raises:
+        ClozeError: The question cannot be answered. Nothing has been trained.
+        KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
+    """
+    rows = [os.path.abspath(file) for file in paths_of(train)]
+    folders = [Path(one.folder if isinstance(one, Model) else one) for one in models]
+    kept = Path(out) / "best"
+    with cells_run(out, report) as say:
+        question = Question(
+            task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
+            folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
+        )
+        verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=kept, say=say)
+        return Best(verdict, page, kept)

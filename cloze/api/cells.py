@@ -1,0 +1,43 @@
+"""What `cloze.compare` and `cloze.sweep` share: files and tasks as the command line has them, and what Ctrl-C says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cloze.api.train import Say, reporting
+from cloze.comparison.compare import Interrupted
+from cloze.errors import TaskError
+
+Files = str | Sequence[str | Path]
+#: Text files, or one token store.
+Texts = str | Path | Sequence[str | Path]
+
+
+def paths_of(corpus: Texts) -> list[str]:
+    """The paths of a corpus."""
+    return [str(path) for path in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+
+
+def typed_task(name: str, given: Files) -> str:
+    """A task as the command line has it."""
+    words = [given] if isinstance(given, str) else [str(word) for word in given]
+    if len(words) == 1:
+        return f"{name}={words[0]}"
+    if len(words) not in (3, 4):
+        raise TaskError(
+            f"tasks: {name!r} has {len(words)} values. Expected the files (train, dev, test), or (type, train, dev, test)."
+        )
+    kind = f"{words[0]}:" if len(words) == 4 else ""
+    return f"{name}={kind}{','.join(words[-3:])}"
+
+
+@contextmanager
+def cells_run(out: str | Path, report: Say | None) -> Iterator[Say]:
+    """What is entered while cells run; gives the function that takes their lines. Ctrl-C says what it leaves."""
+    with reporting(report):
+        try:
+            yield report or (lambda line: None)
+        except Interrupted:
+            raise KeyboardInterrupt(f"Finished cells are kept in {out}; the same call resumes.") from None

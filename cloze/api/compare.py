@@ -1,0 +1,105 @@
+"""Comparisons as a function: what `cloze compare` answers, as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
+from cloze.api.model import Model
+from cloze.api.train import Say, Values, overrides_of
+from cloze.arguments import checked
+from cloze.comparison.answer import Answer
+from cloze.comparison.compare import finish
+from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
+from cloze.comparison.sentence import as_data, as_records, sentence, table
+from cloze.jobs import workers_on
+
+
+class Comparison:
+    """What a comparison has found: `sentence` says which candidate is best, `page` is the path of the HTML page.
+
+    The representation is the table of `cloze compare`. `answer` holds the figures as objects, `failures` the cells that failed.
+    """
+
+    def __init__(self, answer: Answer, page: Path) -> None:
+        self.answer, self.page = answer, page
+
+    @property
+    def sentence(self) -> str:
+        """Which candidate is best, by how much, and from which it does not differ significantly."""
+        return sentence(self.answer)
+
+    @property
+    def failures(self) -> list[str]:
+        """The cells that failed, each with its reason."""
+        return [f"{one.cell}: {one.reason}" for one in self.answer.failures]
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for every run: system, budget, task, metric, run, score, and what its pre-training cost.
+
+        `cloze.frame` makes a data frame of it.
+        """
+        return as_records(self.answer)
+
+    def data(self) -> dict[str, Any]:
+        """All figures as plain values, as `cloze compare --json` prints them."""
+        return as_data(self.answer)
+
+    def __repr__(self) -> str:
+        return f"{table(self.answer)}\n\nPage: {self.page}"
+
+
+@checked
+def compare(
+    candidates: Sequence[str | Path | Model], *, tasks: Mapping[str, Files], out: str | Path,
+    corpus: Texts = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,
+    transfer: Sequence[str] = ("full",), vary: Mapping[str, Sequence[Any]] | None = None, overrides: Values = (),
+    tuning: Values = (), rates: int = 1, jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
+    text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
+    with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True, report: Say | None = print,
+) -> Comparison:
+    """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
+
+    Each run is a process of its own, so text and tasks are files. The same call resumes a comparison that was stopped, and one
+    with more seeds, tasks or candidates runs only what is missing.
+
+    Args:
+        candidates: Recipes (names or files), models, or folders of checkpoints.
+        tasks: By name, the files of the training, dev and test sets, `{"mood": ("train.tsv", "dev.tsv", "test.tsv")}`. Put the
+            type first if it is not `sentence_classification`: `{"names": ("token_labelling", "train.conll", …)}`.
+        out: The folder of the comparison.
+        corpus: Text files, or one token store, for recipes.
+        budget: What each run of pre-training may spend, "20Mtokens"; several give curves.
+        seeds: Runs of each candidate.
+        transfer: Ways of fine-tuning, `["full", "frozen", "lora=8"]`.
+        vary: Each recipe with each value, `{"exercise.mask.rate": [0.15, 0.3]}`.
+        overrides: Values of all recipes that are pre-trained.
+        tuning: Values of the recipes of tasks, `{"training.epochs": 3}`; `mood:training.epochs` is for one task.
+        rates: How many peak rates to try per candidate: 1, 3 or 5.
+        jobs: How many runs to do at the same time.
+        on: Where they run: local, ray or ray://HOST:PORT.
+        tokenizer: The folder of one tokenizer for all recipes. None: each trains its own.
+        reach: Show the cost of reaching this mean score.
+        allow_shared: Compare although splits of a task share rows.
+        fit: Whether to fit recipes to the budget. None: built-in recipes are fitted, your own are not.
+        baselines: Whether to fit a linear model on n-grams to each task for comparison.
+        report: Called with every line. None prints nothing.
+
+    Raises:
+        ClozeError: Something cannot be compared. Nothing has been trained.
+        KeyboardInterrupt: The kernel was interrupted. Finished runs are kept.
+    """
+    named = [str(one.folder if isinstance(one, Model) else one) for one in candidates]
+    varied = [f"{path}={','.join(map(str, values))}" for path, values in (vary or {}).items()]
+    files = [Path(file) for file in with_files]
+    with cells_run(out, report) as say:
+        design = Design(
+            candidates_of(named, vary=varied, values=overrides_of(overrides)),
+            tasks_of([typed_task(name, given) for name, given in tasks.items()]), paths_of(corpus),
+            budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
+            transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
+            None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared, fit, baselines=baselines,
+        )
+        return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

@@ -1,0 +1,498 @@
+"""A checkpoint with a method for each of its uses: strings in, arrays and small records out."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.api.predictions import Predictions
+from cloze.arguments import checked
+from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.decoding.answer_scoring import score_answers
+from cloze.decoding.drafting import Draft
+from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
+from cloze.decoding.filling import Filled, fill
+from cloze.decoding.generation import Generated, generate
+from cloze.decoding.links import given_links
+from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.options import WritingOptions, parts_of
+from cloze.decoding.pictures import shown_picture
+from cloze.decoding.reader import Reader
+from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.scoring import Score, score
+from cloze.decoding.unknown import vector_remarks
+from cloze.decoding.windows import Windows
+from cloze.decoding.word_sets import fitting
+from cloze.errors import CheckpointError, ClozeError, UserError
+from cloze.interop.vectors import Vectors, open_vectors
+from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.recipe.user_files import import_files
+from cloze.runs.finetuning.item_options import with_pictures
+from cloze.tasks.evaluation import cut_of, evaluate, predict
+from cloze.tasks.evaluation_text import NGRAMS
+from cloze.tasks.given import given_examples
+from cloze.tasks.in_memory import each_text
+from cloze.tasks.result import contents_of, load_tuned
+from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.text.encodings import reading_as
+from cloze.training.run import Outcome
+
+T = TypeVar("T")
+Texts = Iterable[str]
+#: The file with the items of pictures, or a file for each set of items.
+ItemFiles = str | Path | Mapping[str, str | Path] | None
+
+
+class Model:
+    """A checkpoint ready for use: `cloze.load(folder)` opens one, `cloze.pretrain` and `cloze.finetune` return one.
+
+    Every method takes one string or a list. A string gives one result; a list gives a list, or an array, in the same order.
+    `can` names the methods that this checkpoint supports; any other raises a `CheckpointError` that names them.
+    `cloze.frame(results)` turns the results of a method into a data frame.
+
+    Attributes:
+        checkpoint: The network, its heads, the tokenizer and the input templates.
+        outcome: How the training ended. None if the model was loaded.
+    """
+
+    def __init__(self, checkpoint: Loaded, *, outcome: Outcome | None = None, temporary: Path | None = None) -> None:
+        self.checkpoint, self.outcome = checkpoint, outcome
+        self._learners: dict[tuple[str | None, int | None], tuple[Learner, Mapping[str, Any]]] = {}  # by task and length
+        if temporary is not None:  # it goes with the model
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the model was loaded from."""
+        return Path(self.checkpoint.folder)
+
+    @property
+    def network(self) -> Any:
+        """The torch module, in eval mode."""
+        return self.checkpoint.network
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer: `encode`, `decode`, `size`."""
+        return self.checkpoint.tokenizer
+
+    @cached_property
+    def described(self) -> Mapping[str, Any]:
+        """The record of fine-tuning (`cloze/task.json`); empty if the model was not fine-tuned."""
+        try:
+            return contents_of(self.folder)
+        except CheckpointError:
+            return {}
+
+    @property
+    def task(self) -> str | None:
+        """The task that the model was fine-tuned for. None if there is none, or several."""
+        return self.described.get("task")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks of a model that was fine-tuned for several; `predict` and `evaluate` take one of them."""
+        return tuple(self.described.get("tasks") or ())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that the model chooses among."""
+        return tuple(self.described.get("labels") or ())
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics on the dev set of fine-tuning."""
+        return dict(self.described.get("dev") or {})
+
+    @cached_property
+    def can(self) -> tuple[str, ...]:
+        """The names of the methods that this checkpoint supports."""
+        needs: dict[str, Callable[[], Any]] = {
+            "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
+            "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
+            "predict": lambda: contents_of(self.folder), "evaluate": lambda: contents_of(self.folder),
+            "neighbours": self._require_vectors, "analogy": self._require_vectors,
+        }  # fmt: skip
+        return tuple(name for name, need in needs.items() if _works(need))
+
+    def __repr__(self) -> str:
+        """One line: the kind of model, its size, its methods."""
+        loaded = self.checkpoint
+        sizes = [f"{name} {loaded.network_arguments[name]}" for name in ("layers", "width") if name in loaded.network_arguments]
+        what = ", ".join([loaded.imported.model.part, *sizes])
+        among = f" among {_listed(self.labels)}" if self.labels else ""
+        tuned = f"; {', '.join(self.tasks) or self.task}{among}" if self.task or self.tasks else ""
+        ngrams = (self.described.get("ngrams") or {}).get("dev", {}) if self.metrics else {}
+        figures = "".join(
+            f", {name} {value:.4f} on dev" + (f" ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else "")
+            for name, value in list(self.metrics.items())[:1]
+        )
+        stopped = "" if self.outcome is None or self.outcome.finished else f"; stopped at step {self.outcome.step:,}"
+        return (
+            f"<cloze.Model {self.folder.name!r}: {what}, {loaded.parameters:,} parameters, {loaded.tokenizer.kind} of "
+            f"{loaded.tokenizer.size:,}{tuned}{figures}{stopped}; can {', '.join(self.can) or 'nothing'}>"
+        )
+
+    @overload  # a string is an iterable of strings, too, and comes first
+    def fill(  # type: ignore[overload-overlap]
+        self, texts: str, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+    ) -> Filled: ...
+    @overload
+    def fill(
+        self, texts: Texts, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+    ) -> list[Filled]: ...
+    def fill(
+        self, texts: str | Texts, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+    ) -> Any:
+        """The `top` most probable words for every [MASK].
+
+        Args:
+            texts: One string or several.
+            top: How many words for each mask.
+            items: The file with the items of a picture that all texts are read with, for networks that read some.
+            picture: The key of the picture; default: the only one of the file.
+            links: Which words mean which item: `[(2, 8, 0)]`, the first character, the one after the last, and the item; for
+                several texts a list for each.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once.
+
+        Returns:
+            A `Filled` per text: `best` is the completed text, `masks` holds the candidates for each mask.
+
+        Raises:
+            UserError: A text has no mask, or is longer than the network can read.
+        """
+        self._require("fill", lambda: to_fill(self.checkpoint))
+        ready = to_fill(self.checkpoint, language=language)
+        files, written = item_files(items), None if links is None else json.dumps(links)
+        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture)) if files else ready.reader
+
+        def made(given: Sequence[str]) -> Sequence[Filled]:
+            linked = given_links(self.checkpoint, reader, given, written, None, "text")
+            return fill(reader, ready.head, given, top=top, rows=batch, links=linked)
+
+        return _each(texts, made)
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, texts: str = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
+        batch: int = 32, **options: Unpack[WritingOptions],
+    ) -> Generated: ...
+    @overload
+    def generate(
+        self, texts: Texts, *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
+        batch: int = 32, **options: Unpack[WritingOptions],
+    ) -> list[Generated]: ...
+    def generate(
+        self, texts: str | Texts = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0,
+        language: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
+    ) -> Any:
+        """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
+
+        Args:
+            texts: What the model reads.
+            tokens: The most tokens to generate.
+            draft: A smaller model with the same vocabulary that proposes tokens, to be faster. At temperature 0 the texts are
+                the same, otherwise they have the same distribution.
+            seed: Equal seeds give equal texts.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once.
+            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`,
+                `diversity`, `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`,
+                `first`, `stop` (see `WritingOptions`).
+
+        Returns:
+            A `Generated` per text. With `best` above 1, so many for each text, one after another.
+
+        Raises:
+            UserError: An option does not exist or its value is impossible.
+        """
+        self._require("generate", lambda: to_generate(self.checkpoint))
+        ready = to_generate(self.checkpoint, language=language)
+        how = parts_of(ready.reader, options)
+        if draft is not None:
+            other = to_generate(draft.checkpoint, language=language)
+            how["draft"] = Draft(other.reader, other.head)
+
+        def made(given: list[str]) -> list[Generated]:
+            return generate(ready.reader, ready.head, given, tokens=tokens, seed=seed, rows=batch, **how)
+
+        if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
+            return made([texts])
+        return _each(texts, made)
+
+    def embed(
+        self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
+        length: int | None = None, language: str | None = None, batch: int | None = None,
+    ) -> NDArray[np.float32]:
+        """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
+
+        Args:
+            texts: One string or several.
+            layer: 0 is the embeddings; negative numbers count from the last layer.
+            pooling: mean, max, first or summary; default: as the checkpoint was trained to give vectors, else mean.
+            normalise: Divide each vector by its length, so that dot products are cosines.
+            length: The most tokens to read of a text.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once; default: by their length.
+
+        Returns:
+            An array (texts, width) of float32; (width,) for one string.
+        """
+        self._require("embed", self._require_states)
+        reader = Reader.of(self.checkpoint, language=language)
+        given, alone = _several(texts)
+        framed = reader.encode(given, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
+        if cut := sum(row.cut > 0 for row in framed):
+            most = max(map(len, framed))
+            warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
+        head = sentence_head(self.checkpoint) if pooling is None and layer == -1 else None
+        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head)
+        for remark in vector_remarks(reader, framed, vectors, head=head):
+            warnings.warn(remark, stacklevel=2)
+        return vectors[0] if alone else vectors
+
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, texts: str, answers: str | None = None, *, order: str | None = None, stride: int | None = None,
+        truncate: bool = False, language: str | None = None,
+    ) -> Score: ...
+    @overload
+    def score(
+        self, texts: Texts, answers: Texts | None = None, *, order: str | None = None, stride: int | None = None,
+        truncate: bool = False, language: str | None = None,
+    ) -> list[Score]: ...
+    def score(
+        self, texts: str | Texts, answers: str | Texts | None = None, *, order: str | None = None,
+        stride: int | None = None, truncate: bool = False, language: str | None = None,
+    ) -> Any:
+        """The log-probability of every text (natural logarithm).
+
+        A network that reads from left to right gives log P(text). A network that fills gaps gives the pseudo-log-likelihood:
+        each token is masked alone. A discriminator gives the log-probability that all tokens are original. An encoder-decoder
+        scores `answers`, one per text.
+
+        Args:
+            texts: One string or several.
+            answers: The outputs of an encoder-decoder.
+            order: Read in this order, if the network has several.
+            stride: Split long texts into windows that start this many tokens apart. None: half a window.
+            truncate: Cut an answer or its text if they are too long, instead of raising an error.
+            language: The language of the texts, for networks that read one.
+
+        Returns:
+            A `Score` per text: `score`, `tokens` and `per_token`.
+        """
+        self._require("score", lambda: to_score(self.checkpoint))
+        ready = to_score(self.checkpoint, order=order, language=language)
+        method = ready.method
+        if (method is None) != (answers is not None):
+            raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
+                            else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
+        if method is None:
+            given, (asked, alone) = _several(answers or ())[0], _several(texts)
+            if len(given) != len(asked):
+                raise UserError(f"score: {len(asked)} texts and {len(given)} answers; expected as many of both.")
+            made = score_answers(ready.reader, ready.head, asked, given, truncate=truncate) if asked else []
+            return made[0] if alone else list(made)
+        return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
+
+    @overload
+    def predict(
+        self, texts: str, *, task: str | None = None, items: ItemFiles = None, length: int | None = None, batch: int = 64
+    ) -> Any: ...
+    @overload
+    def predict(
+        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
+        batch: int = 64, encoding: str | None = None,
+    ) -> list[Any]: ...
+    def predict(
+        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
+        batch: int = 64, encoding: str | None = None,
+    ) -> Any:
+        """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
+
+        Args:
+            texts: Strings; for a task with several texts, tuples of strings; or dictionaries, a data frame or a data set. A
+                `Path` is read as `cloze predict` reads it.
+            task: The name of the task, if the model has several `tasks`.
+            items: The file with the items of the pictures, for a model that was fine-tuned with some: tuples of text and key.
+            length: How many tokens of a text are read; default: as in training.
+            batch: Texts at once.
+            encoding: The encoding of a file. None: it is detected.
+
+        Returns:
+            A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`. For several
+            texts they are a list whose `probabilities` are an array (texts, classes), in the order of `model.labels`.
+        """
+        self._require("predict", lambda: contents_of(self.folder))
+        learner, _ = self._learned(task, length)
+        alone = isinstance(texts, str)
+        if isinstance(texts, (list, tuple)) and not texts:
+            return Predictions([], learner.labels or ())
+        with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+            learner = self._shown(learner, items, task, length, examples)
+            found: Sequence[Prediction] = predict(learner, examples, size=batch)
+        for remark in filter(None, (cut_of(found, learner.length), *learner.remarks_on_texts(examples))):
+            warnings.warn(remark, stacklevel=2)
+        return found[0] if alone else Predictions(found, learner.labels or ())
+
+    def evaluate(
+        self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
+        length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64, encoding: str | None = None,
+    ) -> Evaluation:
+        """The metrics of a fine-tuned model on labelled rows.
+
+        Args:
+            rows: Tuples `(text, label)`, dictionaries, a data frame, a data set, or a file.
+            task: The name of the task, if the model has several `tasks`.
+            items: The file with the items of the pictures that rows are about.
+            length: How many tokens of a text are read; default: as in training.
+            bootstrap: Resample the examples this many times and return 95 % confidence intervals.
+            seed: The seed of the resampling.
+            batch: Rows at once.
+            encoding: The encoding of a file. None: it is detected.
+        """
+        self._require("evaluate", lambda: contents_of(self.folder))
+        learner, described = self._learned(task, length)
+        given = Path(rows) if isinstance(rows, str) else rows
+        always = (described.get("baseline") or {}).get("always")
+        with self._reading(encoding), given_examples(learner.task, given, labelled=True) as examples:
+            learner = self._shown(learner, items, task, length, examples)
+            return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
+
+    @overload
+    def neighbours(  # type: ignore[overload-overlap]
+        self, words: str, *, count: int = 10, restrict: int | None = None
+    ) -> list[Neighbour]: ...
+    @overload
+    def neighbours(self, words: Texts, *, count: int = 10, restrict: int | None = None) -> list[list[Neighbour]]: ...
+    def neighbours(self, words: str | Texts, *, count: int = 10, restrict: int | None = None) -> Any:
+        """The `count` words whose vectors have the highest cosine with the vector of a word, best first.
+
+        For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
+        """
+        self._require("neighbours", self._require_vectors)
+        return _each(words, lambda some: neighbours(self.vectors, some, count=count, restrict=restrict))
+
+    def analogy(
+        self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None
+    ) -> list[Neighbour]:
+        """The words that are to `c` as `b` is to `a`, best first: `model.analogy("man", "king", "woman")`."""
+        self._require("analogy", self._require_vectors)
+        return analogy(self.vectors, a, b, c, method=method, count=count, restrict=restrict)
+
+    def doesnt_match(self, words: Texts) -> str:
+        """The word that fits the others least: `model.doesnt_match(["breakfast", "cereal", "dinner", "lunch"])`."""
+        self._require("neighbours", self._require_vectors)
+        return fitting(self.vectors, list(each_text(words)))[0].word
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The word vectors: `words`, `matrix` (N, D), `vector(word)`."""
+        return open_vectors(self.folder)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model to a new folder that `cloze.load` and transformers open, without training text or checkpoints."""
+        from cloze.checkpoint.share import share
+
+        share(self.folder, Path(folder))
+        return Path(folder)
+
+    @staticmethod
+    def _reading(encoding: str | None) -> AbstractContextManager[None]:
+        """How files are read; one that is not UTF-8 is a warning."""
+        return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
+
+    def _learned(self, task: str | None, length: int | None) -> tuple[Learner, Mapping[str, Any]]:
+        if (task, length) not in self._learners:
+            self._learners[task, length] = load_tuned(self.checkpoint, name=task, length=length)
+        return self._learners[task, length]
+
+    def _shown(self, learner: Learner, items: ItemFiles, task: str | None, length: int | None, examples: Any) -> Learner:
+        """The learner next to the pictures that examples name."""
+        files = item_files(items)
+        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
+
+    def _require(self, name: str, need: Callable[[], Any]) -> None:
+        """Refuse a method that the checkpoint does not support; the message names those that it does."""
+        try:
+            need()
+        except ClozeError as error:
+            why = re.sub(r"\bcloze ([a-z]+)\b", r"\1", str(error).splitlines()[0])
+            able = ", ".join(f"model.{one}()" for one in self.can) or "nothing that has a method"
+            raise CheckpointError(f"model.{name}: {why}\n  This model can: {able}.") from None
+
+    def _require_states(self) -> None:
+        if "hidden" not in self.network.gives:
+            raise CheckpointError(f"{self.folder}: this network gives no states of tokens, of which a vector could be made.")
+
+    def _require_vectors(self) -> None:
+        if not has_vectors(self.checkpoint.imported.model):
+            raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
+
+
+def item_files(given: ItemFiles) -> list[str]:
+    """Files of items as the command line has them: FILE, or NAME=FILE."""
+    if given is None:
+        return []
+    return [f"{name}={file}" for name, file in given.items()] if isinstance(given, Mapping) else [str(given)]
+
+
+@checked
+def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str | Path] = ()) -> Model:
+    """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
+
+    Args:
+        folder: The folder.
+        device: auto, cpu, cuda or cuda:N.
+        with_files: Python files that register parts of your own.
+
+    Raises:
+        CheckpointError: The folder is missing, damaged or of an unknown kind, or it has a part that no code registers. If the
+            part came from a file of yours, `cloze/code` holds a copy; it only runs if you name it in `with_files`.
+    """
+    import_files(with_files)
+    return Model(load_checkpoint(folder, device))
+
+
+def _works(need: Callable[[], Any]) -> bool:
+    try:
+        need()
+    except ClozeError:
+        return False
+    return True
+
+
+def _several(texts: str | Texts) -> tuple[list[str], bool]:
+    """The texts as a list, and whether it was one string; anything but strings is a `UserError`."""
+    if isinstance(texts, str):
+        return [texts], True
+    return list(each_text(texts)), False
+
+
+def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
+    """The results of `work`: one result for one string, a list for a list, an empty list for an empty one."""
+    given, alone = _several(texts)
+    made = list(work(given)) if given else []
+    return made[0] if alone else made
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:4])
+    return shown if len(labels) <= 4 else f"{shown} and {len(labels) - 4} more"

@@ -1,0 +1,263 @@
+"""Pre-training and fine-tuning as functions: text in memory or on disk in, a `Model` out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+from cloze import rng
+from cloze.api.model import ItemFiles, Model, item_files
+from cloze.api.texts import documents, keep, kept_in, paths_or_texts
+from cloze.arguments import checked
+from cloze.checkpoint.build import load_checkpoint
+from cloze.corpus.readers.formats import with_column
+from cloze.errors import TaskError, naming_options
+from cloze.runs import run as running
+from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.item_options import USUAL, ShownItems
+from cloze.runs.finetuning.tuned import measured_on
+from cloze.tasks.given import Named, as_records, naming_rows
+from cloze.tasks.task import Task
+from cloze.tasks.task import task as make_task
+from cloze.text.encodings import reading_as
+from cloze.training.run import Outcome
+
+Corpus = str | Path | Iterable[Any]
+Values = Mapping[str, Any] | Sequence[str]
+Say = Callable[[str], None]
+Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
+
+
+@checked
+def pretrain(
+    recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
+    held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
+    tokenizer: str | Path | None = None, binds: Mapping[str, Any] | None = None, seed: int = 0, device: str = "auto",
+    extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
+    report: Say | None = print,
+) -> Model:
+    """Pre-train a recipe on text within a budget. All arguments but `recipe` and `corpus` are independent options.
+
+    Args:
+        recipe: The name of a recipe (`cloze list` prints them) or a file.
+        corpus: A path or several; or an iterable of strings, each a document; or rows, a data frame or a data set.
+        out: The run folder. The same call resumes a run that was stopped. None: a temporary folder, which is deleted together
+            with the model; `model.save` keeps the model.
+        budget: For example "10m", "2000steps" or "50Mtokens". None: the published budget.
+        size: tiny, mini, small, medium, base or large: rescales the networks.
+        held_out: Texts for the held-out loss. None: a fraction of the corpus.
+        text: The column that holds the text of a row.
+        overrides: Values of the recipe, `{"training.batch": 64}` or `["training.batch=64"]`.
+        init: A model to start from, or a mapping from the names of networks to models.
+        tokenizer: The folder of a tokenizer. None: one is trained on the corpus.
+        binds: Paths, texts or models for the other inputs that the recipe names.
+        seed: The seed of the run.
+        device: auto, cpu, cuda or cuda:N.
+        extend: Resume a finished run with a larger budget.
+        text_format: How to read the files, if their names do not show it.
+        with_files: Python files that register parts.
+        fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
+        report: Called with every line that a run prints. None prints nothing.
+
+    Returns:
+        The model. After Ctrl-C it is the model at that step, and `model.outcome.finished` is False.
+
+    Raises:
+        ClozeError: The run cannot start. Nothing has been trained.
+    """
+    with reporting(report) as stack:
+        folder, temporary = stack.enter_context(_folder(out))
+        kept = stack.enter_context(kept_in(folder))
+
+        def given(what: str, value: Any) -> list[str]:
+            paths = paths_or_texts(value, what)
+            if paths is not None:
+                return [f"{path}" for path in paths]
+            return [str(keep(kept, what, documents(value, text, what), what))]
+
+        bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, given)]
+        outcome = running.pretrain(
+            recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
+            tokenizer=None if tokenizer is None else Path(tokenizer),
+            held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
+            text_format=with_column(text_format, _column(corpus, text), None), binds=bound, seed=seed, device=device,
+            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or _nothing,
+        )
+    return _trained(outcome, folder, temporary, device, report)
+
+
+@checked
+def finetune(
+    model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
+    test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
+    seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
+    binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
+    items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
+    keep_checkpoints: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
+    encoding: str | None = None, baselines: bool = True, mix_ngrams: bool = False, report: Say | None = print,
+) -> Model:
+    """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
+
+    All arguments but `model`, `train` and `dev` are independent options; those that are not listed are as in `pretrain`.
+
+    Args:
+        model: A model or its folder, which is not changed.
+        train: A file; or tuples in the order of the task's columns, `[(text, label), …]` or `[(text, text_b, label), …]`; or
+            dictionaries, a data frame or a data set.
+        dev: As `train`, or the fraction of the training rows to hold out; the first seed draws them.
+        task: The name of a task (`cloze list` prints them); default: sentence_classification.
+        test: As `train`. Its metrics are in `described["test"]` of the result.
+        columns: Your names of the task's columns, `{"text": "review", "label": "stars"}`.
+        seeds: One run for each. `described["spread"]` of the result has the mean and the standard deviation.
+        recipe: A recipe to use instead of the task's own.
+        changes: Changes of the network, `["lora=8"]`.
+        auxiliary: The weight of the model's own language model, which is trained along.
+        items: The file with the items of the pictures that rows are about, or a file for each set of items, by name. A row then
+            ends its texts with the key of its picture, `[(text, picture, label), …]`.
+        init: With fasttext-supervised: vectors from which the rows of words start, a file or a model.
+        extend: Resume a finished run for more epochs; it must have kept its checkpoints.
+        keep_checkpoints: Keep the checkpoints of the finished run, which are several times as large as the model.
+        from_scratch: Start from random weights instead of the model's.
+        encoding: The encoding of the files. None: it is detected.
+        baselines: Whether to fit a linear model on n-grams to the same rows, for comparison; `described["ngrams"]` of the result
+            has its metrics. It takes seconds and needs scikit-learn.
+        mix_ngrams: Whether the answers of the network are mixed with those of that linear model; `dev` chooses the share.
+
+    Returns:
+        The best model. Its `metrics` are those on `dev`.
+
+    Raises:
+        ClozeError: The run cannot start, or a row cannot be used; the message names the row.
+    """
+    source = model.folder if isinstance(model, Model) else Path(model)
+    shown = item_files(items)
+    columns = {**({"picture": USUAL} if shown else {}), **(columns or {})}
+    read = make_task(task or "sentence_classification", **columns)
+    values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
+    if isinstance(dev, float):
+        train, dev = _divided(train, dev, read, seeds[0])
+    with reporting(report) as stack:
+        stack.enter_context(reading_as(encoding, report or _nothing))
+        folder, temporary = stack.enter_context(_folder(out))
+        kept = stack.enter_context(kept_in(folder))
+        parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
+        in_memory = [what for what, value in parts.items() if not isinstance(value, (str, Path))]
+        if encoding is not None and in_memory:
+            raise TaskError(f"encoding={encoding!r}: is for files, and {in_memory[0]} is in memory. Give files, or omit it.")
+        files = {what: _rows_file(kept, what, value, read) for what, value in parts.items()}
+        stack.enter_context(naming_rows({
+            Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
+        }))  # fmt: skip
+        stack.enter_context(naming_options({
+            **{f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")},
+            "--set corpus.columns=[A,B]": 'overrides={"corpus.columns": ["A", "B"]}',
+        }))  # fmt: skip
+        bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
+        assignment = Assignment(
+            task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
+            overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
+            with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
+            init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
+            test=None if test is None else files["test"], baselines=baselines, mix_ngrams=mix_ngrams,
+        )
+        tuned = learn(
+            source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
+            keep_checkpoints=keep_checkpoints, report=report or _nothing,
+        )
+        if test is not None:
+            measured_on(tuned, [files["test"]], "test", shown)
+    best = tuned.described.get("seed", list(tuned.outcomes)[-1])
+    return _trained(tuned.outcomes[best], folder, temporary, device, report)
+
+
+def _column(corpus: Corpus, text: str) -> str | None:
+    """The column to read of files; what was in memory has become files with the usual one."""
+    return None if text == "text" or paths_or_texts(corpus, "corpus") is None else text
+
+
+@contextmanager
+def reporting(report: Say | None) -> Iterator[ExitStack]:
+    """What is entered for the time of a run; where nothing is reported, the line of progress goes, too."""
+    with ExitStack() as stack:
+        if report is None:
+            stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
+        yield stack
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[tuple[Path, Path | None]]:
+    """The folder of a run, and the temporary one that it is in, which goes if the run fails; None where `out` is given."""
+    if out is not None:
+        yield Path(out), None
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="cloze-"))
+    try:
+        yield temporary / "model", temporary
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _trained(outcome: Outcome, folder: Path, temporary: Path | None, device: str, report: Say | None) -> Model:
+    if not outcome.finished and report is not None:
+        again = "" if temporary is not None else " The same call resumes it."
+        report(f"stopped at step {outcome.step:,} by {outcome.reason}.{again}")
+    return Model(load_checkpoint(folder, device), outcome=outcome, temporary=temporary)
+
+
+def overrides_of(values: Values) -> list[str]:
+    """Values by path as the command line has them, `PATH=VALUE`."""
+    if isinstance(values, Mapping):
+        return [f"{path}={json.dumps(value)}" for path, value in values.items()]
+    return list(values)
+
+
+def _checkpoints(init: Inits) -> dict[str, Path]:
+    """The folder for each network; the exported one has no name."""
+    named = init if isinstance(init, Mapping) else {} if init is None else {"": init}
+    return {name: one.folder if isinstance(one, Model) else Path(one) for name, one in named.items()}
+
+
+def _bound(name: str, value: Any, given: Callable[[str, Any], list[str]]) -> list[str]:
+    return [str(value.folder)] if isinstance(value, Model) else given(name, value)
+
+
+def _only_paths(what: str, value: Any) -> list[str]:
+    paths = paths_or_texts(value, what)
+    if paths is None:
+        raise TaskError(f"binds: {what}: expected a model or the path of one.")
+    return paths
+
+
+def _rows_file(folder: Path, what: str, given: Any, task: Task) -> str:
+    """The file with the rows that were given."""
+    if isinstance(given, (str, Path)):
+        return str(given)
+    return str(keep(folder, what, as_records(given, task, labelled=True), what))
+
+
+def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any], list[Any]]:
+    """The training rows without a share of them, and that share; drawn by the seed."""
+    if not 0 < share < 1:
+        raise TaskError(f"dev={share}: expected rows, a file, or a share of the training rows between 0 and 1.")
+    if isinstance(train, (str, Path)):
+        raise TaskError(f"dev={share}: a share can be taken of rows in memory; {train} is a file. Give a file for dev, too.")
+    rows = list(as_records(train, task, labelled=True))
+    count = round(share * len(rows))
+    if not 0 < count < len(rows):
+        raise TaskError(f"dev={share}: {count} of {len(rows)} rows; expected at least one for dev and one to train on.")
+    chosen = set(rng.permutation(len(rows), seed, "dev")[:count].tolist())
+    inside = [number in chosen for number in range(len(rows))]
+    return list(compress(rows, [not one for one in inside])), list(compress(rows, inside))
+
+
+def _nothing(line: str) -> None:
+    """Where nothing is reported."""

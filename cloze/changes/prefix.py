@@ -1,0 +1,132 @@
+"""`change: [prefix: {tokens: 20}]`: trained keys and values in front of those of every layer of a frozen network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.bounds import Count, Positive
+from cloze.changes.change import Change
+from cloze.changes.front import put_in_front
+from cloze.errors import CheckpointError
+from cloze.networks import choices
+from cloze.networks.blocks.around import Outside
+from cloze.networks.blocks.attention import AttentionCall
+from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.cost import Operations
+from cloze.networks.transformer import Transformer
+from cloze.registry import register
+
+Function = Callable[..., Any]
+
+
+class InFront(nn.Module):
+    """A `NormPlace` whose attention also sees keys and values that stand in front of every row: `rows` (K, 2, H, W)."""
+
+    def __init__(self, place: Any, rows: Tensor) -> None:
+        super().__init__()
+        self.place, self.pre = place, place.pre
+        self.rows = nn.Parameter(rows)
+
+    def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
+        """As in `NormPlace`. A cache keeps the keys and values of tokens alone."""
+        count, kept = len(self.rows), change.given.cache
+        own = [each.expand(len(x), -1, -1, -1).to(x.dtype) for each in self.rows.permute(1, 2, 0, 3)]
+        cache = [torch.cat(both, dim=2) for both in zip(own, kept, strict=True)] if kept else own
+        seen = _widened(change.given.seen, count, x)
+        call = replace(change, given=replace(change.given, cache=cache, seen=seen))
+        made: Tensor = self.place.around(x, call, norm, drop, take)
+        if kept is not None:
+            kept[:] = [each[:, :, count:] for each in cache]
+        return made
+
+    def count_inside(self, counted: Operations, tokens: int) -> None:
+        """The products of so many tokens with the keys and values in front."""
+        counted.above(self)
+        counted.products(tokens * self.rows.numel())
+        self.place.count_inside(counted, tokens)
+
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """What the place adds otherwise."""
+        self.place.count_operations(counted, tokens)
+
+
+def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
+    """What the tokens x (B, L, D) see if `count` more keys stand in front, which all of them see."""
+    if seen.kind == "all":
+        return seen
+    mask = seen.mask
+    if mask is None:  # causal
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()[None, None]
+    return Visibility("mask", F.pad(mask, (count, 0), value=True))
+
+
+class Behind(nn.Module, Outside):
+    """Counts the positions of a text from `tokens` on, and leaves what stands in front out of the states of attention."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.tokens = tokens
+
+    def call(
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+    ) -> Mapping[str, Any]:
+        """The states of the text, whose first token has the position `tokens`."""
+        if "position_ids" in network.takes:
+            cache, length = given.get("cache"), given["tokens"].shape[1]
+            past = 0 if cache is None else cache.length
+            known = given.get("position_ids")
+            ids = torch.arange(past, past + length, device=given["tokens"].device)[None] if known is None else known
+            given["position_ids"] = ids.expand(len(given["tokens"]), -1) + self.tokens
+        return {name: self._of_text(state, name) for name, state in forward(want=want, **given).items()}
+
+    def _of_text(self, state: Any, name: str) -> Any:
+        """A state without the keys in front: scores (…, Lq, Lk), keys and values (…, Lk, W)."""
+        axis = {"scores": -1, "attention": -1, "keys": -2, "values": -2}.get(name)
+        return state if axis is None else state.narrow(axis, self.tokens, state.shape[axis] - self.tokens)
+
+
+@register("change", "prefix")
+@dataclass(frozen=True)
+class Prefix(Change):
+    """Prefix tuning (Li and Liang, 2021, §4): `tokens` trained keys and values in front of every layer's; the network is frozen.
+
+    For Transformers without relative distances. The positions of a text begin after the prefix, as in peft, so it shortens the
+    texts that the network can read. Keys and values are drawn with the deviation `std`. Trained are they and the heads, at a
+    hundred times the rate of full fine-tuning. They cannot be merged into weights: cloze alone opens the folder.
+
+    Differs: the authors train a network that makes the keys and values (§4.3); here they are parameters themselves, as in peft
+    without `prefix_projection`.
+    """
+
+    tokens: Count = 20
+    std: Positive = 0.5
+
+    lasts: ClassVar[bool] = True
+    rate: ClassVar[float] = 100.0
+
+    def apply(self, network: Any) -> None:
+        """Freeze the network and put keys and values in front of each layer's."""
+        kind = type(network)
+        shared = kind is Transformer and any(layer.lends for layer in network.layers)
+        relative = kind is Transformer and isinstance(network.layer_inputs.positions, choices.Functional | choices.Disentangled)
+        if kind is not Transformer or relative or shared:
+            has = " with relative distances" if relative else " with shared weights" if shared else ""
+            raise CheckpointError(
+                "prefix: expected a Transformer whose layers have weights of their own and no relative distances, got "
+                f"{kind.__name__}{has}.\n  Use another change, such as prompt or lora."
+            )
+        put_in_front(network, Behind(self.tokens), self.tokens, of="prefix")
+        for layer in network.layers:
+            own, like = layer.attention, layer.attention.out.weight
+            rows = torch.empty(self.tokens, 2, own.heads, own.head_width, dtype=like.dtype, device=like.device)
+            layer.around["attention"] = InFront(layer.place_of("attention"), rows.normal_(std=self.std))
+
+    def plain(self, network: Any) -> None:
+        """Refused."""
+        raise CheckpointError("prefixes are keys and values in front of the text, which cannot be merged into weights.")

@@ -1,1 +1,0 @@
-"""`cloze compress`: a smaller, sparser or coarser checkpoint of a checkpoint, by what probes have measured."""
