@@ -5,7 +5,7 @@
 
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
-- `Given[T]`: filled by assembly (see `recipe/given.py`), illegal in a recipe;
+- `Given[T]`: filled by cloze (see `recipe/given.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
@@ -35,7 +35,7 @@ Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
 class GivenMark:
-    """Marks a parameter that assembly fills in."""
+    """Marks a parameter that cloze fills in."""
 
 
 class LiveMark:

@@ -1,7 +1,7 @@
 """`cloze compare`: recipes and checkpoints at an equal budget, on the user's own text and tasks, with the spread over seeds.
 `cloze sweep`: many trials of one recipe, of which the worst are given up early.
 
-May import: assembly, reports, tasks and everything below.
+May import: runs, reports, tasks and everything below.
 A comparison is a grid of cells (`grid.py`); a cell is a folder with a run of `pretrain` or `finetune` in it (`cell.py`,
 `work.py`). The state of a comparison is nothing but these folders. `compare.py` runs the cells that are missing; `answer.py`
 collects what the finished ones show, by the tests of `statistics.py`; `page.py` writes it as HTML. A sweep has the same cells:

@@ -1,5 +1,5 @@
 """Hugging Face folders, both ways: one table of names per architecture (bert.py, gpt2.py, …).
-May import networks, objectives, text and the foundation; never transformers, never assembly or training.
+May import networks, objectives, text and the foundation; never transformers, never recipes or training.
 To add an architecture: one file with an `add(Architecture(…))` such as bert.py, and its name in the import below.
 Its contract (ours → theirs → ours is the identity, logits and gradients equal) is tested in tests/interop/, tests/parity/.
 """

@@ -162,7 +162,7 @@ def _register() -> None:
 
 
 def defaults(kind: str, part: str) -> dict[str, Any]:
-    """The defaults in a builder's signature, without the parameters that assembly supplies."""
+    """The defaults in a builder's signature, without the parameters that are supplied (`Given`)."""
     _register()
     found = parameters(lookup(kind, part))
     return {

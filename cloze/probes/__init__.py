@@ -1,6 +1,6 @@
 """What is inside a network: what it computes for one text (`cloze look`), and what its layers and heads hold (`cloze probe`).
 
-May import: tasks, decoding, interop and everything below; not assembly or reports.
+May import: tasks, decoding, interop and everything below; not recipes or reports.
 `look.py` collects attention, predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. Probes of
 layers read the vectors of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`, `distance.py`, `static.py`. `heads.py`
 closes heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`).

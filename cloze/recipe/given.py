@@ -67,7 +67,7 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
     if unknown:
         raise RecipeError(
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
-            f"assembly gives: {', '.join(MEANINGS)}."
+            f"cloze gives: {', '.join(MEANINGS)}."
         )
     known = parameters(builder)
     made = {name: _made(known[name], value, available) if name in known else value for name, value in arguments.items()}

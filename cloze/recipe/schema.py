@@ -95,7 +95,7 @@ class Argument(NamedTuple):
 
 Arguments = Mapping[str, Argument]
 
-# Arguments that assembly reads itself and does not pass to the builder.
+# Arguments that recipes read themselves and does not pass to the builder.
 RESERVED: Mapping[str, Arguments] = {
     "edit": {"in": Argument(str, "main")},
     "objective": {
@@ -108,7 +108,7 @@ RESERVED: Mapping[str, Arguments] = {
 
 
 def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
-    """What a recipe may write for a builder: its parameters that are neither given by assembly nor private."""
+    """What a recipe may write for a builder: its parameters that are neither `Given` nor private."""
     try:
         return dict(_arguments_of(builder))
     except NameError as error:
@@ -138,7 +138,7 @@ def _kind(annotation: Any) -> str | None:
 
 
 def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
-    """The arguments of a part, then those that assembly reads for its kind."""
+    """The arguments of a part, then those that a recipe reads for its kind."""
     return {**arguments_of(parts.builder_of(kind, name)), **RESERVED.get(kind, {})}
 
 
@@ -151,7 +151,7 @@ def expand_part(
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
 
-    Keys in `reserved` belong to assembly, not to the part (a network's `from`); they remain next to the name. `known` are the
+    Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain next to the name. `known` are the
     legal names, by default all of the kind. What the part leaves out comes from `default` if that is the same part.
     """
     if isinstance(node.value, str):

@@ -12,7 +12,7 @@ from cloze.whole import require_output, whole_file
 
 
 def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, made: datetime | None = None) -> str:
-    """The page, as HTML text that refers to nothing outside itself; `examples` as `assembly.examples` gives them."""
+    """The page, as HTML text that refers to nothing outside itself; `examples` as `runs.examples` gives them."""
     return fill_page("examples.html", made, recipe=recipe, examples=examples)
 
 

@@ -1,5 +1,5 @@
 """Downstream tasks by type: a reader of examples, something that answers them, metrics.
-May import: training, decoding, interop and what is below them; never assembly, reports or cli.
+May import: training, decoding, interop and what is below them; never recipes, reports or cli.
 Add one: a file with a builder `@register("task", name)` that gives a `Task`, whose learner is a `Learner`; its import line below.
 Contract: tests/tasks, one file per module here.
 """

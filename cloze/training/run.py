@@ -102,7 +102,7 @@ class Verifies(Protocol):
 
 @dataclass
 class Run:
-    """Everything `train` needs. Assembly builds it; the loop changes nothing in it but `step`'s parameters.
+    """Everything `train` needs. `runs/preparing.py` builds it; the loop changes nothing in it but `step`'s parameters.
 
     `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
     of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled

@@ -64,7 +64,7 @@ class Sentences(Source):
         if across_documents and not companions:
             raise RecipeError("sentences.across_documents: applies to companions, and there are none. Write companions: [next].")
         self.companions: tuple[Companion, ...] = tuple(dict.fromkeys(companions or ()))
-        #: Assembly then passes the number of rows of a step to `bind`.
+        #: A run then passes the number of rows of a step to `bind`.
         self.lanes = bucket is not None
         self.whole = bool(self.companions) or bucket is not None
         if self.whole and languages is not None:

@@ -50,7 +50,7 @@ class Streams(Source):
     the exercise.
     """
 
-    #: Assembly binds this source with the number of rows in a step.
+    #: A run binds this source with the number of rows in a step.
     lanes = True
     gives: frozenset[str]
 
