@@ -38,6 +38,7 @@ _WORK = 5e11  # floating-point operations for the bits of a text: seconds of one
 _MOST, _LEAST = 5_000, 1_000  # bytes of a text whose bits are measured
 _READ = 100_000  # tokens of the held-out documents of a run that are looked at
 _LEARNED = 0.8  # the share of a sample that a new tokenizer is trained on; its pieces are counted on the rest
+_PIECES = frozenset({"wordpiece", "byte_bpe", "bpe", "unigram"})  # kinds of tokenizers that a new one can be compared with
 _ENOUGH = 30_000  # characters of a sample; of less, a new tokenizer cannot be judged
 # The thresholds of the advice, measured (docs/budgets.md).
 UNKNOWN = 0.05  # of the pieces
@@ -58,7 +59,8 @@ class Measured:
 @dataclass(frozen=True)
 class TextDistance:
     """A text next to the held-out text of a run (`held_out`; None if the folder has none). `unit`: what pieces are counted per.
-    `method`: how the bits were computed. `fewer`: the share of pieces that a tokenizer trained on the text would save."""
+    `method`: how the bits were computed. `fewer`: the share of pieces that a tokenizer trained on the text would save.
+    `of_pieces`: the vocabulary is one of pieces, not of whole words, which always lacks some."""
 
     folder: Path
     unit: str
@@ -66,6 +68,7 @@ class TextDistance:
     held_out: Measured | None
     method: Method | None
     fewer: float
+    of_pieces: bool = True
 
     @property
     def lines(self) -> list[str]:
@@ -84,6 +87,8 @@ class TextDistance:
     @property
     def advice(self) -> str:
         """What the figures say about starting from the model; empty if they say nothing."""
+        if not self.of_pieces:
+            return ""
         fewer = f"a tokenizer trained on this text would need {100 * self.fewer:.0f} % fewer pieces"
         if self.text.unknown >= UNKNOWN:
             return "too much is unknown to this tokenizer; pre-train `quick` on this text instead"
@@ -96,7 +101,7 @@ class TextDistance:
         if self.held_out is None or self.held_out.bits is None or self.text.bits is None:
             return ""
         if self.text.bits <= NEAR * self.held_out.bits:
-            return "the model has read text like this; to continue it teaches little more than a longer run on its own text"
+            return "the model has read text like this: it learns little from more of it"
         return "continue this model: at the peak rate of a new one it learns this text better than `quick`, and forgets more"
 
 
@@ -112,7 +117,7 @@ def text_distance(folder: Path, sample: str, *, text_bytes: int, device: str = "
     alike = bool(read) and is_unspaced("\n".join(read)) == unspaced
     return TextDistance(
         folder, "character" if unspaced else "word", text, _measured(loaded, read, unspaced=unspaced)[0] if alike else None,
-        method, _saved(loaded.tokenizer, sample, passages, text_bytes=text_bytes),
+        method, _saved(loaded.tokenizer, sample, passages, text_bytes=text_bytes), loaded.tokenizer.kind in _PIECES,
     )  # fmt: skip
 
 
@@ -198,5 +203,5 @@ def drawn(passages: Sequence[str], most: int) -> list[str]:
 
 def _bytes_for(loaded: Any) -> int:
     """How many bytes of a text `_WORK` pays for: a masked language model reads a passage once for each of its tokens."""
-    parameters = without_tables(loaded.network.parameters(), loaded.tokenizer.size)
+    parameters = max(without_tables(loaded.network.parameters(), loaded.tokenizer.size), 1)
     return int(min(max(_WORK / (2.0 * parameters * 25 / 4), _LEAST), _MOST))

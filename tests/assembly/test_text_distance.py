@@ -38,13 +38,19 @@ def test_an_encoder_without_a_language_model_has_its_pieces_alone() -> None:
     ]
 
 
+def test_that_a_vocabulary_of_words_lacks_some_is_no_reason_for_advice() -> None:
+    assert replace(FAR, text=Measured(1.0, 0.24), method=None, of_pieces=False).lines[1:] == [
+        "  pieces per word: 1.00 (1.22 in its held-out text), 24.0 % of them unknown"
+    ]
+
+
 @pytest.mark.parametrize(("changes", "advice"), [
     ({"text": Measured(1.31, 0.05, 2.3)}, "too much is unknown to this tokenizer; pre-train `quick` on this text instead"),
     ({"fewer": 0.2}, "a tokenizer trained on this text would need 20 % fewer pieces; pre-train `quick` on this text instead"),
     ({"fewer": 0.1}, "continue this model, and add words to its vocabulary (cloze vocab candidates): a tokenizer trained on this "
      "text would need 10 % fewer pieces"),
     ({"text": Measured(1.31, 0.0, 1.87 * 1.15)},
-     "the model has read text like this; to continue it teaches little more than a longer run on its own text"),
+     "the model has read text like this: it learns little from more of it"),
 ])  # fmt: skip
 def test_the_advice_follows_from_the_first_figure_that_says_something(changes: dict[str, Any], advice: str) -> None:
     assert replace(FAR, **changes).lines[-1] == f"  advice: {advice}"
