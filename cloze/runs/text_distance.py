@@ -108,7 +108,7 @@ class TextDistance:
 def text_distance(folder: Path, sample: str, *, text_bytes: int, device: str = "auto") -> TextDistance:
     """Compare a sample of a text of so many bytes with what the model in a folder has read.
 
-    Deterministic; takes seconds, or half a minute for a masked language model of a hundred million parameters. Raises a
+    Deterministic; takes seconds of one core, more for a masked language model of a hundred million parameters. Raises a
     `ClozeError` if the folder cannot be opened.
     """
     loaded, passages, read = load_checkpoint(folder, device), passages_of(sample), held_out_passages(folder)
