@@ -40,7 +40,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},
     "arguments": {"to": {"dropout": 0.0}},
     "features": {},
-    "fuse": {"network": "bert"},  # of unknown width; tests/transfer/test_fuse.py and tests/tasks/test_fused.py have both networks
+    "fuse": {"network": "bert"},  # of unknown width; tests/changes/test_fuse.py and tests/tasks/test_fused.py have both networks
     "drop_segments": {},
     "join_vocabulary": {},
     "keep_layers": {"layers": [1]},

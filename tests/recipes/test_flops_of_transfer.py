@@ -33,7 +33,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "quantise_activations": {"bits": 8},
     "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
 }
-#: Changes that need another network; tests/transfer/test_fuse.py and tests/tasks/test_sentences.py measure them.
+#: Changes that need another network; tests/changes/test_fuse.py and tests/tasks/test_sentences.py measure them.
 ELSEWHERE = {"fuse", "read_vector"}
 #: The networks that a change is for, where it is not for all of them.
 FOR: dict[str, Callable[[Any], bool]] = {
