@@ -17,5 +17,5 @@ From a file to a checked recipe, in the order of the calls:
 
 From the recipe to objects: build.py builds networks, heads and feeds; given.py calls the builders and supplies their `Given`
 arguments. build.py also opens checkpoints (`load_checkpoint`). run.py, preparing.py and finetune.py train; publish.py writes the
-folder of a run. CONTRIBUTING.md follows a recipe key and a prediction through all packages.
+folder of a run. docs/architecture.md follows a recipe key and a prediction through all packages.
 """

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from published import OURS, published, stated
+from typer.main import get_command
 
 from cloze import fields
 from cloze.assembly.explain import all_parts, explain_part
 from cloze.assembly.family import Outline, outlines
 from cloze.assembly.load import text_of_named
+from cloze.cli.verbs import VERBS, load_verb
 from cloze.document import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,12 +235,40 @@ def _paragraphs(docstring: str) -> Iterable[str]:
     for text in (part for part in docstring.split("\n\n") if part.strip()):
         if text.startswith(">>>"):
             yield f"```pycon\n{text}\n```"
-        elif any(line.startswith(" ") for line in text.splitlines()):
-            yield f"```text\n{text}\n```"
-        else:  # every other piece is code between backticks
-            pieces = text.split("`")
-            pieces[::2] = [re.sub(r"([<\[\]])", r"\\\1", piece) for piece in pieces[::2]]
-            yield "`".join(pieces)
+        elif any(line.startswith((" ", "\b")) for line in text.splitlines()):  # typer keeps the lines below \b as they are
+            yield "```text\n{}\n```".format(text.removeprefix("\b\n"))
+        else:
+            yield _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """Text whose brackets Markdown leaves alone; every other piece of it is code between backticks."""
+    pieces = text.split("`")
+    pieces[::2] = [re.sub(r"([<\[\]])", r"\\\1", piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------------
+
+
+def command_sections() -> str:
+    """The help of every command, and a table of its arguments and options: a section per command."""
+    return "\n\n".join(_command_section(name, command) for name, command in commands())
+
+
+def commands() -> Iterable[tuple[str, Any]]:
+    """Every command with its full name, such as `corpus build`, in the order of `cloze --help`."""
+    for verb in VERBS:
+        command: Any = get_command(load_verb(verb))
+        inner: Mapping[str, Any] = getattr(command, "commands", {})
+        yield from ((f"{verb} {name}", part) for name, part in inner.items()) if inner else [(verb, command)]
+
+
+def _command_section(name: str, command: Any) -> str:
+    context = command.context_class(command, info_name=f"cloze {name}")
+    records = [record for parameter in command.params if (record := parameter.get_help_record(context)) is not None]
+    table = _table(("argument or option", "meaning"), ([f"`{option}`", _escaped(meaning)] for option, meaning in records))
+    return "\n\n".join([f"### cloze {name}", *_paragraphs(command.help or ""), table])
 
 
 def _present(between: str, *texts: str) -> str:
@@ -257,4 +287,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "fields of a batch": lambda: fields_table(True),
     "fields between edits": lambda: fields_table(False),
     "parts": parts_sections,
+    "commands": command_sections,
 }

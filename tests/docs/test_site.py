@@ -16,6 +16,7 @@ import cloze
 from cloze import fields
 from cloze.assembly.explain import all_parts
 from cloze.assembly.load import pretraining_recipe_names, text_of_named
+from cloze.cli.verbs import VERBS
 from cloze.document import read_yaml
 from tests.pages import needs_browser, title_in_browser
 from tests.site_scripts import ROOT, pages, stage
@@ -139,6 +140,19 @@ def test_the_pages_of_parts_and_of_fields_have_every_one_of_them_in_the_place_of
     assert "make docs" not in parts.replace(pages.MARK, "") + ledger.replace(pages.MARK, "")
 
 
+def test_the_page_of_commands_has_every_option_of_every_command() -> None:
+    built = stage.site_pages()["docs/commands.md"]
+    sections = dict(re.findall(r"^### cloze (.+?)\n(.*?)(?=^### |\Z)", built, re.M | re.S))
+    commands = dict(pages.commands())
+    assert list(sections) == list(commands) and {name.split()[0] for name in commands} == set(VERBS)
+    missing = [
+        (name, parameter.opts) for name, command in commands.items() for parameter in command.params
+        if parameter.param_type_name == "option" and not any(option in sections[name] for option in parameter.opts)
+    ]  # fmt: skip
+    assert missing == []
+    assert "| `--top <int range>` | Number of words to show for each mask.  \\[default: 5; x>=1\\] |" in sections["fill"]
+
+
 def test_every_figure_of_a_page_is_in_git_or_drawn_by_a_script_that_there_is() -> None:
     shown = {file for name, text in WRITTEN.items() for file, _ in links(name, text) if file.endswith((".svg", ".png"))}
     committed = {name for name in stage.sources() if name.startswith("docs/figures/")}
@@ -174,7 +188,7 @@ def test_the_navigation_names_every_page_once() -> None:
 
 
 def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation() -> None:
-    text = stage.site_pages()["docs/family.md"].partition("\n## How each was trained")[0]
+    text = stage.site_pages()["docs/family.md"].partition('<div id="filter">')[2].partition("\n## How each was trained")[0]
     named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
     recipes = [recipe for members in named.values() for recipe in members]
     assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(pages.system_groups())
@@ -191,7 +205,8 @@ def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: P
         for group, names in {"Encoders": ["bert", "albert"], "Knowledge": ["k-bert", "kepler"]}.items()
     )  # fmt: skip
     page = tmp_path / "page.html"
-    body = f"<article><div id=\"filter\"></div>{tables}</article>"
+    before = "<h2>Choice</h2><table><tbody><tr><td>quick</td></tr></tbody></table>"
+    body = f'<article>{before}<div id="filter"></div>{tables}</article>'
     page.write_text(f"<html><head></head><body>{body}</body></html>", encoding="utf-8")
     look = """
         const field = document.querySelector("input"), seen = [];
@@ -202,7 +217,8 @@ def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: P
         }
         document.title = window.failed || seen.join(" | ");"""
     assert title_in_browser(page, f"{script}\n{look}") == (
-        "Encoders bert albert Knowledge k-bert kepler | Encoders bert albert Knowledge k-bert | Knowledge k-bert | "
+        "Choice quick Encoders bert albert Knowledge k-bert kepler | Choice quick Encoders bert albert Knowledge k-bert | "
+        "Choice quick Knowledge k-bert | Choice quick"
     )
 
 
@@ -229,8 +245,8 @@ def test_figures_take_their_colours_from_light_and_from_dark_pages() -> None:
         assert "fill: #ffffff" not in text, f"{figure.name} paints a background"
 
 
-def test_the_readme_names_every_package_and_module_of_cloze() -> None:
-    named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+def test_the_page_of_the_architecture_names_every_package_and_module_of_cloze() -> None:
+    named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", WRITTEN["docs/architecture.md"]))
     there = {path.name for path in (ROOT / "cloze").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert {name for name in there if not name.startswith("__")} <= named
 
