@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,9 +95,11 @@ def test_every_recipe_is_on_the_page_of_its_system_with_its_figures_and_after_it
     assert sorted(recipes) == sorted(pretraining_recipe_names())
     for system, members in pages.recipes_of_systems().items():
         name = f"docs/family/{system}.md"
-        title, _, notes = WRITTEN[name].partition("\n")
+        title, marker, notes = WRITTEN[name].split("\n\n", 2)
         head, built, tail = stage.site_pages()[name].partition(notes)
-        assert head.startswith(f"{title}\n\n{pages.MARK}\n\n{members[0].paper}\n") and (built, tail) == (notes, ""), name
+        front = f"---\ntitle: {re.findall('title: (.+) -->', marker)[0]}\nsearch:\n  boost: 0.3\n---\n\n"
+        assert head.startswith(f"{front}{title}\n\n{pages.MARK}\n\n{members[0].paper}\n"), name
+        assert (built, tail) == (notes, ""), name
         for recipe in members:
             assert f"```yaml\n{text_of_named(recipe.name)}```" in head, name
             assert f"figures of {recipe.name} and their sources</summary>\n\n| figure |" in head, name
@@ -118,7 +121,8 @@ def test_notes_without_a_recipe_and_a_recipe_without_notes_are_refused() -> None
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md: the first line is '# BERT'; expected '# bert'."),
+    ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md begins with '# BERT\\n'; expected '# bert', an empty line,\n"),
+    ("docs/family/bert.md", "# bert\n\n<!-- group: X; title: BERT -->\n\n", "docs/family/bert.md begins with '# bert\\n\\n<!-- g"),
     ("docs/a.md", "# A\n<!-- build: part -->\n<!-- end -->\n", "docs/a.md: unknown block 'part'; expected one of recipes"),
     ("docs/a.md", "# A\n<!-- build: parts -->\n", "docs/a.md: a block that begins with `<!-- build: NAME -->` ends with"),
 ])  # fmt: skip
@@ -181,19 +185,24 @@ def navigation(entry: Any) -> Iterator[str]:
             yield from navigation(one)
 
 
-def test_the_navigation_names_every_page_once() -> None:
+def test_the_navigation_has_four_groups_and_names_every_page_once_but_systems_and_old_notes() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    nav = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()["nav"]  # other sections have tags
-    assert sorted(navigation(nav)) == sorted(stage.site_pages())
+    settings = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()  # other sections have tags
+    left_out = settings["not_in_nav"].split()
+    assert left_out == ["/docs/family/*.md", "/docs/design/archive/*.md"]
+    shown = [page for page in stage.site_pages() if not any(fnmatch(f"/{page}", pattern) for pattern in left_out)]
+    assert sorted(navigation(settings["nav"])) == sorted(shown)
+    assert [title for group in settings["nav"] for title in group] == ["Start", "How to", "Reference", "Evidence"]
 
 
-def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation() -> None:
+def test_the_page_of_the_family_has_every_recipe_in_one_group() -> None:
     text = stage.site_pages()["docs/family.md"].partition('<div id="filter">')[2].partition("\n## How each was trained")[0]
     named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
     recipes = [recipe for members in named.values() for recipe in members]
     assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(pages.system_groups())
     assert "Knowledge" in named and not {group for group in named if group != "Knowledge" and "nowledge" in group}
     assert {"kepler", "transe", "sensebert", "k-bert"} <= set(named["Knowledge"])
+    assert named["Encoders"][0] == "quick" and named["Word vectors"].index("lsa") < named["Word vectors"].index("glove")
 
 
 @needs_browser
