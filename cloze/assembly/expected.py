@@ -25,7 +25,7 @@ from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import lookup
 from cloze.training.baselines import Baseline
 
-STARTED = 2.0  # so many times the tokens of a drawn table is what a table that starts from vectors is worth (docs/budgets.md)
+STARTED = 2.0  # a table that starts from vectors is worth so many times the tokens of a drawn one (reproductions/budgets.md)
 
 
 class Kind(NamedTuple):
@@ -77,7 +77,7 @@ class Expected(NamedTuple):
 
 
 _LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
-#: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
+#: The laws by kind. Printed by `benchmarks/laws.py`; reproductions/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
     Kind("causal", "post"): Law(8.01e+04, 0.268, 1.88, 0.153, 0.531, 0.278, 3e+05, 3e+06, 11, _LEDGERS),
     Kind("causal", "pre"): Law(1.08e+05, 0.137, 1.99, 0.179, 0.513, 0.262, 3e+05, 6e+06, 10, _LEDGERS),

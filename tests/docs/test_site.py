@@ -122,7 +122,7 @@ def test_notes_without_a_recipe_and_a_recipe_without_notes_are_refused() -> None
 
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md begins with '# BERT\\n'; expected '# bert', an empty line,\n"),
-    ("docs/family/bert.md", "# bert\n\n<!-- group: X; title: BERT -->\n\n", "docs/family/bert.md begins with '# bert\\n\\n<!-- g"),
+    ("docs/family/bert.md", "# bert\n\n<!-- group: X; title: B -->\n\n", "docs/family/bert.md begins with '# bert\\n\\n<!-- g"),
     ("docs/a.md", "# A\n<!-- build: part -->\n<!-- end -->\n", "docs/a.md: unknown block 'part'; expected one of recipes"),
     ("docs/a.md", "# A\n<!-- build: parts -->\n", "docs/a.md: a block that begins with `<!-- build: NAME -->` ends with"),
 ])  # fmt: skip
