@@ -344,7 +344,7 @@ def _starts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned, every
-    token sees the whole row, and what is hidden has neighbours. Others learn no faster with offsets (reproductions/budgets.md)."""
+    token sees the whole row and hidden ones have neighbours. Others learn no faster with offsets (reproductions/budgets.md)."""
     learned, initial = learned_positions(part), part.arguments.get("initial")
     drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
     whole = all(entry.order == "open" for entry in recipe.entries.values())
