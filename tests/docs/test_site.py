@@ -154,6 +154,7 @@ def test_the_page_of_commands_has_every_option_of_every_command() -> None:
         if parameter.param_type_name == "option" and not any(option in sections[name] for option in parameter.opts)
     ]  # fmt: skip
     assert missing == []
+    assert set(re.findall(r"`cloze (\w+)", WRITTEN["docs/commands.md"])) >= set(VERBS), "a row says what each verb does"
     assert "| `--top <int range>` | Number of words to show for each mask.  \\[default: 5; x>=1\\] |" in sections["fill"]
 
 
