@@ -1,4 +1,4 @@
-"""Many small pre-training runs, each a line of a ledger: what the laws of docs/budgets.md and the recipe `quick` rest on.
+"""Many small pre-training runs, each a line of a ledger; on them the laws (reproductions/budgets.md) and the recipe `quick` rest.
 
     python benchmarks/sweep.py laws --data DATA --work runs/sweep [--workers 2]
     python benchmarks/sweep.py quick --data DATA --work runs/sweep --plan cells.jsonl

@@ -37,7 +37,7 @@ SEEDS = (0, 1, 2)
 BUDGETS = {"sop": "10Mtokens", "sharing": "10Mtokens", "mass": "6Mtokens", "memory": "3Mtokens", "unilm": "20Mtokens"}
 COMMON = ["training.compile=false", "training.held_out=0.0", "training.keep=1", "training.evaluate_every=0.0",
           "training.checkpoint_every=1000000"]
-# With learned positions a small network stays near the frequencies of tokens (docs/budgets.md), where no claim can be tested.
+# With learned positions a small network stays near token frequencies (reproductions/budgets.md), where no claim can be tested.
 ROTARY = {"networks.main.transformer.positions": "quick"}
 ADAMW = {"training.optimizer": "bert"}  # LAMB's rate is published for batches of 4,096
 APART = {"networks.main.transformer.share": "bert"}  # every layer has weights of its own

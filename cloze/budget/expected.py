@@ -28,7 +28,7 @@ from cloze.registry import lookup
 from cloze.training.baselines import Baseline
 
 PAIRS = 5.3  # nats: P of Wikipedia in 8,000 pieces, which most laws were measured on
-STARTED = 2.0  # so many times the tokens of a drawn table is what a table that starts from vectors is worth (docs/budgets.md)
+STARTED = 2.0  # a table that starts from vectors is worth so many times the tokens of a drawn one (reproductions/budgets.md)
 
 
 class Kind(NamedTuple):
@@ -84,7 +84,7 @@ class Expected(NamedTuple):
 
 
 _LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
-#: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
+#: The laws by kind. Printed by `benchmarks/laws.py`; reproductions/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
     Kind("causal", "post"): Law(8.01e04, 0.268, 1.88, 0.153, 0.531, 0.278, 3e05, 3e06, 11, _LEDGERS),
     Kind("causal", "pre"): Law(1.04e05, 0.111, 1.92, 0.167, 0.499, 0.158, 3e05, 6e06, 10, _LEDGERS, 0.632),

@@ -2,7 +2,7 @@
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
 at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
-that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
+that depend on the budget, by a few laws. reproductions/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
   text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks with learned positions that read in one
@@ -344,7 +344,7 @@ def _starts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned, every
-    token sees the whole row, and what is hidden has neighbours. Others do not learn faster with offsets (docs/budgets.md)."""
+    token sees the whole row and hidden ones have neighbours. Others learn no faster with offsets (reproductions/budgets.md)."""
     learned, initial = learned_positions(part), part.arguments.get("initial")
     drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
     whole = all(entry.order == "open" for entry in recipe.entries.values())

@@ -21,7 +21,7 @@
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder,
   whose states tell them apart from the start.
 
-docs/budgets.md shows the evidence for the constants.
+reproductions/budgets.md shows the evidence for the constants.
 """
 
 from __future__ import annotations

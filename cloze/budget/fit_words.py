@@ -2,7 +2,7 @@
 
 The network is a table, and a step changes a few of its rows, so batch and rate need no fit; the rate falls with the share of the
 budget spent. Four things depend on text and budget: how often the text is read, which words have a vector, how many occurrences
-of frequent words are dropped, and how many buckets n-grams share. docs/budgets.md shows the evidence.
+of frequent words are dropped, and how many buckets n-grams share. reproductions/budgets.md shows the evidence.
 """
 
 from __future__ import annotations

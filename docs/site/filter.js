@@ -1,5 +1,5 @@
-// A search field above the tables of a page with <div id="filter">: only rows that contain all of its words are shown. A row is
-// also found by the heading of its table.
+// A search field above the tables that follow <div id="filter">: only rows that contain all of its words are shown. A row is also
+// found by the heading of its table.
 const place = document.getElementById("filter");
 if (place) {
   const field = document.createElement("input");
@@ -11,6 +11,7 @@ if (place) {
   let heading = null;
   const tables = [];
   for (const element of place.parentElement.querySelectorAll("h2, table")) {
+    if (!(place.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING)) continue;
     if (element.tagName === "H2") heading = element;
     else tables.push({ table: element, heading, rows: [...element.tBodies[0].rows] });
   }

@@ -23,10 +23,10 @@ STAGED = ROOT / "build" / "docs"
 #: The pages and figures of the site and the files that pages link to, as patterns from the root.
 PATTERNS = (
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
-    "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl",
+    "benchmarks/*.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
 
-#: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README shows.
+#: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README and the tour show.
 DRAWN: dict[tuple[str, ...], str] = {
     ("docs/figures/shuffling.svg",): "benchmarks/shuffling.py --figure {folder}/shuffling.svg",
     ("docs/figures/time_to_quality.svg",): "benchmarks/time_to_quality.py --figure {folder}/time_to_quality.svg",

@@ -20,7 +20,7 @@ from cloze.document import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "benchmarks").glob("*.md")]
     + [*(ROOT / "docs").rglob("*.md"), *(ROOT / "reproductions").glob("*.md")]
 )
 #: Programs in shell blocks that are neither cloze nor scripts of the repository.

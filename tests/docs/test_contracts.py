@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from cloze.cli import main as frame
-from cloze.recipe.load import pretraining_recipe_names
 from tests.site_scripts import pages, stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,10 +189,20 @@ def test_git_has_no_generated_page_and_ignores_where_they_are_built() -> None:
     assert "build/" in ignored and stage.STAGED.is_relative_to(ROOT / "build")
 
 
-def test_git_has_the_figures_of_the_readme_and_no_others() -> None:
-    shown = re.findall(r"\]\((docs/figures/[^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    figures = (ROOT / "docs" / "figures").iterdir()
-    assert sorted(path.relative_to(ROOT).as_posix() for path in figures) == sorted(shown)
+def test_git_has_the_figures_of_the_readme_and_of_the_tour_and_no_others() -> None:
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/tour.md")]
+    shown = [figure for text in texts for figure in re.findall(r"\]\((?:docs/)?figures/([^)]+)\)", text)]
+    assert sorted(path.name for path in (ROOT / "docs" / "figures").iterdir()) == sorted(shown)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/budgets.md"])
+def test_pages_that_everybody_reads_have_at_most_1200_words(page: str) -> None:
+    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= 1200
+
+
+def test_the_recipe_in_the_readme_is_the_file_of_that_recipe() -> None:
+    (recipe,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert recipe == text_of_named("gpt")
 
 
 def test_the_published_figures_are_the_only_file_that_every_recipe_adds_to() -> None:

@@ -56,10 +56,9 @@ def pretrained(recipe: str, out: str, corpus: str, *more: str) -> None:
 
 def readme() -> None:
     """The files that README names; `minilm` stands for a folder from the Hub."""
-    write("TEXT", f"{'some music and some music .' * 4}\n{english()}")
-    write("REVIEWS", english()[:4000])
-    write_table("train.tsv", "dev.tsv", "topics.tsv", "more.tsv", "test.tsv", "reviews.tsv")
-    write_tags("train.conll", "dev.conll")
+    write("TEXT", english())
+    write_table("train.tsv", "dev.tsv", "more.tsv", "test.tsv")
+    write_table("topics.tsv", rows=24)
     pretrained("bert", "small-bert", "TEXT", "--size", "tiny")
     assert main(["export", "small-bert", "minilm", "--to", "huggingface"]) == 0
 
@@ -132,7 +131,7 @@ SMALLER = {"--seeds": "1", "--budget": "2steps", "--epochs": "1", "--count": "5"
 def smaller(words: list[str]) -> list[str]:
     """A command with smaller numbers and without what would train for long."""
     short = [SMALLER.get(before, word) for before, word in zip(["", *words], words, strict=False)]
-    if words[0] == "pretrain" and "--budget" not in words:
+    if words[0] in ("pretrain", "best") and "--budget" not in words:
         short += ["--budget", "2steps"]
     if words[0] == "compare":
         short += ["--tune", "training.epochs=1"]

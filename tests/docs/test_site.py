@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 
 import cloze
 from cloze import fields
-from cloze.document import read_yaml
 from cloze.recipe.explain import all_parts
 from cloze.recipe.load import pretraining_recipe_names, text_of_named
+from cloze.cli.verbs import VERBS
+from cloze.document import read_yaml
 from tests.pages import needs_browser, title_in_browser
 from tests.site_scripts import ROOT, pages, stage
 
@@ -93,9 +95,11 @@ def test_every_recipe_is_on_the_page_of_its_system_with_its_figures_and_after_it
     assert sorted(recipes) == sorted(pretraining_recipe_names())
     for system, members in pages.recipes_of_systems().items():
         name = f"docs/family/{system}.md"
-        title, _, notes = WRITTEN[name].partition("\n")
+        title, marker, notes = WRITTEN[name].split("\n\n", 2)
         head, built, tail = stage.site_pages()[name].partition(notes)
-        assert head.startswith(f"{title}\n\n{pages.MARK}\n\n{members[0].paper}\n") and (built, tail) == (notes, ""), name
+        front = f"---\ntitle: {re.findall('title: (.+) -->', marker)[0]}\nsearch:\n  boost: 0.3\n---\n\n"
+        assert head.startswith(f"{front}{title}\n\n{pages.MARK}\n\n{members[0].paper}\n"), name
+        assert (built, tail) == (notes, ""), name
         for recipe in members:
             assert f"```yaml\n{text_of_named(recipe.name)}```" in head, name
             assert f"figures of {recipe.name} and their sources</summary>\n\n| figure |" in head, name
@@ -117,7 +121,8 @@ def test_notes_without_a_recipe_and_a_recipe_without_notes_are_refused() -> None
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md: the first line is '# BERT'; expected '# bert'."),
+    ("docs/family/bert.md", "# BERT\n", "docs/family/bert.md begins with '# BERT\\n'; expected '# bert', an empty line,\n"),
+    ("docs/family/bert.md", "# bert\n\n<!-- group: X; title: B -->\n\n", "docs/family/bert.md begins with '# bert\\n\\n<!-- g"),
     ("docs/a.md", "# A\n<!-- build: part -->\n<!-- end -->\n", "docs/a.md: unknown block 'part'; expected one of recipes"),
     ("docs/a.md", "# A\n<!-- build: parts -->\n", "docs/a.md: a block that begins with `<!-- build: NAME -->` ends with"),
 ])  # fmt: skip
@@ -137,6 +142,20 @@ def test_the_pages_of_parts_and_of_fields_have_every_one_of_them_in_the_place_of
     assert re.findall(r"^## (\S+)$", parts, re.M) == list(dict.fromkeys(kind for kind, _ in all_parts()))
     assert sorted(re.findall(r"^\| `(\w+)", ledger, re.M)) == sorted(field.name for field in fields.ledger())
     assert "make docs" not in parts.replace(pages.MARK, "") + ledger.replace(pages.MARK, "")
+
+
+def test_the_page_of_commands_has_every_option_of_every_command() -> None:
+    built = stage.site_pages()["docs/commands.md"]
+    sections = dict(re.findall(r"^### cloze (.+?)\n(.*?)(?=^### |\Z)", built, re.M | re.S))
+    commands = dict(pages.commands())
+    assert list(sections) == list(commands) and {name.split()[0] for name in commands} == set(VERBS)
+    missing = [
+        (name, parameter.opts) for name, command in commands.items() for parameter in command.params
+        if parameter.param_type_name == "option" and not any(option in sections[name] for option in parameter.opts)
+    ]  # fmt: skip
+    assert missing == []
+    assert set(re.findall(r"`cloze (\w+)", WRITTEN["docs/commands.md"])) >= set(VERBS), "a row says what each verb does"
+    assert "| `--top <int range>` | Number of words to show for each mask.  \\[default: 5; x>=1\\] |" in sections["fill"]
 
 
 def test_every_figure_of_a_page_is_in_git_or_drawn_by_a_script_that_there_is() -> None:
@@ -167,19 +186,24 @@ def navigation(entry: Any) -> Iterator[str]:
             yield from navigation(one)
 
 
-def test_the_navigation_names_every_page_once() -> None:
+def test_the_navigation_has_four_groups_and_names_every_page_once_but_systems_and_old_notes() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    nav = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()["nav"]  # other sections have tags
-    assert sorted(navigation(nav)) == sorted(stage.site_pages())
+    settings = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()  # other sections have tags
+    left_out = settings["not_in_nav"].split()
+    assert left_out == ["/docs/family/*.md", "/docs/design/archive/*.md"]
+    shown = [page for page in stage.site_pages() if not any(fnmatch(f"/{page}", pattern) for pattern in left_out)]
+    assert sorted(navigation(settings["nav"])) == sorted(shown)
+    assert [title for group in settings["nav"] for title in group] == ["Start", "How to", "Reference", "Evidence"]
 
 
-def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation() -> None:
-    text = stage.site_pages()["docs/family.md"].partition("\n## How each was trained")[0]
+def test_the_page_of_the_family_has_every_recipe_in_one_group() -> None:
+    text = stage.site_pages()["docs/family.md"].partition('<div id="filter">')[2].partition("\n## How each was trained")[0]
     named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
     recipes = [recipe for members in named.values() for recipe in members]
     assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(pages.system_groups())
     assert "Knowledge" in named and not {group for group in named if group != "Knowledge" and "nowledge" in group}
     assert {"kepler", "transe", "sensebert", "k-bert"} <= set(named["Knowledge"])
+    assert named["Encoders"][0] == "quick" and named["Word vectors"].index("lsa") < named["Word vectors"].index("glove")
 
 
 @needs_browser
@@ -191,7 +215,8 @@ def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: P
         for group, names in {"Encoders": ["bert", "albert"], "Knowledge": ["k-bert", "kepler"]}.items()
     )  # fmt: skip
     page = tmp_path / "page.html"
-    body = f"<article><div id=\"filter\"></div>{tables}</article>"
+    before = "<h2>Choice</h2><table><tbody><tr><td>quick</td></tr></tbody></table>"
+    body = f'<article>{before}<div id="filter"></div>{tables}</article>'
     page.write_text(f"<html><head></head><body>{body}</body></html>", encoding="utf-8")
     look = """
         const field = document.querySelector("input"), seen = [];
@@ -202,7 +227,8 @@ def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: P
         }
         document.title = window.failed || seen.join(" | ");"""
     assert title_in_browser(page, f"{script}\n{look}") == (
-        "Encoders bert albert Knowledge k-bert kepler | Encoders bert albert Knowledge k-bert | Knowledge k-bert | "
+        "Choice quick Encoders bert albert Knowledge k-bert kepler | Choice quick Encoders bert albert Knowledge k-bert | "
+        "Choice quick Knowledge k-bert | Choice quick"
     )
 
 
@@ -229,8 +255,8 @@ def test_figures_take_their_colours_from_light_and_from_dark_pages() -> None:
         assert "fill: #ffffff" not in text, f"{figure.name} paints a background"
 
 
-def test_the_readme_names_every_package_and_module_of_cloze() -> None:
-    named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+def test_the_page_of_the_architecture_names_every_package_and_module_of_cloze() -> None:
+    named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", WRITTEN["docs/architecture.md"]))
     there = {path.name for path in (ROOT / "cloze").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert {name for name in there if not name.startswith("__")} <= named
 
