@@ -20,10 +20,10 @@ from published import OURS, published, stated
 from typer.main import get_command
 
 from cloze import fields
+from cloze.cli.verbs import VERBS, load_verb
 from cloze.recipe.explain import all_parts, explain_part
 from cloze.recipe.family import Outline, outlines
 from cloze.recipe.load import text_of_named
-from cloze.cli.verbs import VERBS, load_verb
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "docs" / "family"

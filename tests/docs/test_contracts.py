@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from cloze.cli import main as frame
+from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from tests.site_scripts import pages, stage
 
 ROOT = Path(__file__).resolve().parents[2]

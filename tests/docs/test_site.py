@@ -15,10 +15,10 @@ import pytest
 
 import cloze
 from cloze import fields
-from cloze.recipe.explain import all_parts
-from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from cloze.cli.verbs import VERBS
 from cloze.document import read_yaml
+from cloze.recipe.explain import all_parts
+from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from tests.pages import needs_browser, title_in_browser
 from tests.site_scripts import ROOT, pages, stage
 
