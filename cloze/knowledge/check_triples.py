@@ -64,7 +64,7 @@ class TripleFindings:
                ("have an id that the training set lacks", self.unknown, self.unknown_places)) if self.against else ()),
         ):  # fmt: skip
             lines.append(f"{count:,} {what}")
-            lines += [f"  {place}" for place in places]
+            lines += [f"  {location}" for location in places]
         return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
 
 
@@ -76,18 +76,18 @@ def check_triples(
 
     Raises `CorpusError` with file and line for whatever cannot be read, as a build would.
     """
-    found = TripleFindings(read_graph(paths, columns=columns, entities=entities, relations=relations))
-    found.loops = int((found.graph.triples[:, 0] == found.graph.triples[:, 2]).sum())
+    findings = TripleFindings(read_graph(paths, columns=columns, entities=entities, relations=relations))
+    findings.loops = int((findings.graph.triples[:, 0] == findings.graph.triples[:, 2]).sum())
     trained, ids = _of_training(against, columns)
-    found.against = len(trained)
+    findings.against = len(trained)
     seen: dict[Fact, str] = {}
     for path in paths:
         if Graph.is_graph(path):
             continue
         for line, fact in read_triples(path, columns):
-            _look(found, fact, f"{path}:{line}", seen, trained, ids)
-    found.advice = _advice(found)
-    return found
+            _look(findings, fact, f"{path}:{line}", seen, trained, ids)
+    findings.advice = _advice(findings)
+    return findings
 
 
 def _of_training(against: Sequence[str | Path], columns: Sequence[str] | None) -> tuple[dict[Fact, str], set[str]]:

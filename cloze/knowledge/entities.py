@@ -41,9 +41,9 @@ class NameTokens(NamedTuple):
     def same(self, one: Int64, other: Int64) -> NDArray[np.bool_]:
         """Whether the names of these entities (M,) are equal, pair by pair."""
         equal = self.size[one] == self.size[other]
-        for place in range(int(self.size.max(initial=0))):
-            here = np.flatnonzero(equal & (place < self.size[one]))
-            equal[here] = self.ids[self.first[one[here]] + place] == self.ids[self.first[other[here]] + place]
+        for position in range(int(self.size.max(initial=0))):
+            here = np.flatnonzero(equal & (position < self.size[one]))
+            equal[here] = self.ids[self.first[one[here]] + position] == self.ids[self.first[other[here]] + position]
         return np.asarray(equal)
 
 
@@ -92,15 +92,15 @@ class Entities(LookUp):
         mentions."""
         listed = [read_entities(file, second) for file, second in ((self.names, "label"), (self.types, "type")) if file]
         ids = list(dict.fromkeys(
-            [*(() if vectors is None else vectors.words), *(one for known in listed for one in known)]
+            [*(() if vectors is None else vectors.words), *(key for by_id in listed for key in by_id)]
         ))
         if not ids:
             raise CorpusError(
                 "tables: entities: no file of entities. Give their vectors (--bind NAME=RUN), or name a file: "
                 "--set tables.NAME.names=FILE"
             )
-        names = [tuple(dict.fromkeys(name for known in listed if one in known for name in known[one].names)) for one in ids]
-        types = [tuple(dict.fromkeys(kind for known in listed if one in known for kind in known[one].types)) for one in ids]
+        names = [tuple(dict.fromkeys(name for by_id in listed if key in by_id for name in by_id[key].names)) for key in ids]
+        types = [tuple(dict.fromkeys(kind for by_id in listed if key in by_id for kind in by_id[key].types)) for key in ids]
         tokens = [store.tokenizer().encode(forms[0]).ids.tolist() if forms else [] for forms in names] if any(names) else None
         return BoundEntities(
             ids, matrix=rows_by_id(vectors, ids), names=[forms[0] if forms else "" for forms in names], types=types,
@@ -114,7 +114,7 @@ class Entities(LookUp):
             about = parse_json(arrays["about"].tobytes().decode())
             pieces = None
             if "tokens" in arrays:
-                pieces = [one.tolist() for one in np.split(arrays["tokens"], arrays["ends"][:-1])]
+                pieces = [ids.tolist() for ids in np.split(arrays["tokens"], arrays["ends"][:-1])]
             return BoundEntities(
                 about["ids"], matrix=arrays.get("matrix"), names=about["names"], types=[tuple(t) for t in about["types"]],
                 tokens=pieces,
@@ -164,7 +164,7 @@ class BoundEntities(EntityNumbers):
         if self.tokens is None:
             raise CorpusError("tables: entities: no names. Name a file with them: --set tables.NAME.names=FILE")
         size = np.array([0, *map(len, self.tokens)], np.int64)
-        return NameTokens(np.array([piece for one in self.tokens for piece in one], np.int32), np.cumsum(size) - size, size)
+        return NameTokens(np.array([piece for name in self.tokens for piece in name], np.int32), np.cumsum(size) - size, size)
 
     def grouped(self, by: str) -> Groups:
         """Entities that have a name, in groups that share a type (`by: type`), or all in one (`any`). Raises `CorpusError` if no
@@ -180,35 +180,35 @@ class BoundEntities(EntityNumbers):
             order = named[np.argsort(kind[named], kind="stable")]
             count = np.bincount(kind[named], minlength=len(numbers))
             first, owned = np.cumsum(count) - count, np.array([0, *map(len, kinds)], np.int64)
-            place = np.full(len(entity), -1, np.int64)
-            place[order] = np.arange(len(order)) - np.repeat(first, count)
-            self._groups[by] = Groups(entity[order], first, count, kind, place, np.cumsum(owned) - owned, owned)
+            rank = np.full(len(entity), -1, np.int64)
+            rank[order] = np.arange(len(order)) - np.repeat(first, count)
+            self._groups[by] = Groups(entity[order], first, count, kind, rank, np.cumsum(owned) - owned, owned)
         return self._groups[by]
 
     def over(self, store: Store, files: str = "") -> Self:
         """The same entities with the labels of a store's layers. Raises `CorpusError` if it has layers with labels and none of
         them has a label that is an entity here; `files` names where the entities come from."""
-        made = super().over(store)
-        if made._layers and not any(found.any() for found in made._layers.values()):
-            layer = next(iter(made._layers))
-            known = store.label_names(layer)
+        table = super().over(store)
+        if table._layers and not any(numbers.any() for numbers in table._layers.values()):
+            layer = next(iter(table._layers))
+            labels = store.label_names(layer)
             raise CorpusError(
-                f"{store.path}: no label of the layer {layer!r} ({', '.join(known[:3])}, …) is an entity of "
+                f"{store.path}: no label of the layer {layer!r} ({', '.join(labels[:3])}, …) is an entity of "
                 f"{files or 'the checkpoint'} ({', '.join(self.ids[:3])}, …).\n  Give entities and mentions with the same ids."
             )
-        return made
+        return table
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its complete state, to save with a checkpoint; `Entities.restored` reads it."""
         about = json.dumps({"ids": self.ids, "names": self.names, "types": self.types}, ensure_ascii=False)
-        found: dict[str, NDArray[Any]] = {"about": np.frombuffer(about.encode(), np.uint8).copy()}
+        arrays: dict[str, NDArray[Any]] = {"about": np.frombuffer(about.encode(), np.uint8).copy()}
         if self.matrix is not None:
-            found["matrix"] = self.matrix
+            arrays["matrix"] = self.matrix
         if self.tokens is not None:
-            found["tokens"] = np.array([piece for one in self.tokens for piece in one], np.int32)
-            found["ends"] = np.cumsum([len(one) for one in self.tokens], dtype=np.int64)
-        return found
+            arrays["tokens"] = np.array([piece for name in self.tokens for piece in name], np.int32)
+            arrays["ends"] = np.cumsum([len(name) for name in self.tokens], dtype=np.int64)
+        return arrays
 
 
 def read_entities(file: str, second: str = "label") -> dict[str, Entity]:
@@ -223,7 +223,7 @@ def read_entities(file: str, second: str = "label") -> dict[str, Entity]:
 
 
 def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity]:
-    found: dict[str, Entity] = {}
+    entities: dict[str, Entity] = {}
     columns: Sequence[str] = ("id", second)
     first = next((number for number, row in enumerate(rows, 1) if row.strip()), 1)
     for number, row in enumerate(rows, 1):
@@ -237,7 +237,7 @@ def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity
             raise CorpusError(
                 f"{file}:{number}: {row.rstrip()[:60]!r}; expected {', '.join(columns)}, with a tab between them, and an id."
             )
-        if cells[0] in found:
+        if cells[0] in entities:
             raise CorpusError(f"{file}:{number}: the id {cells[0]} has a line already. Keep one, with its names as aliases.")
         by = dict(zip(columns, cells, strict=False))
         names = [by.get("label", ""), *by.get("aliases", "").split("|")]
@@ -245,21 +245,21 @@ def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity
             count = float(by["count"]) if by.get("count") else None
         except ValueError:
             raise CorpusError(f"{file}:{number}: the count {by['count']!r} is no number.") from None
-        found[cells[0]] = Entity(
+        entities[cells[0]] = Entity(
             tuple(name.strip() for name in names if name.strip()),
             tuple(kind.strip() for kind in by.get("type", "").split("|") if kind.strip()), count,
         )
-    if not found:
+    if not entities:
         raise CorpusError(f"{file}: no entities in it; expected {', '.join(columns)}, with a tab between them.")
-    return found
+    return entities
 
 
 def _from_json(text: str, file: str) -> dict[str, Entity]:
     """Types by id, as `{"Q42": ["Q5"]}`."""
     try:
-        given = parse_json(text)
-        if all(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds) for kinds in given.values()):
-            return {one: Entity((), tuple(kinds), None) for one, kinds in given.items()}
+        types = parse_json(text)
+        if all(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds) for kinds in types.values()):
+            return {identifier: Entity((), tuple(kinds), None) for identifier, kinds in types.items()}
     except (ValueError, AttributeError):
         pass
     raise CorpusError(f'{file}: expected types by id as JSON, such as {{"Q42": ["Q5"]}}.')

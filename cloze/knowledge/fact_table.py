@@ -66,13 +66,13 @@ class Facts(LookUp):
             from cloze.text.words_zh import FREQUENT
 
             words += sorted(FREQUENT)
-        made = BoundFacts.of(read_triples(self.file), store.tokenizer(), words)
-        if not len(made.first) - 1:
+        facts = BoundFacts.of(read_triples(self.file), store.tokenizer(), words)
+        if not len(facts.first) - 1:
             raise CorpusError(
                 f"{self.file}: none of its subjects can be spelled with the tokens of {store.path}.\n"
                 "  Give facts in the language and the script of the text, and set text.normalise.lower to match them."
             )
-        return made
+        return facts
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundFacts:
@@ -112,21 +112,21 @@ class BoundFacts:
             facts.setdefault(subject, []).append((predicate, object_))
         special = set(tokenizer.special_ids.tolist())
         grams: dict[tuple[int, ...], int] = {}
-        kept: list[str] = []
+        subjects: list[str] = []
         for name, ways in _spelled(list(facts), tokenizer).items():
-            known = [ids for ids in ways if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams]
-            if known:
-                kept.append(name)
-                grams.update(dict.fromkeys(known, len(kept)))
+            spellings = [ids for ids in ways if 0 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams]
+            if spellings:
+                subjects.append(name)
+                grams.update(dict.fromkeys(spellings, len(subjects)))
         for ways in _spelled(words, tokenizer).values():
             grams.update({ids: 0 for ids in ways if 1 < len(ids) <= _LONGEST and special.isdisjoint(ids) and ids not in grams})
         table = np.full((len(grams) + 1, max(map(len, grams), default=1)), -1, np.int32)
         for row, ids in zip(table[1:], grams, strict=True):
             row[: len(ids)] = ids
-        own = [fact for name in kept for fact in facts[name]]
-        pieces = _branch_ids([text for fact in own for text in fact], tokenizer)
+        subject_facts = [fact for name in subjects for fact in facts[name]]
+        pieces = _branch_ids([text for fact in subject_facts for text in fact], tokenizer)
         lengths = np.array(list(map(len, pieces)), np.int64)
-        counts = [len(facts[name]) for name in kept]
+        counts = [len(facts[name]) for name in subjects]
         return cls(
             grams=table, subject=np.array([0, *grams.values()], np.int32), first=np.cumsum([0, *counts]),
             begin=np.concatenate([[0], np.cumsum(lengths)[1::2]]), predicate=lengths[::2].astype(np.int32),
@@ -143,18 +143,18 @@ class BoundFacts:
 
     def find(self, tokens: NDArray[Any], length: NDArray[np.integer]) -> Entities:
         """The subjects in rows of tokens (B, L) with lengths (B,)."""
-        found = self._lexicon.match(tokens, length)
-        stop, width = found.start + found.size, tokens.shape[1]
-        first = tokens[found.row, found.start]
-        whole = (found.start == 0) | ~self.edges.cut(tokens[found.row, np.maximum(found.start - 1, 0)], first)
-        last, after = tokens[found.row, stop - 1], tokens[found.row, np.minimum(stop, width - 1)]
-        whole &= (stop >= np.asarray(length)[found.row]) | ~self.edges.cut(last, after)
+        matches = self._lexicon.match(tokens, length)
+        stop, width = matches.start + matches.size, tokens.shape[1]
+        first = tokens[matches.row, matches.start]
+        whole = (matches.start == 0) | ~self.edges.cut(tokens[matches.row, np.maximum(matches.start - 1, 0)], first)
+        last, after = tokens[matches.row, stop - 1], tokens[matches.row, np.minimum(stop, width - 1)]
+        whole &= (stop >= np.asarray(length)[matches.row]) | ~self.edges.cut(last, after)
         longest = np.zeros(tokens.shape, np.int64)  # the item of the longest match at each column: sizes ascend
-        longest[found.row[whole], found.start[whole]] = found.item[whole]
+        longest[matches.row[whole], matches.start[whole]] = matches.item[whole]
         steps = np.ones(tokens.shape, np.int64)
-        steps[found.row[whole], found.start[whole]] = found.size[whole]
-        taken = _walked(steps) & (self.subject[longest] > 0)
-        row, start = np.nonzero(taken)
+        steps[matches.row[whole], matches.start[whole]] = matches.size[whole]
+        chosen = _walked(steps) & (self.subject[longest] > 0)
+        row, start = np.nonzero(chosen)
         return Entities(row, start, steps[row, start], self.subject[longest[row, start]].astype(np.int64))
 
 
@@ -173,12 +173,12 @@ def _walked(steps: Int64) -> NDArray[np.bool_]:
 
 def _spelled(names: Sequence[str], tokenizer: Tokenizer) -> dict[str, list[tuple[int, ...]]]:
     """The ways in which a text may spell each name as tokens: at its beginning, after a space, and after a mark."""
-    made: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in names}
+    spellings: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in names}
     for before in ("", " ", "("):
         size = 0 if before.isspace() else len(tokenizer.encode(before).ids)
         for name, encoded in zip(names, tokenizer.encode_batch([before + name for name in names]), strict=True):
-            made[name][tuple(encoded.ids[size:].tolist())] = None
-    return {name: list(ways) for name, ways in made.items()}
+            spellings[name][tuple(encoded.ids[size:].tolist())] = None
+    return {name: list(ways) for name, ways in spellings.items()}
 
 
 def _branch_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[NDArray[np.int32]]:
@@ -200,7 +200,7 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
         hint = nearest(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
         raise RecipeError(f"triples.file: {file}: no such file. {hint}")
     lines = decoded(path.read_bytes(), file).split("\n")
-    made = []
+    facts = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -213,10 +213,10 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
         if not all(cells):
             empty = ("subject", "predicate", "object")[cells.index("")]
             raise CorpusError(f"{file}:{number}: the {empty} is empty: {line.strip()[:60]!r}.\n  Fill it in, or delete the line.")
-        made.append((cells[0], cells[1], cells[2]))
-    if made and (order := header_order(made[0])) is not None:
+        facts.append((cells[0], cells[1], cells[2]))
+    if facts and (order := header_order(facts[0])) is not None:
         head, relation, tail = (order.index(name) for name in COLUMNS)
-        made = [(fact[head], fact[relation], fact[tail]) for fact in made[1:]]
-    if not made:
+        facts = [(fact[head], fact[relation], fact[tail]) for fact in facts[1:]]
+    if not facts:
         raise CorpusError(f"{file}: no facts; expected lines `subject TAB predicate TAB object`.")
-    return made
+    return facts

@@ -42,15 +42,17 @@ class Linker:
     """
 
     def __init__(self, entities: dict[str, Entity], *, least: float = 0.0, shortest: int = 2) -> None:
-        meant: dict[str, list[tuple[float, bool, str]]] = {}
-        for one, entity in entities.items():
+        candidates: dict[str, list[tuple[float, bool, str]]] = {}
+        for identifier, entity in entities.items():
             for number, name in enumerate(entity.names):
                 if len(name) >= shortest:
-                    meant.setdefault(name, []).append((1.0 if entity.prior is None else entity.prior, number == 0, one))
+                    candidates.setdefault(name, []).append(
+                        (1.0 if entity.prior is None else entity.prior, number == 0, identifier)
+                    )
         self.names: dict[str, tuple[str, float]] = {}
-        self.ambiguous = sum(len(several) > 1 for several in meant.values())
-        for name, several in meant.items():
-            best = max(several, key=lambda found: found[:2])
+        self.ambiguous = sum(len(several) > 1 for several in candidates.values())
+        for name, several in candidates.items():
+            best = max(several, key=lambda candidate: candidate[:2])
             total = sum(count for count, _, _ in several)
             score = best[0] / total if total else 1 / len(several)
             if score >= least:
@@ -65,11 +67,11 @@ class Linker:
 
     def mentions(self, text: str) -> list[dict[str, str | int | float]]:
         """The mentions of a text, as `mentions` reads them."""
-        found: list[dict[str, str | int | float]] = []
+        mentions: list[dict[str, str | int | float]] = []
         for start, end in self._words.spans(text):
-            one, score = self.names[text[start:end]]
-            found.append({"start": start, "end": end, "id": one, "score": round(score, 4)})
-        return found
+            identifier, score = self.names[text[start:end]]
+            mentions.append({"start": start, "end": end, "id": identifier, "score": round(score, 4)})
+        return mentions
 
 
 def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format: str = "auto") -> Linked:
@@ -87,11 +89,11 @@ def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format:
         with fresh.open("w", encoding="utf-8") as stream:
             for text in _sentences(paths, format):
                 sentences += 1
-                found = linker.mentions(text)
-                if found:
-                    stream.write(json.dumps({"text": text, "spans": found}, ensure_ascii=False) + "\n")
-                    marked, mentions = marked + 1, mentions + len(found)
-                    entities |= {str(one["id"]) for one in found}
+                spans = linker.mentions(text)
+                if spans:
+                    stream.write(json.dumps({"text": text, "spans": spans}, ensure_ascii=False) + "\n")
+                    marked, mentions = marked + 1, mentions + len(spans)
+                    entities |= {str(span["id"]) for span in spans}
         if not mentions:
             raise CorpusError(
                 f"none of the {len(linker.names):,} names occurs in {sentences:,} sentences. Nothing was written.\n"
@@ -121,10 +123,10 @@ def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
 
 def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> Linker:
     """The linker of some files of entities; of an id that several have, the first counts."""
-    known: dict[str, Entity] = {}
+    entities: dict[str, Entity] = {}
     for file in files:
-        known = read_entities(file) | known
-    return Linker(known, least=least, shortest=shortest)
+        entities = read_entities(file) | entities
+    return Linker(entities, least=least, shortest=shortest)
 
 
 @register("annotator", "linker")
@@ -160,11 +162,11 @@ class LinkerAnnotator(Annotator):
     @cached_property
     def _read(self) -> tuple[Linker, tuple[str, ...], dict[str, int]]:
         assert self.file is not None  # `require_file`
-        known = read_entities(self.file)
-        linker = Linker(known, least=self.least, shortest=self.shortest)
-        return linker, tuple(known), {one: number for number, one in enumerate(known)}
+        entities = read_entities(self.file)
+        linker = Linker(entities, least=self.least, shortest=self.shortest)
+        return linker, tuple(entities), {identifier: number for number, identifier in enumerate(entities)}
 
     def annotate(self, text: str) -> list[Unit]:
         """The mentions of a text."""
         linker, _, number = self._read
-        return [(start, stop, number[one]) for start, stop, one in linker.spans(text)]
+        return [(start, stop, number[identifier]) for start, stop, identifier in linker.spans(text)]

@@ -101,26 +101,26 @@ class Corruption:
     def sides(self, facts: Int64, draw: Draw) -> NDArray[np.bool_]:
         """Whether each negative of some facts (B,) replaces the head, (B, K)."""
         n = self.negatives
-        made = [
+        parts = [
             draw.uniform(SIDE, n.either) < self.rate[facts][:, None] if n.either else None,
             np.ones((len(facts), n.head), np.bool_), np.zeros((len(facts), n.tail), np.bool_),
             np.repeat(draw.uniform(COIN)[:, None] < 0.5, n.one_side, axis=1),
         ]
-        return np.concatenate([part for part in made if part is not None], axis=1)
+        return np.concatenate([part for part in parts if part is not None], axis=1)
 
     def entities_for(self, facts: Int64, draw: Draw) -> tuple[NDArray[np.bool_], Int64]:
         """The negatives of some facts (B,): whether each replaces the head, (B, K), and the entity that it puts there."""
         replaces_head, count = self.sides(facts, draw), self.negatives.count
         bits = draw.bits(ENTITY, count)
         fact = np.repeat(facts, count).reshape(len(facts), count)
-        found = np.empty(fact.shape, np.int64)
-        for group, own, chosen in ((self.heads, self.head, replaces_head), (self.tails, self.tail, ~replaces_head)):
+        entities = np.empty(fact.shape, np.int64)
+        for group, original, chosen in ((self.heads, self.head, replaces_head), (self.tails, self.tail, ~replaces_head)):
             if self.negatives.known == "exclude":
-                found[chosen] = group.unknown(group.of[fact[chosen]], bits[chosen], self.entities)
+                entities[chosen] = group.unknown(group.of[fact[chosen]], bits[chosen], self.entities)
             else:
                 nth = (bits[chosen].astype(np.int64) * (self.entities - 1)) >> 32
-                found[chosen] = nth + (nth >= own[fact[chosen]])
-        return replaces_head, found
+                entities[chosen] = nth + (nth >= original[fact[chosen]])
+        return replaces_head, entities
 
 
 def head_rates(head: Int64, relation: Int64, tail: Int64, relations: int, side: str) -> NDArray[np.float64]:
@@ -129,8 +129,8 @@ def head_rates(head: Int64, relation: Int64, tail: Int64, relations: int, side: 
         return np.full(relations, 0.5)
     entities = int(max(head.max(), tail.max())) + 1
     heads, tails = (
-        np.bincount(np.unique(relation * entities + one) // entities, minlength=relations).astype(np.float64)
-        for one in (head, tail)
+        np.bincount(np.unique(relation * entities + entity) // entities, minlength=relations).astype(np.float64)
+        for entity in (head, tail)
     )
     # tph = facts / heads and hpt = facts / tails.
     return np.divide(tails, heads + tails, out=np.full(relations, 0.5), where=heads + tails > 0)

@@ -71,10 +71,10 @@ def write_pages(paths: Sequence[str | Path], out: Path) -> Written:
             text.write(f'<doc title="{html.escape(page.title)}">\n')
             for row, spans in page.rows:
                 text.write(html.escape(row, quote=False) + "\n")
-                kept = [span for span in spans if span.title in titles and span.title != page.title]
-                links, elsewhere = links + len(kept), elsewhere + len(spans) - len(kept)
-                if kept:
-                    _write(mentions, row, kept)
+                page_links = [span for span in spans if span.title in titles and span.title != page.title]
+                links, elsewhere = links + len(page_links), elsewhere + len(spans) - len(page_links)
+                if page_links:
+                    _write(mentions, row, page_links)
             text.write("</doc>\n")
         if not links:
             raise CorpusError(
@@ -124,10 +124,10 @@ def linked(line: str) -> tuple[str, list[Span]]:
     to it; of two that then overlap, the first counts."""
     line = html.unescape(line)
     text, places, last = "", [], 0
-    for found in _LINK.finditer(line):
-        text += line[last : found.start()]
-        places.append((len(text), len(text) + len(found[2]), named(unquote(found[1]).partition("#")[0])))
-        text, last = text + found[2], found.end()
+    for match in _LINK.finditer(line):
+        text += line[last : match.start()]
+        places.append((len(text), len(text) + len(match[2]), named(unquote(match[1]).partition("#")[0])))
+        text, last = text + match[2], match.end()
     text += line[last:]
     spans: list[Span] = []
     for start, stop, title in places:

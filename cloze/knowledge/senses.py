@@ -47,18 +47,18 @@ class SupersenseTable(LookUp):
         """The senses of a store's vocabulary. Raises `CorpusError` if no word of it has one."""
         if self.file is None:
             raise RecipeError("tables: senses: no file. Name a list of supersenses: --bind senses=PATH")
-        known = read_senses(self.file)
-        names = sorted({name for senses in known.values() for name in senses})
+        by_lemma = read_senses(self.file)
+        names = sorted({name for senses in by_lemma.values() for name in senses})
         tokenizer = store.tokenizer()
-        known = _as_read(known, tokenizer)
+        by_lemma = _as_read(by_lemma, tokenizer)
         ids = {name: number for number, name in enumerate(names)}
         allowed = np.zeros((tokenizer.size, len(names)), np.bool_)
         first = np.full(tokenizer.size, -1, np.int32)
         for number, word in words_of(tokenizer):
-            found = senses_of(word, known, ENDINGS if self.inflected == "english" else {})
-            if found:
-                allowed[number, [ids[name] for name in found]] = True
-                first[number] = ids[found[0]]
+            word_senses = senses_of(word, by_lemma, ENDINGS if self.inflected == "english" else {})
+            if word_senses:
+                allowed[number, [ids[name] for name in word_senses]] = True
+                first[number] = ids[word_senses[0]]
         if not allowed.any():
             raise CorpusError(
                 f"{self.file}: has none of the words of {store.path}, which is split into {tokenizer.size:,} pieces.\n"
@@ -114,11 +114,11 @@ def read_senses(file: str) -> dict[str, Senses]:
     if path.is_dir():
         raise RecipeError(f"tables: senses: {file}: is a folder, expected a file.")
     if not path.is_file():
-        siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else ""
         raise RecipeError(f"tables: senses: {file}: no such file. {hint}".rstrip())
     lines = decoded(path.read_bytes(), file).split("\n")
-    found: dict[str, Senses] = {}
+    by_lemma: dict[str, Senses] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -129,10 +129,10 @@ def read_senses(file: str) -> dict[str, Senses]:
                 f"{file}, line {number}: got {line[:60]!r}, expected a lemma, a tab and its supersenses, such as:\n"
                 "  bass\tnoun.animal|noun.artifact"
             )
-        found[lemma] = tuple(dict.fromkeys((*found.get(lemma, ()), *senses)))
-    if not found:
+        by_lemma[lemma] = tuple(dict.fromkeys((*by_lemma.get(lemma, ()), *senses)))
+    if not by_lemma:
         raise CorpusError(f"{file}: the list is empty; expected lines such as: bass\tnoun.animal|noun.artifact")
-    return found
+    return by_lemma
 
 
 def senses_of(word: str, known: Mapping[str, Senses], endings: Mapping[str, Sequence[tuple[str, str]]] = ENDINGS) -> Senses:
@@ -146,12 +146,12 @@ def senses_of(word: str, known: Mapping[str, Senses], endings: Mapping[str, Sequ
     (('noun.animal', 'verb.motion'), ('verb.motion',), ())
     """
     spelled = list(dict.fromkeys((word, word.lower())))
-    found = [name for form in spelled for name in known.get(form, ())]
+    senses = [name for form in spelled for name in known.get(form, ())]
     for part, changes in endings.items():
         for form in spelled:
             for lemma in _lemmas(form, changes):
-                found += [name for name in known.get(lemma, ()) if name.partition(".")[0] == part]
-    return tuple(dict.fromkeys(found))
+                senses += [name for name in known.get(lemma, ()) if name.partition(".")[0] == part]
+    return tuple(dict.fromkeys(senses))
 
 
 def _lemmas(form: str, changes: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -172,16 +172,16 @@ def words_of(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
     """
     ids = tokenizer.ordinary_ids.tolist()
     texts = [tokenizer.decode([number]) for number in ids]
-    for number, text, found in zip(ids, texts, tokenizer.encode_batch(texts), strict=True):
+    for number, text, encoded in zip(ids, texts, tokenizer.encode_batch(texts), strict=True):
         whole = tokenizer.kind != "byte_bpe" or text.startswith(" ")
-        if whole and found.ids.tolist() == [number] and text.strip():
+        if whole and encoded.ids.tolist() == [number] and text.strip():
             yield number, text.strip()
 
 
 def _as_read(known: Mapping[str, Senses], tokenizer: Tokenizer) -> dict[str, Senses]:
     """The senses of lemmas as the tokenizer spells them: *Paris* is *paris* where it lower-cases."""
-    found: dict[str, Senses] = {}
+    by_form: dict[str, Senses] = {}
     for lemma, senses in known.items():
         form = tokenizer.normalised(lemma).strip()
-        found[form] = tuple(dict.fromkeys((*found.get(form, ()), *senses)))
-    return found
+        by_form[form] = tuple(dict.fromkeys((*by_form.get(form, ()), *senses)))
+    return by_form

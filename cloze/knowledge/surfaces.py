@@ -56,31 +56,31 @@ class Surfaces(LookUp):
         if self.file is None:
             raise CorpusError("tables: surfaces: no file of candidates. Name one: --bind NAME=FILE")
         by_form = read_surfaces(self.file)
-        ids = list(dict.fromkeys(one for found in by_form.values() for one in found if one not in (NULL, MASK)))
+        ids = list(dict.fromkeys(key for by_id in by_form.values() for key in by_id if key not in (NULL, MASK)))
         tokenizer = store.tokenizer()
         special = set(tokenizer.special_ids.tolist())
         by_tokens: dict[tuple[int, ...], dict[str, float]] = {}
         # Byte-level BPE has other pieces for a form behind a space than for one at the start of a text.
         ways = [tokenizer.encode_batch([f"{space}{form}" for form in by_form]) for space in ("", " ")]
-        for starting, inside, found in zip(*ways, by_form.values(), strict=True):
+        for starting, inside, form_priors in zip(*ways, by_form.values(), strict=True):
             for pieces in dict.fromkeys(tuple(encoded.ids.tolist()) for encoded in (starting, inside)):
                 if 1 <= len(pieces) <= LONGEST and special.isdisjoint(pieces):
-                    known = by_tokens.setdefault(pieces, {})
-                    for one, prior in found.items():
-                        known[one] = known.get(one, 0.0) + prior
+                    sums = by_tokens.setdefault(pieces, {})
+                    for identifier, prior in form_priors.items():
+                        sums[identifier] = sums.get(identifier, 0.0) + prior
         if not by_tokens:
             raise CorpusError(
                 f"{self.file}: no surface form has 1 to {LONGEST} tokens of {store.path} without [UNK].\n"
                 "  Give surface forms in the language of the texts."
             )
-        numbers = {NULL: len(ids) + 1, MASK: len(ids) + 2, **{one: number for number, one in enumerate(ids, 1)}}
-        kept = [sorted(found.items(), key=lambda each: (-each[1], numbers[each[0]]))[: self.most] for found in by_tokens.values()]
+        numbers = {NULL: len(ids) + 1, MASK: len(ids) + 2, **{key: number for number, key in enumerate(ids, 1)}}
+        rows = [sorted(by_id.items(), key=lambda pair: (-pair[1], numbers[pair[0]]))[: self.most] for by_id in by_tokens.values()]
         grams = np.full((len(by_tokens) + 1, max(map(len, by_tokens))), -1, np.int32)
-        candidates = np.zeros((len(by_tokens) + 2, max(map(len, kept))), np.int32)
+        candidates = np.zeros((len(by_tokens) + 2, max(map(len, rows))), np.int32)
         priors = np.zeros(candidates.shape, np.float32)
-        for row, (pieces, best) in enumerate(zip(by_tokens, kept, strict=True), 1):
+        for row, (pieces, best) in enumerate(zip(by_tokens, rows, strict=True), 1):
             grams[row, : len(pieces)] = pieces
-            candidates[row, : len(best)] = [numbers[one] for one, _ in best]
+            candidates[row, : len(best)] = [numbers[key] for key, _ in best]
             weights = np.array([prior for _, prior in best])
             priors[row, : len(best)] = weights / weights.sum() if weights.sum() else 1 / len(weights)
         candidates[-1, 0], priors[-1, 0] = numbers[MASK], 1.0
@@ -138,10 +138,10 @@ class BoundSurfaces(EntityNumbers):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its complete state, to save with a checkpoint; `Surfaces.restored` reads it."""
         ids = np.frombuffer(json.dumps(self.ids, ensure_ascii=False).encode(), np.uint8).copy()
-        found: dict[str, NDArray[Any]] = {
+        arrays: dict[str, NDArray[Any]] = {
             "ids": ids, "grams": self._forms.grams, "candidates": self.candidates, "priors": self.priors,
         }
-        return found if self.matrix is None else {**found, "matrix": self.matrix}
+        return arrays if self.matrix is None else {**arrays, "matrix": self.matrix}
 
 
 def read_surfaces(file: str) -> dict[str, dict[str, float]]:
@@ -149,14 +149,14 @@ def read_surfaces(file: str) -> dict[str, dict[str, float]]:
     text = read_all(Path(file).expanduser())
     if is_sense_index(text):
         return read_sense_index(text, file)
-    found: dict[str, dict[str, float]] = {}
+    by_form: dict[str, dict[str, float]] = {}
     for number, row in enumerate(text.split("\n"), 1):
         cells = [cell.strip() for cell in row.rstrip("\r").split("\t")]
         if cells == [""]:
             continue
         try:
-            form, one, prior = cells[0], cells[1], float(cells[2]) if len(cells) > 2 else 1.0
-            well = bool(form and one) and len(cells) < 4 and 0 <= prior < float("inf")
+            form, identifier, prior = cells[0], cells[1], float(cells[2]) if len(cells) > 2 else 1.0
+            well = bool(form and identifier) and len(cells) < 4 and 0 <= prior < float("inf")
         except (IndexError, ValueError):
             well = False
         if not well:
@@ -164,8 +164,8 @@ def read_surfaces(file: str) -> dict[str, dict[str, float]]:
                 f"{file}:{number}: {row.rstrip()[:60]!r}; expected a surface form, the id of an entity and a prior from 0 on, "
                 "with a tab between them."
             )
-        known = found.setdefault(form, {})
-        known[one] = known.get(one, 0.0) + prior
-    if not found:
+        by_id = by_form.setdefault(form, {})
+        by_id[identifier] = by_id.get(identifier, 0.0) + prior
+    if not by_form:
         raise CorpusError(f"{file}: no surface forms; expected lines of surface form, id and prior, with tabs between them.")
-    return found
+    return by_form

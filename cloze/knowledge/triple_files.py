@@ -66,18 +66,18 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
     head = list(islice(_filled(path), _SURVEYED))
     if not head:
         raise CorpusError(f"{path}: no triples; expected a head, a relation and a tail per line, separated by tabs.")
-    first, skip, said = head[0], 0, ""
+    first, skip, remark = head[0], 0, ""
     order = None if columns is None else _order(columns)
     if len(head) > 1 and _is_number(first.text.strip()):
-        skip, said = 1, f"its first line is the number of its triples, as in OpenKE's files: {', '.join(order or _OPENKE)}"
+        skip, remark = 1, f"its first line is the number of its triples, as in OpenKE's files: {', '.join(order or _OPENKE)}"
         order = order or _OPENKE
     begins = head[skip]
     separator = _separator(head[skip:], path)
     named = header_order(_cells(begins.text, separator))
     if named is not None:
-        skip, said = skip + 1, f"its first line names its columns: {', '.join(named)}"
+        skip, remark = skip + 1, f"its first line names its columns: {', '.join(named)}"
         order = order or named
-    file = TripleFile(str(path), order or COLUMNS, separator, skip, said)
+    file = TripleFile(str(path), order or COLUMNS, separator, skip, remark)
     if order is None:
         _require_order(file, head[skip:])
     return file
@@ -106,10 +106,10 @@ def read_graph(
     if len(paths) == 1 and Graph.is_graph(paths[0]):
         return Graph.open(paths[0])
     listed = {"entity": entities, "relation": relations}
-    known = {kind: read_ids(path) for kind, path in listed.items() if path is not None}
-    numbers: dict[str, dict[str, int]] = {kind: dict(known[kind].numbers) if kind in known else {} for kind in listed}
+    id_lists = {kind: read_ids(path) for kind, path in listed.items() if path is not None}
+    numbers: dict[str, dict[str, int]] = {kind: dict(id_lists[kind].numbers) if kind in id_lists else {} for kind in listed}
     files = [triple_file(path, columns) for path in paths]
-    found: list[int] = []
+    flat_triples: list[int] = []
     total = 0
     for file in files:
         for line, (head, relation, tail) in file.rows():
@@ -117,16 +117,16 @@ def read_graph(
                 of = numbers[kind]
                 number = of.get(name)
                 if number is None:
-                    if kind in known:
-                        raise _unknown(file.path, line, kind, name, str(listed[kind]), known)
+                    if kind in id_lists:
+                        raise _unknown(file.path, line, kind, name, str(listed[kind]), id_lists)
                     number = of[name] = len(of)
-                found.append(number)
+                flat_triples.append(number)
             total += 1
-    triples = np.array(found, np.int32).reshape(-1, 3)
+    triples = np.array(flat_triples, np.int32).reshape(-1, 3)
     _, first = np.unique(triples, axis=0, return_index=True)
     triples = np.ascontiguousarray(triples[np.sort(first)])
-    names = {kind: known[kind].names if kind in known else tuple(numbers[kind]) for kind in listed}
-    texts = {kind: ids.texts if any(ids.texts) else None for kind, ids in known.items()}
+    names = {kind: id_lists[kind].names if kind in id_lists else tuple(numbers[kind]) for kind in listed}
+    texts = {kind: ids.texts if any(ids.texts) else None for kind, ids in id_lists.items()}
     report = {
         "files": [{"path": file.path, "order": list(file.order), "said": file.said} for file in files],
         "lines": total, "repeats": total - len(triples),
@@ -146,16 +146,16 @@ def read_ids(path: str | Path) -> Ids:
     """A list of entities or relations: an id per line, after a tab its text. Files of OpenKE begin with a count, and their second
     column is the number by which their triples name the id. In a table whose first line names its columns
     (`entity_columns.py`), the text is the label, or the description if there are no labels. A repeated id is a `CorpusError`."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     first: dict[str, int] = {}
     written: list[str] = []
-    each = _filled(path)
-    begins = next(each, None)
+    file_lines = _filled(path)
+    begins = next(file_lines, None)
     if begins is None:
         raise CorpusError(f"{path}: empty; expected an id per line, after a tab its text.")
     numbered = _is_number(begins.text.strip()) and "\t" not in begins.text
     columns = header_of(_cells(begins.text, "\t"), f"{path}:{begins.number}")
-    for line in each if numbered or columns else chain([begins], each):
+    for line in file_lines if numbered or columns else chain([begins], file_lines):
         name, text = _entry(line, columns, path)
         if not name:
             raise CorpusError(f"{path}:{line.number}: no id before the tab; expected an id, then its text.")
@@ -163,9 +163,9 @@ def read_ids(path: str | Path) -> Ids:
             raise CorpusError(f"{path}:{line.number}: the id {name!r} is already in line {first[name]}. Remove one of the lines.")
         first[name] = line.number
         of_openke = numbered and _is_number(text.strip())
-        found[name] = "" if of_openke else " ".join(text.split())
+        texts[name] = "" if of_openke else " ".join(text.split())
         written.append(text.strip() if of_openke else name)
-    return Ids(tuple(found), tuple(found.values()), {name: number for number, name in enumerate(written)})
+    return Ids(tuple(texts), tuple(texts.values()), {name: number for number, name in enumerate(written)})
 
 
 def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple[str, str]:
@@ -195,7 +195,7 @@ def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Map
 def _require_order(file: TripleFile, head: Sequence[Line]) -> None:
     """Refuse a file whose second column names the things that its first one names, more than its third one does."""
     rows = [cells for line in head if len(cells := _cells(line.text, file.separator)) == 3]
-    columns = [{cells[place] for cells in rows} for place in range(3)]
+    columns = [{cells[column] for cells in rows} for column in range(3)]
     second, third = len(columns[0] & columns[1]), len(columns[0] & columns[2])
     if second > third:
         raise CorpusError(

@@ -64,11 +64,11 @@ class _Texts(GraphSource):
         with TripleWriter(out, tokenizer, graph) as writer:
             writer.header["graph"] |= {"relation_ids": list(graph.relations), "texts": graph.entity_texts is not None}
             writer.add_texts()
-            made = writer.close()
+            store = writer.close()
         without = sum(not text for text in graph.entity_texts or ()) if graph.entity_texts else len(graph.entities)
         read_as = f"; {without:,} entities have no text and are read as their ids" if without else ""
         report(f"{where}: {described(graph)}{read_as}")
-        return made
+        return store
 
     def _facts(self, store: Store) -> TripleStore:
         if not isinstance(store, TripleStore) or not store.relation_ids:
@@ -231,21 +231,21 @@ class BoundTripleTexts(_BoundTexts):
     def read(self, plan: TextPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B): `tokens` (B, L) int32, `length` and `document` (B) of the head; `column/fact` (B) int32; if
         wanted, `word_start`; and the same of the others under `relation.` and `tail.`. Together they fit into the room."""
-        place, nth = np.divmod(plan.order[items], self.rows_of_fact)
-        triple = self.store.triples[self.facts[place]].astype(np.int64)
+        position, nth = np.divmod(plan.order[items], self.rows_of_fact)
+        triple = self.store.triples[self.facts[position]].astype(np.int64)
         wrong = np.flatnonzero(nth)
         if len(wrong):
-            replaces_head, entity = self._corrupted(plan, place[wrong])
-            own = np.arange(len(wrong)), nth[wrong] - 1
-            triple[wrong, np.where(replaces_head[own], 0, 2)] = entity[own]
+            replaces_head, entity = self._corrupted(plan, position[wrong])
+            index = np.arange(len(wrong)), nth[wrong] - 1
+            triple[wrong, np.where(replaces_head[index], 0, 2)] = entity[index]
         sizes = np.diff(self.store.document_starts)[triple]
-        _, shown = cut(sizes, plan.room)
+        _, parts = cut(sizes, plan.room)
         arrays: Arrays = {}
         for column, side in enumerate(_SIDES):
-            wanted = frozenset(name.removeprefix(side) for name in want if name.startswith(side))
-            found = self._texts(triple[:, column], shown.kept[:, column], wanted)
-            arrays |= {f"{side}{name}": value for name, value in found.items() if side == "" or name != "document"}
-        arrays["document"] = self.facts[place]
+            names = frozenset(name.removeprefix(side) for name in want if name.startswith(side))
+            side_arrays = self._texts(triple[:, column], parts.kept[:, column], names)
+            arrays |= {f"{side}{name}": value for name, value in side_arrays.items() if side == "" or name != "document"}
+        arrays["document"] = self.facts[position]
         arrays["column/fact"] = (nth == 0).astype(np.int32)
         arrays["column/relation"] = (triple[:, 1] - self.store.entities).astype(np.int32)
         return Rows(arrays, checked=True)
@@ -268,9 +268,9 @@ class BoundEntityTexts(_BoundTexts):
     def read(self, plan: TextPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B): `tokens` (B · width, L) int32, `length`, `document`, `owner` (the item of a row), `triple`
         (B · width, 3) int32, with `relation_texts` `relation_row`, and, if wanted, `word_start`."""
-        place, count, width = plan.order[items], self.source.negatives.count, self.width
-        fact = self.store.triples[self.facts[place]].astype(np.int64)
-        replaces_head, entity = self._corrupted(plan, place)
+        position, count, width = plan.order[items], self.source.negatives.count, self.width
+        fact = self.store.triples[self.facts[position]].astype(np.int64)
+        replaces_head, entity = self._corrupted(plan, position)
         texts = np.concatenate([fact[:, [0, 2]], entity, fact[:, [1] * self.source.relation_texts]], axis=1)
         triple = np.full((len(items), width, 3), -1, np.int32)
         triple[:, : count + 1, 1] = (fact[:, 1] - self.store.entities)[:, None]
@@ -279,8 +279,8 @@ class BoundEntityTexts(_BoundTexts):
         triple[:, 1 : count + 1, 0] = np.where(replaces_head, new, 0)
         triple[:, 1 : count + 1, 2] = np.where(replaces_head, 1, new)
         rows = texts.reshape(-1)
-        found = self._texts(rows, np.full(len(rows), plan.room), want)
-        found |= {"document": np.repeat(self.facts[place], width), "owner": np.repeat(np.arange(len(items)), width)}
+        arrays = self._texts(rows, np.full(len(rows), plan.room), want)
+        arrays |= {"document": np.repeat(self.facts[position], width), "owner": np.repeat(np.arange(len(items)), width)}
         if self.source.relation_texts:
-            found["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)
-        return Rows({**found, "triple": triple.reshape(-1, 3)}, checked=True)
+            arrays["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)
+        return Rows({**arrays, "triple": triple.reshape(-1, 3)}, checked=True)

@@ -64,19 +64,19 @@ class Triples(GraphSource):
         graph = read_graph(paths)
         if not len(graph):
             raise CorpusError(f"{' '.join(map(str, paths))}: no triples.")
-        own = vocabulary(graph)
+        graph_tokenizer = vocabulary(graph)
         if isinstance(known, TripleStore):
-            graph, own = _as_known(graph, known, paths), known.tokenizer()
-        elif tokenizer is not None and tokenizer.hash != own.hash:
+            graph, graph_tokenizer = _as_known(graph, known, paths), known.tokenizer()
+        elif tokenizer is not None and tokenizer.hash != graph_tokenizer.hash:
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: its entities and relations are not those of the checkpoint or the tokenizer that "
                 "was given.\n  A graph has its own vocabulary: omit --tokenizer, and --init of a run on another graph."
             )
-        with TripleWriter(out, own, graph) as writer:
-            writer.add_names(np.arange(_FIRST, own.size))
-            made = writer.close()
+        with TripleWriter(out, graph_tokenizer, graph) as writer:
+            writer.add_names(np.arange(_FIRST, graph_tokenizer.size))
+            store = writer.close()
         report(f"{' '.join(map(str, paths))}: {described(graph)}")
-        return made
+        return store
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
@@ -93,8 +93,8 @@ class Triples(GraphSource):
 def described(graph: Graph) -> str:
     """A graph in one line."""
     repeats = int(graph.report.get("repeats", 0))
-    found = [counted(len(graph), "triple"), f"{len(graph.entities):,} entities", counted(len(graph.relations), "relation")]
-    return ", ".join(found) + (f" ({repeats:,} repeats left out)" if repeats else "")
+    counts = [counted(len(graph), "triple"), f"{len(graph.entities):,} entities", counted(len(graph.relations), "relation")]
+    return ", ".join(counts) + (f" ({repeats:,} repeats left out)" if repeats else "")
 
 
 def vocabulary(graph: Graph) -> Tokenizer:
@@ -174,14 +174,14 @@ class BoundTriples(BoundGraph):
         """The rows of some items (B): `tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
         of a row and `document` its fact."""
         fact = self.facts[plan.order[items]]
-        made = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
+        triples = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
         if plan.width > 1:
             replaces_head, entity = self.replaced(plan.order[items], self.draw(plan, items))
-            made[:, 1:, 0] = np.where(replaces_head, entity, made[:, 1:, 0])
-            made[:, 1:, 2] = np.where(replaces_head, made[:, 1:, 2], entity)
+            triples[:, 1:, 0] = np.where(replaces_head, entity, triples[:, 1:, 0])
+            triples[:, 1:, 2] = np.where(replaces_head, triples[:, 1:, 2], entity)
         rows = len(items) * plan.width
         return Rows({
-            "tokens": (made.reshape(rows, 3) + np.int32(_FIRST)).astype(np.int32), "length": np.full(rows, 3, np.int32),
+            "tokens": (triples.reshape(rows, 3) + np.int32(_FIRST)).astype(np.int32), "length": np.full(rows, 3, np.int32),
             "owner": np.repeat(np.arange(len(items)), plan.width), "document": np.repeat(fact, plan.width),
         }, checked=True)  # fmt: skip
 

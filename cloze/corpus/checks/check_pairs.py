@@ -69,7 +69,7 @@ class PairFindings:
             (f"are {_BEYOND:.0f} times longer or shorter than their translation usually is", self.uneven, self.uneven_places),
         ):
             lines.append(f"{count:,} pairs {what}")
-            lines += [f"  {place}" for place in places]
+            lines += [f"  {location}" for location in places]
         return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
 
 
@@ -78,20 +78,20 @@ def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
 
     Raises `CorpusError` with the line for whatever does not pair up, as a build would.
     """
-    found = PairFindings()
+    findings = PairFindings()
     seen: set[bytes] = set()
     lengths: dict[str, Lengths] = {}
     scripts: dict[str, Any] = {}
-    for one in find_pairs(paths):
-        found.files.append(one.name)
-        for language in one.languages:
+    for parallel in find_pairs(paths):
+        findings.files.append(parallel.name)
+        for language in parallel.languages:
             lengths.setdefault(language, Lengths())
             scripts.setdefault(language, 0)
-        _read(one, found, seen, lengths, scripts)
-    found.lengths = {language: of.summary("sentence") for language, of in lengths.items()}
-    found.scripts = {language: script_shares(counts) for language, counts in scripts.items()}
-    found.advice = _advice(found)
-    return found
+        _read(parallel, findings, seen, lengths, scripts)
+    findings.lengths = {language: of.summary("sentence") for language, of in lengths.items()}
+    findings.scripts = {language: script_shares(counts) for language, counts in scripts.items()}
+    findings.advice = _advice(findings)
+    return findings
 
 
 def _read(
@@ -102,21 +102,21 @@ def _read(
     number = 0
     for line, *sides in one.lines():
         number += 1
-        place = f"{one.files[0].path}:{line}"
+        location = f"{one.files[0].path}:{line}"
         for language, text in zip(one.languages, sides, strict=True):
             lengths[language].add([len(text)])
             scripts[language] = scripts[language] + scripts_of(text)
         key = blake2b("\t".join((*one.languages, *sides)).encode("utf-8", "replace"), digest_size=8).digest()
         if key in seen:
             found.duplicates += 1
-            found.duplicate_places += [place][: PLACES - len(found.duplicate_places)]
+            found.duplicate_places += [location][: PLACES - len(found.duplicate_places)]
         seen.add(key)
         if sides[0] == sides[1]:
             found.untranslated += 1
-            found.untranslated_places += [place][: PLACES - len(found.untranslated_places)]
+            found.untranslated_places += [location][: PLACES - len(found.untranslated_places)]
         if max(map(len, sides)) >= _SHORT:
             ratios.append(float(np.log(len(sides[1]) / len(sides[0]))))
-            ends.append((ratios[-1], place))
+            ends.append((ratios[-1], location))
             if len(ends) > 4 * _EXTREMES:
                 ends = heapq.nsmallest(_EXTREMES, ends) + heapq.nlargest(_EXTREMES, ends)
     if not number:
@@ -126,8 +126,8 @@ def _read(
     if ratios:
         usual = float(np.median(ratios))
         found.uneven += int(np.count_nonzero(np.abs(np.array(ratios) - usual) > np.log(_BEYOND)))
-        worst = sorted(((abs(ratio - usual), place) for ratio, place in ends), reverse=True)
-        far = [place for distance, place in worst if distance > np.log(_BEYOND)]
+        worst = sorted(((abs(ratio - usual), location) for ratio, location in ends), reverse=True)
+        far = [location for distance, location in worst if distance > np.log(_BEYOND)]
         found.uneven_places += far[: PLACES - len(found.uneven_places)]
 
 

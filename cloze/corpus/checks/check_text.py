@@ -78,7 +78,7 @@ class Findings:
         )
         lines.append("scripts: " + ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items()))
         lines.append(f"duplicates: {self.duplicates:,} exact copies of earlier documents")
-        lines += [f"  {place}" for place in self.duplicate_places]
+        lines += [f"  {location}" for location in self.duplicate_places]
         return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
 
 
@@ -227,9 +227,9 @@ def _advice(findings: Findings) -> list[str]:
     if len(chinese) == 2 and min(chinese.values()) > 0.05 * max(chinese.values()):
         advice.append("simplified and traditional Chinese are mixed; they share one vocabulary.")
     if findings.special:
-        found = ", ".join(f"{literal} ({number:,})" for literal, number in findings.special.most_common(PLACES))
+        literals = ", ".join(f"{literal} ({number:,})" for literal, number in findings.special.most_common(PLACES))
         advice.append(
-            f"the text contains the spelling of special tokens: {found}. cloze reads them as plain text, "
+            f"the text contains the spelling of special tokens: {literals}. cloze reads them as plain text, "
             "AutoTokenizer of transformers as special tokens: remove them, unless the text is about them."
         )
     if findings.costs is not None and findings.costs.sizeable:

@@ -64,9 +64,9 @@ class Cells:
             return None
         if not whole:
             return None
-        found = cls(folder, header)
-        found._check()
-        return found
+        cells = cls(folder, header)
+        cells._check()
+        return cells
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -251,10 +251,10 @@ class CellWriter:
         record = {"version": VERSION, **header, "vocab_size": self.vocab_size, "cells": int(ends[-1]), "mass": mass}
         record["bytes"] = sizes
         (self.folder / HEADER).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        found = Cells.open(self.folder)
-        if found is None:
+        cells = Cells.open(self.folder)
+        if cells is None:
             raise CorpusError(f"{self.folder}: the co-occurrences just written cannot be read back. Is the disk full?")
-        return found
+        return cells
 
     def _cells(self, keys: NDArray[np.uint64], sums: NDArray[np.float64]) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """Rows, columns and counts of the cells of pairs; the two cells of a pair are adjacent."""
@@ -274,8 +274,8 @@ class CellWriter:
 def _range(array: NDArray[Any]) -> tuple[Any, Any]:
     """The minimum and maximum of an array, read in parts that fit memory; NaN if it contains one, 0 if it is empty."""
     parts = [array[low : low + (1 << 22)] for low in range(0, len(array), 1 << 22)]
-    found = [(part.min(), part.max()) for part in parts] or [(0, 0)]
-    return np.min([low for low, _ in found]), np.max([high for _, high in found])
+    ranges = [(part.min(), part.max()) for part in parts] or [(0, 0)]
+    return np.min([low for low, _ in ranges]), np.max([high for _, high in ranges])
 
 
 def _map(path: Path, dtype: type) -> NDArray[Any]:

@@ -116,13 +116,13 @@ class BoundCooccurrences:
     def cells(self) -> Cells:
         """The counted cells, loaded from the store's folder if they were counted before."""
         folder = self._folder()
-        found = Cells.open(folder) or self._count(folder)
-        if self.part == "train" and not len(found):
+        cells = Cells.open(folder) or self._count(folder)
+        if self.part == "train" and not len(cells):
             raise CorpusError(
                 f"{self.store.path}: no two words of the corpus occur near each other in any {self.source.unit} "
-                f"({found.tokens:,} words in {self.store.documents:,} documents).\n  Use more text, or count by document."
+                f"({cells.tokens:,} words in {self.store.documents:,} documents).\n  Use more text, or count by document."
             )
-        return found
+        return cells
 
     def plan(self, epoch: int, room: int) -> CellPlan:
         """The cells of one epoch, by pieces of tiles; a pure function of seed, entry and epoch."""
@@ -160,9 +160,9 @@ class BoundCooccurrences:
         """Count into a folder that appears when all is written: in the store, or outside it if the store is read-only."""
         if not os.access(self.store.path, os.W_OK):
             folder = _own_folder() / folder.name
-            found = Cells.open(folder)
-            if found is not None:
-                return found
+            cells = Cells.open(folder)
+            if cells is not None:
+                return cells
         folder.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=".counting-", dir=folder.parent))
         try:
@@ -170,27 +170,27 @@ class BoundCooccurrences:
             shutil.rmtree(folder, ignore_errors=True)
             stage.rename(folder)
         except OSError as error:
-            found = Cells.open(folder)  # another process may have finished first
-            if found is not None:
-                return found
+            cells = Cells.open(folder)  # another process may have finished first
+            if cells is not None:
+                return cells
             raise CorpusError(
                 f"{folder}: the co-occurrences cannot be written: {error.strerror or error}.\n"
                 "  Counting needs about 12 bytes of disk per cell, and 16 more while it runs."
             ) from error
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-        found = Cells.open(folder)
-        assert found is not None
-        return found
+        cells = Cells.open(folder)
+        assert cells is not None
+        return cells
 
 
 def _own_folder() -> Path:
     """This user's folder for temporary files. Raises `CorpusError` if others could have put files there."""
     folder = Path(tempfile.gettempdir()) / f"cloze-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        kind = "a folder that other users can write to" if stat.S_ISDIR(found.st_mode) else "no folder"
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        kind = "a folder that other users can write to" if stat.S_ISDIR(status.st_mode) else "no folder"
         raise CorpusError(
             f"{folder}: is {kind}, expected a private folder of this user (co-occurrences are kept there, because the\n"
             "  store's folder cannot be written to). Remove it, or set TMPDIR to a folder of your own."

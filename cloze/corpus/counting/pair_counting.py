@@ -39,9 +39,9 @@ def counted(
 
 def threads_here() -> int:
     """How many threads may count: OMP_NUM_THREADS, else the cores of this process."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        return int(threads)
     return cores()
 
 
@@ -75,9 +75,9 @@ class _Table:
         """Keys and sums of all entries, keys ascending; the table is empty then."""
         from cloze.corpus.counting.pair_kernels import taken
 
-        found: tuple[Keys, Sums] = taken(self.keys, self.sums, int(self.used[0]))
+        entries: tuple[Keys, Sums] = taken(self.keys, self.sums, int(self.used[0]))
         self._make(len(self.keys))
-        return found
+        return entries
 
 
 def _by_tables(
@@ -130,16 +130,16 @@ def _by_sorting(
     # Summing needs four copies of the entries: separate, joined, sorted, and summed.
     piece = max(int(memory / (16 * _ENTRY * len(weights))), 1 << 10)
     most = memory // (6 * _ENTRY)  # entries kept before they are written
-    runs, kept = Runs(folder), [(np.zeros(0, np.uint64), np.zeros(0))]
+    runs, blocks = Runs(folder), [(np.zeros(0, np.uint64), np.zeros(0))]
     for words in chunks:
         for low in range(words.new, len(words.ids), piece):
-            kept.append(_pairs(words, low, min(low + piece, len(words.ids)), weights, vocab_size, symmetric))
-            if sum(len(keys) for keys, _ in kept) > most:
-                kept = [added(np.concatenate([k for k, _ in kept]), np.concatenate([s for _, s in kept]))]
-                if len(kept[0][0]) > most // 2:
-                    runs.spill(*kept.pop())
-    if kept:
-        runs.hold(*added(np.concatenate([k for k, _ in kept]), np.concatenate([s for _, s in kept])))
+            blocks.append(_pairs(words, low, min(low + piece, len(words.ids)), weights, vocab_size, symmetric))
+            if sum(len(keys) for keys, _ in blocks) > most:
+                blocks = [added(np.concatenate([k for k, _ in blocks]), np.concatenate([s for _, s in blocks]))]
+                if len(blocks[0][0]) > most // 2:
+                    runs.spill(*blocks.pop())
+    if blocks:
+        runs.hold(*added(np.concatenate([k for k, _ in blocks]), np.concatenate([s for _, s in blocks])))
     return runs
 
 
@@ -150,9 +150,9 @@ def _pairs(
     sums: list[Any] = []
     size = np.uint64(vocab_size)
     for distance in range(1, len(weights) + 1):
-        place = low + np.flatnonzero(words.left[low:high] >= distance)
-        one, other = words.ids[place].astype(np.uint64), words.ids[place - distance].astype(np.uint64)
-        first, second = (np.maximum(one, other), np.minimum(one, other)) if symmetric else (one, other)
+        positions = low + np.flatnonzero(words.left[low:high] >= distance)
+        word, other = words.ids[positions].astype(np.uint64), words.ids[positions - distance].astype(np.uint64)
+        first, second = (np.maximum(word, other), np.minimum(word, other)) if symmetric else (word, other)
         keys.append(first * size + second)
-        sums.append(np.full(len(place), weights[distance - 1]))
+        sums.append(np.full(len(positions), weights[distance - 1]))
     return added(np.concatenate(keys), np.concatenate(sums))

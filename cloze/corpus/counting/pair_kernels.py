@@ -47,12 +47,12 @@ def count(
     for i in range(begin, len(ids)):
         if used[0] > limit:
             return i
-        one = ids[i]
+        word = ids[i]
         for distance in range(1, left[i] + 1):
             other = ids[i - distance]
-            first, second = one, other
-            if symmetric and other > one:
-                first, second = other, one
+            first, second = word, other
+            if symmetric and other > word:
+                first, second = other, word
             if threads > 1 and first % threads != me:
                 continue
             _add(np.uint64(first) * size + np.uint64(second) + _ONE, weights[distance - 1], keys, sums, used)
@@ -70,12 +70,12 @@ def rehash(old_keys: Any, old_sums: Any, keys: Any, sums: Any, used: Any) -> Non
 @kernel()
 def taken(keys: Any, sums: Any, number: Any) -> Any:
     """The entries of a table, `number` of them, by ascending key: keys and sums. Sorts by eleven bits at a time."""
-    found, weighed = np.empty(number, np.uint64), np.empty(number, np.float64)
+    entry_keys, weighed = np.empty(number, np.uint64), np.empty(number, np.float64)
     at, highest = 0, np.uint64(0)
     for slot in range(len(keys)):
         if keys[slot] != np.uint64(0):
-            found[at], weighed[at] = keys[slot] - _ONE, sums[slot]
-            highest = max(highest, found[at])
+            entry_keys[at], weighed[at] = keys[slot] - _ONE, sums[slot]
+            highest = max(highest, entry_keys[at])
             at += 1
     spare, spared = np.empty(number, np.uint64), np.empty(number, np.float64)
     begins = np.empty(2049, np.int64)
@@ -83,17 +83,17 @@ def taken(keys: Any, sums: Any, number: Any) -> Any:
     while shift < np.uint64(64) and (highest >> shift) > np.uint64(0):
         begins[:] = 0
         for n in range(number):
-            begins[np.int64((found[n] >> shift) & low) + 1] += 1
+            begins[np.int64((entry_keys[n] >> shift) & low) + 1] += 1
         for n in range(2048):
             begins[n + 1] += begins[n]
         for n in range(number):
-            digit = np.int64((found[n] >> shift) & low)
+            digit = np.int64((entry_keys[n] >> shift) & low)
             to = begins[digit]
             begins[digit] = to + 1
-            spare[to], spared[to] = found[n], weighed[n]
-        found, spare, weighed, spared = spare, found, spared, weighed
+            spare[to], spared[to] = entry_keys[n], weighed[n]
+        entry_keys, spare, weighed, spared = spare, entry_keys, spared, weighed
         shift += np.uint64(11)
-    return found, weighed
+    return entry_keys, weighed
 
 
 @kernel()

@@ -41,14 +41,15 @@ class Runs:
         runs = self._runs
         ahead = max(1, block // max(len(runs), 1))
         at = [0] * len(runs)
-        while any(place < len(keys) for place, (keys, _) in zip(at, runs, strict=True)):
+        while any(position < len(keys) for position, (keys, _) in zip(at, runs, strict=True)):
             # Up to the smallest of the keys that end the runs' next stretches, every run's part lies in its stretch.
             border = min(
-                keys[min(place + ahead, len(keys)) - 1] for place, (keys, _) in zip(at, runs, strict=True) if place < len(keys)
+                keys[min(position + ahead, len(keys)) - 1] for position, (keys, _) in zip(at, runs, strict=True)
+                if position < len(keys)
             )
             ends = [
-                place + int(np.searchsorted(keys[place : place + ahead], border, "right"))
-                for place, (keys, _) in zip(at, runs, strict=True)
+                position + int(np.searchsorted(keys[position : position + ahead], border, "right"))
+                for position, (keys, _) in zip(at, runs, strict=True)
             ]
             parts = [(keys[low:high], sums[low:high]) for (keys, sums), low, high in zip(runs, at, ends, strict=True)]
             yield added(np.concatenate([keys for keys, _ in parts]), np.concatenate([sums for _, sums in parts]))

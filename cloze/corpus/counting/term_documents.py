@@ -122,15 +122,15 @@ class BoundTermDocuments:
         """`tokens` (B, L) the distinct words of each document, `length` (B,); each word is the target at its own column:
         `targets/main` (B, L) is the word, `positions/main` (B, L) its column, `weights/main` (B, L) float32 its count."""
         chosen = plan.order[items]
-        found = self._counts(chosen)
-        sizes = np.bincount(found.documents, minlength=len(items))
-        column = np.arange(len(found.terms)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        kept = column < plan.room
+        term_counts = self._counts(chosen)
+        sizes = np.bincount(term_counts.documents, minlength=len(items))
+        column = np.arange(len(term_counts.terms)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        fits = column < plan.room
         length = np.minimum(sizes, plan.room).astype(np.int32)
         width = int(length.max(initial=1))
-        at = found.documents[kept], column[kept]
+        at = term_counts.documents[fits], column[fits]
         tokens, counts = np.zeros((len(items), width), np.int32), np.zeros((len(items), width), np.float32)
-        tokens[at], counts[at] = found.terms[kept], found.counts[kept]
+        tokens[at], counts[at] = term_counts.terms[fits], term_counts.counts[fits]
         columns = np.arange(width, dtype=np.int32)
         positions = np.where(columns < length[:, None], columns, np.int32(-1))
         arrays: dict[str, NDArray[Any]] = {
@@ -158,8 +158,8 @@ class BoundTermDocuments:
         """The counts of some documents, numbered in the given order; the words of a document are in ascending order."""
         sizes = self.stop[chosen] - self.start[chosen]
         document = np.repeat(np.arange(len(chosen)), sizes)
-        place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(self.start[chosen], sizes)
-        tokens: NDArray[Any] = self.store.tokens[place]
+        index = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(self.start[chosen], sizes)
+        tokens: NDArray[Any] = self.store.tokens[index]
         word = ~self._roles[tokens]
         key = document[word] * self.store.vocab_size + tokens[word].astype(np.int64)
         distinct, count = np.unique(key, return_counts=True)

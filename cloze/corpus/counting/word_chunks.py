@@ -35,20 +35,20 @@ def chunks(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: in
         reach = 0  # words of the unit that the chunk begins in, before it
         for low in range(first, last, chunk):
             tokens = store.tokens[low : min(low + chunk, last)]
-            kept = ~roles[tokens]
-            number = np.cumsum(kept)  # words up to each token, itself included
+            is_word = ~roles[tokens]
+            number = np.cumsum(is_word)  # words up to each token, itself included
             begins = starts[np.searchsorted(starts, low) : np.searchsorted(starts, low + len(tokens))] - low
             before = np.zeros(len(tokens), np.int64)
             before[begins] = np.where(begins > 0, number[begins - 1], 0)
             if len(begins):
                 before = np.maximum.accumulate(before)
-                place = number - 1 - before
-                place[: begins[0]] += reach
+                offset = number - 1 - before
+                offset[: begins[0]] += reach
             else:
-                place = number - 1 + reach
-            ids, back = tokens[kept].astype(np.int32), np.minimum(place[kept], radius).astype(np.int32)
+                offset = number - 1 + reach
+            ids, back = tokens[is_word].astype(np.int32), np.minimum(offset[is_word], radius).astype(np.int32)
             yield Words(np.concatenate([tail, ids]), np.concatenate([np.zeros(len(tail), np.int32), back]), len(tail))
-            reach = int(place[-1]) + 1
+            reach = int(offset[-1]) + 1
             tail = np.concatenate([tail, ids])[-radius:]
 
 

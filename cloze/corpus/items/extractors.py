@@ -78,8 +78,8 @@ class RandomConvolution(Extractor):
         x = _convolved(x, second, stride=2)
         half = x.shape[1] // 2
         quarters = [x[:, i : i + half, j : j + half].max((1, 2)) for i in (0, half) for j in (0, half)]
-        made: Floats = np.concatenate(quarters, axis=1) @ last
-        return made
+        features: Floats = np.concatenate(quarters, axis=1) @ last
+        return features
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class OwnFunction(Extractor):
         return f"{self.file} sha256={self.digest}"
 
     def __call__(self, picture: Pixels, boxes: Floats) -> Floats:
-        made = np.asarray(self.function(picture, boxes))
-        if made.ndim != 2 or len(made) != len(boxes) or made.dtype.kind not in "fiu":
+        features = np.asarray(self.function(picture, boxes))
+        if features.ndim != 2 or len(features) != len(boxes) or features.dtype.kind not in "fiu":
             raise CorpusError(
-                f"{self.file}: features(picture, boxes) gave {made.dtype} {made.shape} for {len(boxes)} boxes; expected numbers "
-                f"of the shape ({len(boxes)}, width)."
+                f"{self.file}: features(picture, boxes) gave {features.dtype} {features.shape} for {len(boxes)} boxes; expected "
+                f"numbers of the shape ({len(boxes)}, width)."
             )
-        return made.astype(np.float32)
+        return features.astype(np.float32)
 
 
 def crops(picture: Pixels, boxes: Floats, side: int) -> Floats:
@@ -109,14 +109,14 @@ def crops(picture: Pixels, boxes: Floats, side: int) -> Floats:
     height, width = picture.shape[:2]
     sums = np.zeros((height + 1, width + 1, 3), np.float64)
     sums[1:, 1:] = picture.cumsum(0, dtype=np.float64).cumsum(1)
-    found = np.zeros((len(boxes), side, side, 3), np.float32)
+    regions = np.zeros((len(boxes), side, side, 3), np.float32)
     for number, (left, top, right, bottom) in enumerate(boxes.tolist()):
         x_from, x_to = _edges(left, right, side, width)
         y_from, y_to = (edges[:, None] for edges in _edges(top, bottom, side, height))
         total = sums[y_to, x_to] - sums[y_from, x_to] - sums[y_to, x_from] + sums[y_from, x_from]
         area = ((y_to - y_from) * (x_to - x_from))[..., None]
-        found[number] = total / area / 127.5 - 1
-    return found
+        regions[number] = total / area / 127.5 - 1
+    return regions
 
 
 def _edges(low: float, high: float, parts: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -129,5 +129,5 @@ def _edges(low: float, high: float, parts: int, size: int) -> tuple[NDArray[np.i
 def _convolved(x: Floats, weight: Floats, *, stride: int) -> Floats:
     """3 x 3 convolution without padding, and ReLU: (R, S, S, C) with (9 C, F) to (R, S', S', F)."""
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))[:, ::stride, ::stride]
-    made: Floats = np.maximum(windows.reshape(*windows.shape[:3], -1) @ weight, 0)
-    return made
+    activations: Floats = np.maximum(windows.reshape(*windows.shape[:3], -1) @ weight, 0)
+    return activations

@@ -46,12 +46,12 @@ def pictures_in(folder: Path) -> dict[str, Path]:
     """The pictures below a folder by key, which is the path in it: `dogs/1.jpg`."""
     if not folder.is_dir():
         raise CorpusError(f"{folder}: expected a folder of pictures ({', '.join(ENDINGS)}).")
-    found = {
+    pictures = {
         path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS
     }
-    if not found:
+    if not pictures:
         raise CorpusError(f"{folder}: has no picture in it; expected files that end in {', '.join(ENDINGS)}.")
-    return found
+    return pictures
 
 
 def count_pictures(folder: Path) -> int:
@@ -66,22 +66,22 @@ def read_boxes(path: Path) -> BoxFile:
     Raises `CorpusError` for anything else.
     """
     try:
-        given = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file; expected the boxes of each picture as JSON.") from None
     except ValueError as error:
         raise CorpusError(f"{path}: is not JSON ({error}).") from None
-    if not isinstance(given, dict) or not given:
+    if not isinstance(content, dict) or not content:
         raise CorpusError(f'{path}: expected an object with the boxes of each picture, such as {{"dog.jpg": [[0, 0, 64, 48]]}}.')
     entries: dict[str, dict[str, Any]] = {
-        key: value if isinstance(value, dict) else {BOXES: value} for key, value in given.items()
+        key: value if isinstance(value, dict) else {BOXES: value} for key, value in content.items()
     }
     names: dict[str, tuple[str, ...]] = {}
     for array in {name for entry in entries.values() for name in entry} - {BOXES}:
         values = [value for entry in entries.values() for value in _list(entry.get(array))]
         if any(isinstance(value, str) for value in values):
             names[array] = tuple(sorted({str(value) for value in values}))
-    numbers = {array: {name: number for number, name in enumerate(known)} for array, known in names.items()}
+    numbers = {array: {name: number for number, name in enumerate(classes)} for array, classes in names.items()}
     return BoxFile({key: _regions(f"{path}: {key!r}", entry, numbers) for key, entry in entries.items()}, names)
 
 
@@ -90,15 +90,15 @@ def _list(value: Any) -> list[Any]:
 
 
 def _regions(where: str, entry: Mapping[str, Any], numbers: Mapping[str, Mapping[str, int]]) -> Regions:
-    made = {name: _array(where, name, values, numbers.get(name)) for name, values in entry.items()}
-    boxes = made.pop(BOXES, np.zeros(0, np.float32))
+    arrays = {name: _array(where, name, values, numbers.get(name)) for name, values in entry.items()}
+    boxes = arrays.pop(BOXES, np.zeros(0, np.float32))
     boxes = boxes if boxes.size else np.zeros((0, 4), np.float32)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise CorpusError(f"{where}: boxes have the shape {boxes.shape}; expected (regions, 4): x1, y1, x2, y2.")
-    wrong = ", ".join(f"{name} {len(values)}" for name, values in made.items() if len(values) != len(boxes))
+    wrong = ", ".join(f"{name} {len(values)}" for name, values in arrays.items() if len(values) != len(boxes))
     if wrong:
         raise CorpusError(f"{where}: {len(boxes)} boxes, but {wrong}; expected one entry for each box.")
-    return Regions(boxes, made)
+    return Regions(boxes, arrays)
 
 
 def _array(where: str, name: str, values: Any, numbers: Mapping[str, int] | None) -> NDArray[Any]:
@@ -106,12 +106,12 @@ def _array(where: str, name: str, values: Any, numbers: Mapping[str, int] | None
     if numbers is not None:
         return np.array([numbers[str(value)] for value in _list(values)], np.int32)
     try:
-        made = np.array(values)
+        array = np.array(values)
     except ValueError:
         raise CorpusError(f"{where}: {name} is ragged; expected as many numbers for each region.") from None
-    if made.size and made.dtype.kind not in "iuf" or not made.ndim:
+    if array.size and array.dtype.kind not in "iuf" or not array.ndim:
         raise CorpusError(f"{where}: {name} holds no list of numbers.")
-    return made.astype(np.int32 if made.dtype.kind in "iu" and name != BOXES else np.float32)
+    return array.astype(np.int32 if array.dtype.kind in "iu" and name != BOXES else np.float32)
 
 
 def grid(cells: int) -> Regions:
@@ -129,9 +129,9 @@ def opened(path: Path) -> Pixels:
         raise MissingExtra("pillow", "pictures", "Reading pictures") from None
     try:
         with Image.open(path) as picture:
-            shown = picture.convert("RGBA")
-            white = Image.new("RGBA", shown.size, "white")
-            return np.asarray(Image.alpha_composite(white, shown).convert("RGB"))
+            image = picture.convert("RGBA")
+            white = Image.new("RGBA", image.size, "white")
+            return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
     except (UnidentifiedImageError, OSError, ValueError) as error:
         raise CorpusError(f"{path}: cannot be read as a picture ({error}).") from None
 
@@ -180,13 +180,13 @@ def _regions_of(
     if boxes is None:
         shared = grid(cells or 1)
         return dict.fromkeys(files, shared), {}
-    found = read_boxes(boxes)
-    unknown = next((key for key in found.regions if key not in files), None)
+    box_file = read_boxes(boxes)
+    unknown = next((key for key in box_file.regions if key not in files), None)
     if unknown is not None:
         raise CorpusError(f"{boxes}: {images} has no picture {unknown!r}. {nearest(unknown, files)}")
-    if not any(len(one.boxes) for one in found.regions.values()):
+    if not any(len(regions.boxes) for regions in box_file.regions.values()):
         raise CorpusError(f"{boxes}: has no box in it.")
-    return {key: found.regions[key] for key in files if key in found.regions}, found.names
+    return {key: box_file.regions[key] for key in files if key in box_file.regions}, box_file.names
 
 
 class _Partial:
@@ -196,11 +196,11 @@ class _Partial:
         self.out, self.about, self.folder = out, about, out.with_name(f"{out.name}.partial")
         self.number = np.dtype(about["number"])
         text = json.dumps(about, ensure_ascii=False)
-        place = self.folder / "about.json"
-        if not (place.is_file() and place.read_text(encoding="utf-8") == text):
+        path = self.folder / "about.json"
+        if not (path.is_file() and path.read_text(encoding="utf-8") == text):
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir()
-            place.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
         self.lines = self._kept()
 
     @property
@@ -210,11 +210,11 @@ class _Partial:
 
     def _kept(self) -> list[dict[str, Any]]:
         """The lines of pictures that are whole; what follows them in the arrays is cut off."""
-        place = self.folder / "pictures.jsonl"
+        path = self.folder / "pictures.jsonl"
         lines: list[dict[str, Any]] = []
-        for text in place.read_text(encoding="utf-8").split("\n")[:-1] if place.is_file() else []:
+        for text in path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []:
             lines.append(json.loads(text))
-        place.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
         rows = sum(line["regions"] for line in lines)
         for name, (kind, width) in next((line["arrays"] for line in lines if line["regions"]), {}).items():
             with (self.folder / f"{name}.bin").open("r+b") as stream:
@@ -231,12 +231,12 @@ class _Partial:
         picture = opened(path)
         height, width = picture.shape[:2]
         shares = boxes_as_shares(regions.boxes, (width, height), f"{path}: boxes")
-        made = extractor(picture, shares * np.array([width, height] * 2, np.float32))
+        vectors = extractor(picture, shares * np.array([width, height] * 2, np.float32))
         with np.errstate(over="ignore"):
-            features = made.astype(self.number)
+            features = vectors.astype(self.number)
         if not np.isfinite(features).all():
             raise CorpusError(
-                f"{path}: {extractor.name} gives a value that {self.number} cannot hold ({np.abs(made).max():g}).\n"
+                f"{path}: {extractor.name} gives a value that {self.number} cannot hold ({np.abs(vectors).max():g}).\n"
                 "  Add --number float32, or scale the features."
             )
         arrays = {FEATURES: features, BOXES: shares, **regions.others}
@@ -258,7 +258,7 @@ class _Partial:
         small = {
             "keys": np.array([line["key"] for line in self.lines]), "offsets": np.cumsum([0, *counts]),
             "extractor": np.array(self.about["extractor"]),
-            **{f"{name}_names": np.array(known) for name, known in names.items()},
+            **{f"{name}_names": np.array(classes) for name, classes in names.items()},
         }  # fmt: skip
         with whole_file(self.out) as stage, zipfile.ZipFile(stage, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, value in small.items():

@@ -53,17 +53,17 @@ class Linked:
         """The links of every text of some records of a file, which show these pictures; only a record's first text has any."""
         if path != self._path:
             self._path, self._line, self._rows = path, 0, links_of(path, self.column, self.format)
-        made: list[Sequence[Unit]] = []
+        units: list[Sequence[Unit]] = []
         for record, picture in zip(records, pictures, strict=True):
             while self._line < record.line:
                 self._line, self._own = next(self._rows, (record.line, {}))
-            found = self._own.get(record.texts[0], ()) if self._line == record.line else ()
-            made += [found, *([()] * (len(record.texts) - 1))]
-            largest = max((item for _, _, item in found), default=-1)
+            links = self._own.get(record.texts[0], ()) if self._line == record.line else ()
+            units += [links, *([()] * (len(record.texts) - 1))]
+            largest = max((item for _, _, item in links), default=-1)
             self.largest = max(self.largest, largest)
             if largest > self._most.get(picture, (-1, ""))[0]:
                 self._most[picture] = largest, f"{path}:{record.line}"
-        return made
+        return units
 
     def require(self, name: str, counts: NDArray[np.int64], keys: Sequence[str]) -> None:
         """Raise a `CorpusError` if a record names an item that its picture does not have; `counts` are those of the pictures."""
@@ -80,37 +80,37 @@ def links_of(path: str | Path, column: str, format: Format | None) -> Iterator[t
     if not _of_objects(path, format):
         return
     for line, record in objects(path, lambda line, why: None, format=format, only=(column, LINKS)):
-        texts, given = record.get(column), record.get(LINKS)
+        texts, links = record.get(column), record.get(LINKS)
         where = f"{path}:{line}"
-        if given is None:
+        if links is None:
             yield line, {}
         elif isinstance(texts, str):
-            yield line, {texts: checked_links(texts, given, where)}
-        elif isinstance(texts, list) and isinstance(given, list) and len(given) == len(texts):
-            every = [(text, own) for text, own in zip(texts, given, strict=True) if isinstance(text, str)]
-            yield line, {text: checked_links(text, own or [], where) for text, own in every}
+            yield line, {texts: checked_links(texts, links, where)}
+        elif isinstance(texts, list) and isinstance(links, list) and len(links) == len(texts):
+            every = [(text, text_links) for text, text_links in zip(texts, links, strict=True) if isinstance(text, str)]
+            yield line, {text: checked_links(text, text_links or [], where) for text, text_links in every}
         else:
             count = f"{len(texts)} texts" if isinstance(texts, list) else "no text"
-            raise CorpusError(f"{where}: {count} in {column!r} and links {str(given)[:60]}; expected a list of links for each.")
+            raise CorpusError(f"{where}: {count} in {column!r} and links {str(links)[:60]}; expected a list of links for each.")
 
 
 def checked_links(text: str, given: Any, where: str) -> list[Unit]:
     """The links of one text in order: (first character, the one after the last, item)."""
     if not isinstance(given, list) or not all(
-        isinstance(one, list) and len(one) == 3 and all(type(number) is int for number in one) for one in given
+        isinstance(link, list) and len(link) == 3 and all(type(number) is int for number in link) for link in given
     ):
         raise CorpusError(f"{where}: links {str(given)[:60]}; {_FORM}.")
-    made: list[Unit] = []
+    units: list[Unit] = []
     for start, stop, item in sorted(given):
         problem = fault_of(text, start, stop, f"item {item}") or cut_of(text, start, stop)
         if problem is None and item < 0:
             problem = f"the mention {start}–{stop} names item {item}; items count from 0"
-        if problem is None and made and start < made[-1][1]:
-            problem = f"the mention {start}–{stop} overlaps {made[-1][0]}–{made[-1][1]}; expected one item for each word"
+        if problem is None and units and start < units[-1][1]:
+            problem = f"the mention {start}–{stop} overlaps {units[-1][0]}–{units[-1][1]}; expected one item for each word"
         if problem is not None:
             raise CorpusError(f"{where}: {problem}.\n  Offsets count the characters of the text, from 0: {_FORM}.")
-        made.append((start, stop, item))
-    return made
+        units.append((start, stop, item))
+    return units
 
 
 def _of_objects(path: str | Path, format: Format | None) -> bool:

@@ -32,16 +32,16 @@ class Pieces:
 
     def read(self, start: NDArray[np.int64], count: NDArray[np.int64], most: int) -> NDArray[Any]:
         """The rows `start` to `start + count` of each piece (B,) as (B, `most`, width), padded with 0."""
-        made = np.empty((len(start), most, self.width), self.dtype)
+        rows = np.empty((len(start), most, self.width), self.dtype)
         size = self.width * self.dtype.itemsize
         pieces = list(zip((start * size).tolist(), (count * size).tolist(), strict=True))
         if sys.platform == "linux":
-            for place, length in pieces:
-                os.posix_fadvise(self._file, place, length, os.POSIX_FADV_WILLNEED)
-        flat = made.data.cast("B") if made.size else memoryview(b"")
-        for number, (place, length) in enumerate(pieces):
+            for offset, length in pieces:
+                os.posix_fadvise(self._file, offset, length, os.POSIX_FADV_WILLNEED)
+        flat = rows.data.cast("B") if rows.size else memoryview(b"")
+        for number, (offset, length) in enumerate(pieces):
             begin = number * most * size
-            if length and os.preadv(self._file, [flat[begin : begin + length]], place) != length:
-                raise CorpusError(f"{self.path}: ends before byte {place + length}; it was changed while it was read.")
-            made[number, length // size :] = 0
-        return made
+            if length and os.preadv(self._file, [flat[begin : begin + length]], offset) != length:
+                raise CorpusError(f"{self.path}: ends before byte {offset + length}; it was changed while it was read.")
+            rows[number, length // size :] = 0
+        return rows

@@ -63,16 +63,16 @@ def read_pictures(path: str | Path) -> ItemFile:
 
     Raises `CorpusError` for a file that is missing, of another form or damaged.
     """
-    place = Path(path)
-    if not place.exists():
+    location = Path(path)
+    if not location.exists():
         raise CorpusError(f"{path}: no such file; expected items: .npz, .tsv as LXMERT writes it, or a folder of .npz or .npy.")
-    if place.is_dir():
-        return ItemFile(_folder(place), {})
-    suffixes = [suffix for suffix in place.suffixes if suffix not in (".gz", ".xz")]
+    if location.is_dir():
+        return ItemFile(_folder(location), {})
+    suffixes = [suffix for suffix in location.suffixes if suffix not in (".gz", ".xz")]
     if suffixes[-1:] == [".tsv"]:
-        return ItemFile(_table(place), {})
+        return ItemFile(_table(location), {})
     if suffixes[-1:] == [".npz"]:
-        return _archive(place)
+        return _archive(location)
     raise CorpusError(f"{path}: expected items as .npz, as .tsv or as a folder of .npz or .npy, one for each picture.")
 
 
@@ -83,27 +83,27 @@ def _archive(path: Path) -> ItemFile:
             members = {name.removesuffix(".npy"): _shape(archive, name) for name in archive.namelist()}
             key_name = next((name for name in _KEYS if name in members), None)
             small = [name for name in members if name == key_name or name in _OF_FILE or name.endswith("_names")]
-            known = {name: _whole(archive, name, path) for name in small}
+            metadata = {name: _whole(archive, name, path) for name in small}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
         raise CorpusError(f"{path}: damaged, or not an .npz of arrays ({error}).") from None
     if key_name is None:
         raise CorpusError(
             f"{path}: has no `keys`, the names by which captions call its pictures; it has {', '.join(sorted(members))}."
         )
-    keys = [str(key) for key in known[key_name].tolist()]
+    keys = [str(key) for key in metadata[key_name].tolist()]
     arrays = {name: shape for name, shape in members.items() if name not in small}
     if not arrays:
         raise CorpusError(f"{path}: has no arrays of items, such as `features` and `boxes`.")
-    counts = _counts(path, keys, known, arrays)
+    counts = _counts(path, keys, metadata, arrays)
     names = {
         OTHER_NAMES.get(name.removesuffix("_names"), name.removesuffix("_names")): tuple(map(str, value.tolist()))
-        for name, value in known.items() if name.endswith("_names")
+        for name, value in metadata.items() if name.endswith("_names")
     }
-    sizes = known.get("size")
+    sizes = metadata.get("size")
     if sizes is not None and sizes.shape != (len(keys), 2):
         raise CorpusError(f"{path}: size has the shape {sizes.shape}; expected ({len(keys)}, 2), width and height.")
-    extractor = str(known["extractor"]) if "extractor" in known else None
-    return ItemFile(_pictures(path, keys, counts, list(arrays), sizes, "offsets" not in known), names, extractor)
+    extractor = str(metadata["extractor"]) if "extractor" in metadata else None
+    return ItemFile(_pictures(path, keys, counts, list(arrays), sizes, "offsets" not in metadata), names, extractor)
 
 
 def _counts(
@@ -145,9 +145,9 @@ def _pictures(
             block = {OTHER_NAMES.get(name, name): stream.read(int(sizes_here.sum()), path) for name, stream in streams.items()}
             stops = np.cumsum(sizes_here)
             for number, stop in enumerate(stops.tolist()):
-                own = slice(stop - int(sizes_here[number]), stop)
+                span = slice(stop - int(sizes_here[number]), stop)
                 size = None if sizes is None else (float(sizes[low + number, 0]), float(sizes[low + number, 1]))
-                yield Picture(keys[low + number], {name: values[own] for name, values in block.items()}, size)
+                yield Picture(keys[low + number], {name: values[span] for name, values in block.items()}, size)
             low = high
 
 
@@ -187,8 +187,8 @@ def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
 
 def _whole(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as stream:
-        made: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-        return made
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
 
 
 def _folder(path: Path) -> Iterator[Picture]:

@@ -56,16 +56,16 @@ def write_sounds(
     """
     require_output(out, overwrite=overwrite)
     keys: list[str] = []
-    found: list[NDArray[np.float16]] = []
+    features: list[NDArray[np.float16]] = []
     for spoken in _recordings(path, audio, words):
         keys.append(spoken.key)
         vectors = [measured(spoken, start, stop, bands) for start, stop in spoken.words]
-        found.append(np.array(vectors, np.float16).reshape(len(vectors), bands.frames * bands.bands))
+        features.append(np.array(vectors, np.float16).reshape(len(vectors), bands.frames * bands.bands))
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise CorpusError(f"{path}: {twice} is there twice; expected each recording once.")
-    offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    every = np.concatenate([np.zeros((0, bands.frames * bands.bands), np.float16), *found])
+    offsets = np.cumsum([0, *map(len, features)], dtype=np.int64)
+    every = np.concatenate([np.zeros((0, bands.frames * bands.bands), np.float16), *features])
     with whole_file(out) as stage, stage.open("wb") as stream:
         np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, **{FEATURES: every})  # type: ignore[arg-type]
     return Written(len(keys), len(every))
@@ -79,8 +79,8 @@ def measured(spoken: Spoken, start: float, stop: float, bands: Bands) -> Floats:
     index = np.clip(begins[:, None] + np.arange(size), 0, len(spoken.samples) - 1)
     power = np.square(np.abs(np.fft.rfft(spoken.samples[index] * np.hanning(size), axis=1)))
     energies = np.log(power @ mel_filters(bands.bands, size, spoken.rate, bands.highest).T + _SMALLEST)
-    made: Floats = ((energies - energies.mean()) / max(float(energies.std()), 1e-6)).ravel()
-    return made
+    features: Floats = ((energies - energies.mean()) / max(float(energies.std()), 1e-6)).ravel()
+    return features
 
 
 def mel_filters(bands: int, size: int, rate: int, highest: float) -> Floats:
@@ -91,8 +91,8 @@ def mel_filters(bands: int, size: int, rate: int, highest: float) -> Floats:
     frequencies = np.fft.rfftfreq(size, 1 / rate)
     rising = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falling = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
-    made: Floats = np.maximum(np.minimum(rising, falling), 0.0)
-    return made
+    filters: Floats = np.maximum(np.minimum(rising, falling), 0.0)
+    return filters
 
 
 def _recordings(path: Path, audio: str, words: str) -> Iterator[Spoken]:
@@ -103,8 +103,8 @@ def _recordings(path: Path, audio: str, words: str) -> Iterator[Spoken]:
             continue
         where = f"{path}:{number}"
         try:
-            given = parse_json(line)
-            key, times = str(given[audio]), tuple((float(start), float(stop)) for start, stop in given[words])
+            record = parse_json(line)
+            key, times = str(record[audio]), tuple((float(start), float(stop)) for start, stop in record[words])
         except (ValueError, KeyError, TypeError) as error:
             raise CorpusError(
                 f"{where}: cannot be read ({type(error).__name__}: {error}).\n"

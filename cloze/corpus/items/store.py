@@ -88,32 +88,32 @@ class ItemSet:
         cover as a fifth column."""
         start, stop = self.spans[pictures].T if len(self.spans) else np.zeros((2, len(pictures)), np.int64)
         count = np.where(pictures >= 0, stop - start, 0)
-        place = np.arange(int(count.max(initial=0)))
-        inside = place < count[:, None]
-        index = (start[:, None] + place)[inside]
-        found: dict[str, NDArray[Any]] = {f"item_length/{self.name}": count.astype(np.int32)}
+        columns = np.arange(int(count.max(initial=0)))
+        inside = columns < count[:, None]
+        index = (start[:, None] + columns)[inside]
+        fields: dict[str, NDArray[Any]] = {f"item_length/{self.name}": count.astype(np.int32)}
         for name in names:
             kind = self.kinds[name]
             if name in self.pieces:
-                found[kind.field(self.name, name)] = self.pieces[name].read(start, count, len(place))
+                fields[kind.field(self.name, name)] = self.pieces[name].read(start, count, len(columns))
                 continue
-            shape = (len(pictures), len(place))
+            shape = (len(pictures), len(columns))
             values = self.arrays[name].take(index, axis=0)
             if len(index) == inside.size:  # nothing is padding
-                made = values.reshape(*shape, *values.shape[1:])
+                array = values.reshape(*shape, *values.shape[1:])
             else:
-                made = np.full((*shape, *values.shape[1:]), -1 if kind.whole else 0, values.dtype)
-                made[inside] = values
-            found[kind.field(self.name, name)] = with_area(made) if name == BOXES else made
-        return found
+                array = np.full((*shape, *values.shape[1:]), -1 if kind.whole else 0, values.dtype)
+                array[inside] = values
+            fields[kind.field(self.name, name)] = with_area(array) if name == BOXES else array
+        return fields
 
 
 def with_area(boxes: NDArray[Any]) -> NDArray[np.float32]:
     """Boxes (B, R, 4) with the share of the picture that they cover (B, R, 5)."""
-    made = np.empty((*boxes.shape[:2], 5), np.float32)
-    made[..., :4] = boxes[..., :4]
-    made[..., 4] = (made[..., 2] - made[..., 0]) * (made[..., 3] - made[..., 1])
-    return made
+    extended_boxes = np.empty((*boxes.shape[:2], 5), np.float32)
+    extended_boxes[..., :4] = boxes[..., :4]
+    extended_boxes[..., 4] = (extended_boxes[..., 2] - extended_boxes[..., 0]) * (extended_boxes[..., 3] - extended_boxes[..., 1])
+    return extended_boxes
 
 
 class Items:
@@ -122,7 +122,7 @@ class Items:
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         self.folder = folder
         self.pictures: Int64 = mapped(folder / PICTURES, np.dtype(np.int64))
-        self.sets: Mapping[str, ItemSet] = {name: _opened(folder, name, one["arrays"]) for name, one in about.items()}
+        self.sets: Mapping[str, ItemSet] = {name: _opened(folder, name, entry["arrays"]) for name, entry in about.items()}
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Items:
         """What each picture belongs to (P,): pictures whose keys have the same text before the last slash, such as `cooking/03`
         and `cooking/04`, are of one film and have one number; every other picture has its own."""
         parents = [key.rpartition("/")[0] or f"/{key}" for key in self.keys]
-        number = {parent: place for place, parent in enumerate(dict.fromkeys(parents))}
+        number = {parent: group for group, parent in enumerate(dict.fromkeys(parents))}
         return np.array([number[parent] for parent in parents], np.int64)
 
     def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
@@ -160,26 +160,26 @@ class Items:
 
         if len(self.pictures) != records:
             raise wrong(f"{PICTURES} has {len(self.pictures):,} entries, expected {records:,}")
-        for name, found in self.sets.items():
-            if len(self.pictures) and not -1 <= int(self.pictures.min()) <= int(self.pictures.max()) < len(found.spans):
+        for name, item_set in self.sets.items():
+            if len(self.pictures) and not -1 <= int(self.pictures.min()) <= int(self.pictures.max()) < len(item_set.spans):
                 raise wrong(f"{PICTURES} names a picture that items/{name} does not have")
-            sizes = {array: len(values) for array, values in found.arrays.items()}
+            sizes = {array: len(values) for array, values in item_set.arrays.items()}
             if len(set(sizes.values())) != 1:
                 raise wrong(f"the arrays of items/{name} have different lengths: {sizes}")
-            low, high = found.spans.reshape(-1, 2).T
-            if len(low) and (int(low.min()) < 0 or int((high - low).min()) < 0 or int(high.max()) > found.size):
+            low, high = item_set.spans.reshape(-1, 2).T
+            if len(low) and (int(low.min()) < 0 or int((high - low).min()) < 0 or int(high.max()) > item_set.size):
                 raise wrong(f"items/{name}/spans.bin points outside of its arrays")
 
 
 def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
-    place = folder / FOLDER / name
-    kinds = {array: ItemArray(one["dtype"], one["width"]) for array, one in about.items()}
+    directory = folder / FOLDER / name
+    kinds = {array: ItemArray(entry["dtype"], entry["width"]) for array, entry in about.items()}
     arrays: dict[str, NDArray[Any]] = {}
     for array, kind in kinds.items():
-        flat = mapped(place / f"{array}.bin", np.dtype(kind.dtype))
+        flat = mapped(directory / f"{array}.bin", np.dtype(kind.dtype))
         arrays[array] = flat if kind.whole else flat.reshape(-1, kind.width)
     wide = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
-    pieces = {array: Pieces(place / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
-    named = {array: (place / f"{array}.names") for array, one in about.items() if one.get("names")}
+    pieces = {array: Pieces(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
+    named = {array: (directory / f"{array}.names") for array, entry in about.items() if entry.get("names")}
     names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in named.items()}
-    return ItemSet(name, mapped(place / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)
+    return ItemSet(name, mapped(directory / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)

@@ -64,19 +64,19 @@ class VisualWords:
         centres: list[Floats] = []
         sizes: list[NDArray[np.int64]] = []
         for level in range(levels):
-            made = np.zeros((branches ** (level + 1), vectors.shape[1]))
-            found = np.zeros(len(made), np.int64)
-            for one, members in _groups(node):
-                kids = slice(one * branches, (one + 1) * branches)
-                own = vectors[members]
-                key = rng.fold(seed, "visual words", level, one)
-                cut = _k_means(own, branches, np.random.Generator(np.random.Philox(key=key)))
-                made[kids][: len(cut)] = cut
-                found[kids][: len(cut)] = 1  # may be chosen below
-                node[members] = one * branches + _nearest(own, made[kids], found[kids])
-                found[kids] = np.bincount(node[members] - one * branches, minlength=branches)
-            centres.append(made)
-            sizes.append(found)
+            level_centres = np.zeros((branches ** (level + 1), vectors.shape[1]))
+            level_sizes = np.zeros(len(level_centres), np.int64)
+            for parent, members in _groups(node):
+                kids = slice(parent * branches, (parent + 1) * branches)
+                points = vectors[members]
+                key = rng.fold(seed, "visual words", level, parent)
+                cut = _k_means(points, branches, np.random.Generator(np.random.Philox(key=key)))
+                level_centres[kids][: len(cut)] = cut
+                level_sizes[kids][: len(cut)] = 1  # may be chosen below
+                node[members] = parent * branches + _nearest(points, level_centres[kids], level_sizes[kids])
+                level_sizes[kids] = np.bincount(node[members] - parent * branches, minlength=branches)
+            centres.append(level_centres)
+            sizes.append(level_sizes)
         return cls(branches, tuple(centres), tuple(sizes))
 
     @property
@@ -103,19 +103,19 @@ class VisualWords:
             raise CorpusError(f"visual words: vectors of the shape {vectors.shape}; the words are of {self.width} numbers each.")
         words = np.zeros(len(vectors), np.int32)
         for low in range(0, len(vectors), _TOGETHER):
-            own = np.asarray(vectors[low : low + _TOGETHER], np.float64)
-            node = np.zeros(len(own), np.int64)
+            block = np.asarray(vectors[low : low + _TOGETHER], np.float64)
+            node = np.zeros(len(block), np.int64)
             for centres, sizes in zip(self.centres, self.sizes, strict=True):
-                for one, members in _groups(node):
-                    kids = slice(one * self.branches, (one + 1) * self.branches)
-                    node[members] = one * self.branches + _nearest(own[members], centres[kids], sizes[kids])
-            words[low : low + len(own)] = node
+                for parent, members in _groups(node):
+                    kids = slice(parent * self.branches, (parent + 1) * self.branches)
+                    node[members] = parent * self.branches + _nearest(block[members], centres[kids], sizes[kids])
+            words[low : low + len(block)] = node
         return words
 
     def save(self, path: Path) -> None:
         """Write the tree as an `.npz`, whole or not at all."""
-        arrays: dict[str, NDArray[Any]] = {f"centres_{level}": one for level, one in enumerate(self.centres)}
-        arrays |= {f"sizes_{level}": one for level, one in enumerate(self.sizes)}
+        arrays: dict[str, NDArray[Any]] = {f"centres_{level}": centres for level, centres in enumerate(self.centres)}
+        arrays |= {f"sizes_{level}": sizes for level, sizes in enumerate(self.sizes)}
         with whole_file(path) as stage, stage.open("wb") as stream:
             np.savez(stream, branches=np.array(self.branches), **arrays)  # type: ignore[arg-type]
 
@@ -127,19 +127,21 @@ class VisualWords:
                 f"{path}: no such file; expected visual words.\n  Make them: cloze vocab visual ITEMS.npz --out DIR"
             )
         try:
-            with np.load(path, allow_pickle=False) as found:
-                levels = range(sum(name.startswith("centres_") for name in found.files))
-                centres, sizes = (tuple(found[f"{name}_{level}"] for level in levels) for name in ("centres", "sizes"))
-                made = cls(int(found["branches"]), centres, sizes)
+            with np.load(path, allow_pickle=False) as archive:
+                levels = range(sum(name.startswith("centres_") for name in archive.files))
+                centres, sizes = (tuple(archive[f"{name}_{level}"] for level in levels) for name in ("centres", "sizes"))
+                words = cls(int(archive["branches"]), centres, sizes)
         except (ValueError, OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
             raise CheckpointError(f"{path}: damaged, or no visual words ({error}).") from None
-        made._check(path)
-        return made
+        words._check(path)
+        return words
 
     def _check(self, path: Path) -> None:
-        wanted = [self.branches ** (level + 1) for level in range(self.levels)]
-        if not wanted or [len(one) for one in self.centres] != wanted or [len(one) for one in self.sizes] != wanted:
-            raise CheckpointError(f"{path}: its levels have {[len(one) for one in self.centres]} centres; expected {wanted}.")
+        expected = [self.branches ** (level + 1) for level in range(self.levels)]
+        if not expected or [len(level) for level in self.centres] != expected or [len(level) for level in self.sizes] != expected:
+            raise CheckpointError(
+                f"{path}: its levels have {[len(level) for level in self.centres]} centres; expected {expected}."
+            )
 
 
 def sampled(pictures: Iterable[Picture], most: int, seed: int) -> NDArray[np.float32]:
@@ -148,10 +150,10 @@ def sampled(pictures: Iterable[Picture], most: int, seed: int) -> NDArray[np.flo
     keys: list[NDArray[np.uint64]] = []
     count = held = 0
     for picture in pictures:
-        own = features_of(picture).astype(np.float32)
-        vectors.append(own)
-        keys.append(rng.row_keys(seed, "visual words", items=np.arange(count, count + len(own))))
-        count, held = count + len(own), held + len(own)
+        features = features_of(picture).astype(np.float32)
+        vectors.append(features)
+        keys.append(rng.row_keys(seed, "visual words", items=np.arange(count, count + len(features))))
+        count, held = count + len(features), held + len(features)
         if held >= 2 * most:
             vectors, keys = _kept(vectors, keys, most)
             held = most
@@ -162,12 +164,12 @@ def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path, *, o
     """Write the words of all items to a new `.npz` of items, as the array `word`, with the keys of the pictures."""
     require_output(out, overwrite=overwrite)
     keys: list[str] = []
-    found: list[NDArray[np.int32]] = []
+    word_ids: list[NDArray[np.int32]] = []
     for picture in pictures:
         keys.append(picture.key)
-        found.append(words.assign(features_of(picture)))
-    every = np.concatenate([np.zeros(0, np.int32), *found])
-    offsets = np.concatenate([[0], np.cumsum([len(one) for one in found], dtype=np.int64)])
+        word_ids.append(words.assign(features_of(picture)))
+    every = np.concatenate([np.zeros(0, np.int32), *word_ids])
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in word_ids], dtype=np.int64)])
     with whole_file(out) as stage, stage.open("wb") as stream:
         np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, word=every)
     return Written(len(keys), len(every), len(np.unique(every)))
@@ -185,8 +187,10 @@ def _kept(
     vectors: list[NDArray[np.float32]], keys: list[NDArray[np.uint64]], most: int
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint64]]]:
     """The vectors with the smallest keys, in their order."""
-    if len({one.shape[1] for one in vectors}) > 1:
-        raise CorpusError(f"visual words: vectors of {sorted({one.shape[1] for one in vectors})} numbers; expected one width.")
+    if len({block.shape[1] for block in vectors}) > 1:
+        raise CorpusError(
+            f"visual words: vectors of {sorted({block.shape[1] for block in vectors})} numbers; expected one width."
+        )
     every, key = np.concatenate(vectors), np.concatenate(keys)
     chosen = np.sort(np.argsort(key, kind="stable")[:most])
     return [every[chosen]], [key[chosen]]
@@ -195,16 +199,16 @@ def _kept(
 def _groups(node: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Each node that occurs, with the places where it does."""
     order = np.argsort(node, kind="stable")
-    found, starts = np.unique(node[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+    nodes, starts = np.unique(node[order], return_index=True)
+    yield from zip(nodes.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def _nearest(vectors: Floats, centres: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The nearest of the centres (k, F) that have a size, for each vector; (N,)."""
     nearness = vectors @ centres.T - 0.5 * np.square(centres).sum(1)
     nearness[:, sizes == 0] = -np.inf
-    found: NDArray[np.int64] = nearness.argmax(1)
-    return found
+    nearest: NDArray[np.int64] = nearness.argmax(1)
+    return nearest
 
 
 def _k_means(vectors: Floats, count: int, generator: np.random.Generator) -> Floats:
@@ -232,6 +236,6 @@ def _begun(vectors: Floats, count: int, generator: np.random.Generator) -> Float
         total = distance.sum()
         if total <= 0:
             break
-        place = np.searchsorted(np.cumsum(distance), generator.random() * total, side="right")
-        chosen.append(int(min(place, len(vectors) - 1)))
+        index = np.searchsorted(np.cumsum(distance), generator.random() * total, side="right")
+        chosen.append(int(min(index, len(vectors) - 1)))
     return vectors[chosen]

@@ -39,9 +39,9 @@ class ItemsWriter:
 
     def add(self, key: str) -> int:
         """The picture of the next record. Returns its number."""
-        made = self.numbers.setdefault(key, len(self.numbers))
-        self.files[PICTURES].write(np.array([made], np.int64))
-        return made
+        number = self.numbers.setdefault(key, len(self.numbers))
+        self.files[PICTURES].write(np.array([number], np.int64))
+        return number
 
     def finish(self, report: Callable[[str], None], linked: Linked | None = None) -> dict[str, Any]:
         """Copy the items of every set, which must have those that `linked` names. Returns what the header says about them."""
@@ -52,8 +52,8 @@ class ItemsWriter:
         return {name: self._set(name, path, report, linked) for name, path in self.given.files.items()}
 
     def _file(self, name: str) -> HashedFile:
-        made = self.files[name] = HashedFile(self.folder / name)
-        return made
+        file = self.files[name] = HashedFile(self.folder / name)
+        return file
 
     def _lines(self, name: str, lines: Sequence[str]) -> None:
         self._file(name).write(np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8))
@@ -73,18 +73,18 @@ class ItemsWriter:
             if spans[number, 0] >= 0:
                 raise CorpusError(f"{where} is there twice; expected all its items together.")
             rows = checked(picture, where)
-            found = {array: kind_of(values) for array, values in rows.items()}
+            picture_kinds = {array: kind_of(values) for array, values in rows.items()}
             if not kinds:
-                kinds = found
-                made = {array: self._file(f"{FOLDER}{name}/{array}.bin") for array in kinds}
-            elif found != kinds:
-                raise CorpusError(f"{where} has {_said(found)}; the pictures before it have {_said(kinds)}.")
+                kinds = picture_kinds
+                files = {array: self._file(f"{FOLDER}{name}/{array}.bin") for array in kinds}
+            elif picture_kinds != kinds:
+                raise CorpusError(f"{where} has {_said(picture_kinds)}; the pictures before it have {_said(kinds)}.")
             for array, named in read.names.items():
                 if array in rows and rows[array].max(initial=-1) >= len(named):
-                    known = counted(len(named), "name")
-                    raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {known}, from 0.")
+                    name_count = counted(len(named), "name")
+                    raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {name_count}, from 0.")
             for array, values in rows.items():
-                made[array].write(values.astype(kinds[array].dtype, copy=False))
+                files[array].write(values.astype(kinds[array].dtype, copy=False))
             count = len(next(iter(rows.values())))
             spans[number] = size, size + count
             size += count
@@ -110,12 +110,13 @@ class ItemsWriter:
         keys = list(self.numbers)
         if missing.size == len(keys) and next(read_pictures(path).pictures, None) is None:
             raise CorpusError(f"{path}: has no picture in it; expected the items of {counted(len(keys), 'picture')}.")
-        known = [picture.key for picture, _ in zip(read_pictures(path).pictures, range(10_000), strict=False)]
-        shown = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
+        file_keys = [picture.key for picture, _ in zip(read_pictures(path).pictures, range(10_000), strict=False)]
+        examples = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
         raise CorpusError(
-            f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {shown}"
-            f"{', …' if len(missing) > _SHOWN else ''}. {nearest(keys[missing[0]], known)}\n"
-            f"  The column {self.given.column!r} must hold keys of the file, such as {known[0]!r}; name another with --picture."
+            f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {examples}"
+            f"{', …' if len(missing) > _SHOWN else ''}. {nearest(keys[missing[0]], file_keys)}\n"
+            f"  The column {self.given.column!r} must hold keys of the file, such as {file_keys[0]!r}; name another with "
+            "--picture."
         )
 
 
@@ -127,8 +128,8 @@ def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
         raise CorpusError(f"{where}: its arrays have different lengths: {sizes}.")
     for name, values in rows.items():
         if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or values.dtype.kind in "iub" and values.ndim == 2:
-            found = f"{name} is {values.dtype} {values.shape}"
-            raise CorpusError(f"{where}: {found}; expected numbers (items, width) or classes (items,).")
+            description = f"{name} is {values.dtype} {values.shape}"
+            raise CorpusError(f"{where}: {description}; expected numbers (items, width) or classes (items,).")
         if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
             raise CorpusError(f"{where}: {name} has a value that is not a finite 32-bit number.")
         if values.dtype.kind in "iu" and values.size and (values.min() < _INT32.min or values.max() > _INT32.max):
@@ -145,11 +146,11 @@ def boxes(given: NDArray[Any], size: tuple[float, float] | None, where: str) -> 
     """Boxes (R, 4) as x1 y1 x2 y2, shares of the picture's width and height; pixels are divided by its size."""
     if given.shape[1:] not in ((4,), (5,), (7,)):
         raise CorpusError(f"{where}: boxes have the shape {given.shape}; expected (items, 4): x1, y1, x2, y2.")
-    made: NDArray[np.float32] = given[:, :4].astype(np.float32)
-    if size is not None and made.size and float(made.max()) > 1 + _EDGE:
-        made /= np.array([size[0], size[1]] * 2, np.float32)
-    backwards = np.flatnonzero((made[:, 2] < made[:, 0]) | (made[:, 3] < made[:, 1]))
-    outside = np.flatnonzero((made < -_EDGE).any(1) | (made > 1 + _EDGE).any(1))
+    shares: NDArray[np.float32] = given[:, :4].astype(np.float32)
+    if size is not None and shares.size and float(shares.max()) > 1 + _EDGE:
+        shares /= np.array([size[0], size[1]] * 2, np.float32)
+    backwards = np.flatnonzero((shares[:, 2] < shares[:, 0]) | (shares[:, 3] < shares[:, 1]))
+    outside = np.flatnonzero((shares < -_EDGE).any(1) | (shares > 1 + _EDGE).any(1))
     if len(backwards):
         raise CorpusError(
             f"{where}: box {backwards[0]} is {given[backwards[0]].tolist()}, whose right or lower edge lies before the other.\n"
@@ -161,7 +162,7 @@ def boxes(given: NDArray[Any], size: tuple[float, float] | None, where: str) -> 
             f"{where}: box {outside[0]} is {given[outside[0]].tolist()}, outside of its picture; expected shares of it from 0 "
             f"to 1, or pixels and the size.\n  {way_out}"
         )
-    return np.clip(made, 0, 1)
+    return np.clip(shares, 0, 1)
 
 
 def kind_of(values: NDArray[Any]) -> ItemArray:
@@ -178,8 +179,8 @@ def pictures_of(
     """Each record of a file with the picture that its line names."""
     if str(path) == "-":
         raise CorpusError("-: labelled text with items cannot come from standard input, which is read only once. Give a file.")
-    wanted = {column: "--picture NAME"}
-    rows = read_rows(path, wanted, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
+    options = {column: "--picture NAME"}
+    rows = read_rows(path, options, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
     line, key = 0, ""
     for record in records:
         while line < record.line:

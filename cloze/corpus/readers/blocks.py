@@ -55,11 +55,11 @@ class Block:
 def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
     """The blocks of a corpus in order. Formats and anomalies are added to `report`."""
     files = find_files(paths, report.odd)
-    some = False
+    has_text = False
     for block in read_files(files, wanted(format), report, size=size, only=len(files) == 1):
-        some = True
+        has_text = True
         yield block
-    if not some:
+    if not has_text:
         raise CorpusError(f"{files[0].path}: the corpus is empty: no text in {len(files):,} files.")
 
 
@@ -152,17 +152,17 @@ def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
     """Where to end a block, and whether that is within a line; 0 means: read more data first."""
     border = _BORDERS.get(format)
     if border is not None:
-        found = data.rfind(border)
-        if found >= len(data) // 2:
-            return found + len(border), False
-    found = data.rfind(b"\n")
-    if found >= 0:
-        return found + 1, False
+        position = data.rfind(border)
+        if position >= len(data) // 2:
+            return position + len(border), False
+    position = data.rfind(b"\n")
+    if position >= 0:
+        return position + 1, False
     if len(data) < 2 * size:
         return 0, False
-    found = data.rfind(b" ")
-    if found > len(data) // 2:
-        return found, True
+    position = data.rfind(b" ")
+    if position > len(data) // 2:
+        return position, True
     cut = len(data)
     while cut > 1 and data[cut - 1] & 0xC0 == 0x80:  # do not cut a character
         cut -= 1
@@ -244,10 +244,10 @@ def _parquet(path: str, size: int, column: str) -> Iterator[Block]:
 
 def _catalogue(file: TextFile, content: bytes, report: Report) -> Iterator[Block]:
     """The translations of a catalogue of gettext, a document each."""
-    found = read_catalogue(file.path.removesuffix(file.packing), content)
-    left_out = f"; left out: {found.left_out}" if found.left_out else ""
-    report.add_file(file.name, "gettext", f"by its ending, in {found.language}{left_out}")
-    lines, texts = zip(*found.texts, strict=True) if found.texts else ((), ())
+    catalogue = read_catalogue(file.path.removesuffix(file.packing), content)
+    left_out = f"; left out: {catalogue.left_out}" if catalogue.left_out else ""
+    report.add_file(file.name, "gettext", f"by its ending, in {catalogue.language}{left_out}")
+    lines, texts = zip(*catalogue.texts, strict=True) if catalogue.texts else ((), ())
     yield Block(file.name, "gettext", list(texts), lines[0] if lines else 1, last=True, lines=list(lines))
 
 

@@ -87,8 +87,8 @@ class _Part:
         """The values of some columns, some rows at a time."""
         for batch in self._batches(list(names)):
             for begin in range(0, batch.num_rows, _TOGETHER):
-                some = batch.slice(begin, _TOGETHER)
-                yield {name: some.column(name).to_pylist() for name in names}
+                rows = batch.slice(begin, _TOGETHER)
+                yield {name: rows.column(name).to_pylist() for name in names}
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
         import pyarrow
@@ -109,12 +109,12 @@ def _files(path: Path | str) -> list[Path]:
     if not path.is_dir():
         return [path]
     if (path / _SPLITS).is_file():
-        inside = ", ".join(sorted(own.name for own in path.iterdir() if (own / _STATE).is_file()))
+        inside = ", ".join(sorted(split.name for split in path.iterdir() if (split / _STATE).is_file()))
         raise TaskError(f"{path}: a folder of several splits ({inside}). Name one of them, such as {path}/train.")
     if not (path / _STATE).is_file():
         raise TaskError(f"{path}: is a folder, expected a file, or a folder that `save_to_disk` of datasets wrote.")
     try:
-        files = [path / Path(one["filename"]).name for one in parse_json((path / _STATE).read_bytes())["_data_files"]]
+        files = [path / Path(entry["filename"]).name for entry in parse_json((path / _STATE).read_bytes())["_data_files"]]
     except (ValueError, KeyError, TypeError):
         files = []
     if not files:
@@ -150,10 +150,10 @@ def _namings(schema: Any) -> dict[str, _Naming]:
     """Functions from numbers to names, for the columns that `datasets` declares as classes."""
     try:
         features = parse_json((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        found = {name: _class_names(feature) for name, feature in features.items()}
+        class_names = {name: _class_names(feature) for name, feature in features.items()}
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
         return {}
-    return {name: _naming(names) for name, names in found.items() if names is not None}
+    return {name: _naming(names) for name, names in class_names.items() if names is not None}
 
 
 def _class_names(feature: Any) -> list[str] | None:
@@ -188,5 +188,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return list(map(_plain, value))
     if isinstance(value, dict):
-        return {name: _plain(own) for name, own in value.items()}
+        return {name: _plain(member) for name, member in value.items()}
     return str(value) if isinstance(value, (date, time, timedelta, Decimal)) else repr(value)

@@ -48,10 +48,10 @@ def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -
         return Layout("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return Layout("wiki", "begins with <doc …>")
-    found = _structured(text, full, path, requested, ending, whole=whole)
-    if found is None and requested.column != COLUMN:
+    layout = _structured(text, full, path, requested, ending, whole=whole)
+    if layout is None and requested.column != COLUMN:
         raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
-    return found or _prose_layout(lines, full)
+    return layout or _prose_layout(lines, full)
 
 
 def _structured(text: str, full: list[str], path: str, requested: Wanted, ending: str, *, whole: bool) -> Layout | None:

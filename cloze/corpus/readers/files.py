@@ -107,18 +107,18 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     """
     if not paths:
         raise CorpusError("no corpus given; expected files, folders, globs or - for standard input.")
-    found: dict[str, TextFile] = {}
-    for given in map(str, paths):
-        for path in _expand(given, odd):
-            found.setdefault(path, TextFile(path))
-    return list(found.values())
+    files: dict[str, TextFile] = {}
+    for name in map(str, paths):
+        for path in _expand(name, odd):
+            files.setdefault(path, TextFile(path))
+    return list(files.values())
 
 
 def require_paths(paths: Sequence[str | Path]) -> None:
     """Raise a `CorpusError` for a path that does not exist; no folder is listed and nothing is read."""
-    for given in map(str, paths):
-        if not Path(given).is_dir():
-            _expand(given, Oddities())
+    for name in map(str, paths):
+        if not Path(name).is_dir():
+            _expand(name, Oddities())
 
 
 def _expand(given: str, odd: Oddities) -> list[str]:
@@ -149,23 +149,23 @@ def _folder(folder: Path, odd: Oddities) -> list[str]:
     catalogues: set[Path] = set()
     if not any(map(_is_text, inside)):
         catalogues.update(without_compiled(path for path in inside if path.suffix in CATALOGUES))
-    taken = []
+    paths = []
     for path in inside:
         if path in catalogues:
-            taken.append(str(path))
+            paths.append(str(path))
         elif not _is_text(path):
             odd.note("left_out", f"{path}: not text, by its name")
         elif path.parent in with_train and _stem(path) in _OTHER_PARTS:
             odd.note("left_out", f"{path}: not training text, by its name; name the file to read it")
         else:
-            taken.append(str(path))
-    if not taken:
+            paths.append(str(path))
+    if not paths:
         raise NoText(
             f"{folder}: holds no text file ({len(inside)} other files).\n"
             f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(PACKED)}. "
             "Tables (.csv, .tsv) are read if named: 'FOLDER/*.csv' --text COLUMN"
         )
-    return taken
+    return paths
 
 
 def _hidden(path: Path) -> bool:

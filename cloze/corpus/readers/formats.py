@@ -49,11 +49,11 @@ def with_column(format: str, column: str | None, encoding: str | None = None) ->
 
 def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
     """The message for a missing column."""
-    known = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
-    shown = ", ".join(known[:20]) + (" …" if len(known) > 20 else "") or "none"
-    close = nearest(column, known)
+    names = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
+    listing = ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "none"
+    close = nearest(column, names)
     hint = f"{close} " if close.startswith("Did") else ""
-    return CorpusError(f"{place}: no column {column!r}; it has: {shown}.\n  {hint}Name the column with the text: --text NAME")
+    return CorpusError(f"{place}: no column {column!r}; it has: {listing}.\n  {hint}Name the column with the text: --text NAME")
 
 
 class Separator(NamedTuple):

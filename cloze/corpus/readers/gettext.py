@@ -68,20 +68,20 @@ def read_catalogue(path: str, content: bytes) -> Catalogue:
     """
     entries = list(_compiled(path, content) if path.endswith(".mo") else _source(path, content))
     header = next((entry.translations[0] for entry in entries if not entry.message and entry.translations), "")
-    made = Catalogue(_language(path, header))
+    catalogue = Catalogue(_language(path, header))
     for entry in entries:
         if not entry.message:
             continue
         forms = [text for text in entry.translations if text.strip()]
         if entry.fuzzy:
-            made.fuzzy += 1
+            catalogue.fuzzy += 1
         elif len(forms) < len(entry.translations) or not forms:
-            made.empty.append((entry.line, _flat(entry.message)))
+            catalogue.empty.append((entry.line, _flat(entry.message)))
         else:
-            made.pairs.append((entry.line, _flat(entry.message), _flat(forms[0])))
+            catalogue.pairs.append((entry.line, _flat(entry.message), _flat(forms[0])))
             if entry.plural is not None and len(forms) > 1:
-                made.pairs.append((entry.line, _flat(entry.plural), _flat(forms[-1])))
-    return made
+                catalogue.pairs.append((entry.line, _flat(entry.plural), _flat(forms[-1])))
+    return catalogue
 
 
 def without_compiled(files: Iterable[Path]) -> list[Path]:
@@ -96,18 +96,18 @@ def _flat(text: str) -> str:
 
 
 def _language(path: str, header: str) -> str:
-    told = re.search(r"^Language:[ \t]*(\S+)", header, re.MULTILINE)
-    if told is not None and _CODE.fullmatch(told[1]):
-        return told[1].replace("@", "-")
-    place = Path(path)
-    inside = [place.parts[i - 1] for i, part in enumerate(place.parts) if part == "LC_MESSAGES" and i]
-    found = next((name for name in [*inside, place.stem] if _CODE.fullmatch(name)), None)
-    if found is None:
+    match = re.search(r"^Language:[ \t]*(\S+)", header, re.MULTILINE)
+    if match is not None and _CODE.fullmatch(match[1]):
+        return match[1].replace("@", "-")
+    file = Path(path)
+    inside = [file.parts[i - 1] for i, part in enumerate(file.parts) if part == "LC_MESSAGES" and i]
+    language = next((name for name in [*inside, file.stem] if _CODE.fullmatch(name)), None)
+    if language is None:
         raise CorpusError(
-            f"{path}: no language: neither a header with Language: nor a path such as locale/de/LC_MESSAGES/{place.name}.\n"
-            f"  Name the file by its language: de{place.suffix}"
+            f"{path}: no language: neither a header with Language: nor a path such as locale/de/LC_MESSAGES/{file.name}.\n"
+            f"  Name the file by its language: de{file.suffix}"
         )
-    return found.replace("@", "-")
+    return language.replace("@", "-")
 
 
 def _source(path: str, content: bytes) -> Iterator[Entry]:
@@ -137,15 +137,15 @@ def _source(path: str, content: bytes) -> Iterator[Entry]:
                 fields, last, fuzzy = {}, "", False
             fuzzy = fuzzy or row.startswith("#,") and "fuzzy" in row
             continue
-        found = _LINE.fullmatch(row)
-        if found is not None:
-            name = found[1] if found[2] is None else f"{found[1]}[{found[2]}]"
+        match = _LINE.fullmatch(row)
+        if match is not None:
+            name = match[1] if match[2] is None else f"{match[1]}[{match[2]}]"
             if name in ("msgid", "msgctxt") and "msgid" in fields:
                 yield from entry()
                 fields, fuzzy = {}, False
             if name in ("msgid", "msgctxt") and not fields:
                 begin = number
-            last, fields[name] = name, _unescaped(found[3])
+            last, fields[name] = name, _unescaped(match[3])
         elif len(row) > 1 and row.startswith('"') and row.endswith('"') and last:
             fields[last] += _unescaped(row)
         else:

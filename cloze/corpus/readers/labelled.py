@@ -56,10 +56,10 @@ class Table:
 
     def column(self, name: str, option: str) -> list[str]:
         """The cells of a column; `option` is how the user names it, such as `--text NAME`. Faults are `TaskError`s."""
-        place = place_of(self.path, self.columns, name, option)
+        index = place_of(self.path, self.columns, name, option)
         cells = []
         for row, line in zip(self.rows, self.lines, strict=True):
-            cell = row[place]
+            cell = row[index]
             if cell is None:
                 raise TaskError(f"{self.path}:{line}: {_no_value(name)}")
             cells.append(cell)
@@ -102,8 +102,8 @@ def read_table(
     if kind in OBJECTS:
         table = _object_table(path, kind, lists)
     else:
-        names, each = _separated(path, kind, columns, quoting, trained=trained)
-        records = list(each)
+        names, numbered_rows = _separated(path, kind, columns, quoting, trained=trained)
+        records = list(numbered_rows)
         table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
         raise _no_examples(path, kind, columns)
@@ -167,23 +167,23 @@ def read_rows(
     cannot be used is reported to `fault`, if there is one, and left out.
     """
     like = next(iter(wanted.values()), "")
-    found = format or _format(path, like)
-    if str(path) == "-" and found != "parquet":  # it cannot be read twice
-        table = read_table(path, format=found, columns=columns, quoting=quoting)
+    kind = format or _format(path, like)
+    if str(path) == "-" and kind != "parquet":  # it cannot be read twice
+        table = read_table(path, format=kind, columns=columns, quoting=quoting)
         cells = [table.column(name, option) for name, option in wanted.items()]
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
-    if found in OBJECTS:
-        yield from _object_rows(path, wanted, found, fault, lists)
+    if kind in OBJECTS:
+        yield from _object_rows(path, wanted, kind, fault, lists)
         return
-    names, rows = _separated(path, found, columns, quoting, fault, like)
+    names, rows = _separated(path, kind, columns, quoting, fault, like)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
     empty = True
     for line, row in rows:
         empty = False
-        yield line, tuple(row[place] for place in places)
+        yield line, tuple(row[index] for index in places)
     if empty:
-        raise _no_examples(path, found, columns)
+        raise _no_examples(path, kind, columns)
 
 
 def _object_rows(
@@ -214,7 +214,7 @@ def _held(
     first, second = next(records, None), next(records, None)
     if first is not None and second is None:
         _require_rows(path, {name: _cell(first[1].get(name)) for name in wanted})
-    yield from chain([one for one in (first, second) if one is not None], records)
+    yield from chain([record for record in (first, second) if record is not None], records)
 
 
 def _fasttext_cells(path: Path | str) -> Iterator[Record]:
@@ -247,10 +247,10 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     """The place of a column; `option` is how the user names it, such as `--text NAME`. A missing column is a `TaskError`."""
     if name in columns:
         return list(columns).index(name)
-    shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
+    listing = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
     close = nearest(name, columns)
     hint = f"{close} " if close.startswith("Did") else ""
-    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  {hint}Choose a column with {option}{_unnamed(option)}")
+    raise TaskError(f"{path}: no column {name!r}; it has: {listing}.\n  {hint}Choose a column with {option}{_unnamed(option)}")
 
 
 def _unnamed(like: str) -> str:

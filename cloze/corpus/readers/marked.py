@@ -67,14 +67,14 @@ def each_marked(
     spans: int | None = None
     for line, record in objects(path, fault, only=names):
         try:
-            found = _marked(line, record, names, labelled or names.label in record)
-            if spans is not None and len(found.spans) != spans:
-                raise _Wrong(f"{len(found.spans)} spans; expected {spans}, as in the first text.")
+            marked = _marked(line, record, names, labelled or names.label in record)
+            if spans is not None and len(marked.spans) != spans:
+                raise _Wrong(f"{len(marked.spans)} spans; expected {spans}, as in the first text.")
         except _Wrong as wrong:
             unusable(path, line, str(wrong), fault)
         else:
-            spans = len(found.spans)
-            yield found
+            spans = len(marked.spans)
+            yield marked
     if spans is None and fault is None:
         raise TaskError(f"{path}: no texts; expected at least one JSON object with {names.text!r} and {names.spans!r}.")
 
@@ -94,13 +94,13 @@ def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> 
         if name not in record:
             raise _Wrong(f"no field {name!r}. {nearest(name, record)}\n{_FORM}")
     text, begins = _text(record[names.text], names.text)
-    given = record[names.spans]
-    if not isinstance(given, list) or not given or not all(_pair(one) for one in given):
+    pairs = record[names.spans]
+    if not isinstance(pairs, list) or not pairs or not all(_pair(pair) for pair in pairs):
         raise _Wrong(f"{names.spans!r} is not a list of pairs; expected the start and the end of each span: [[0, 4]].")
     label = record[names.label] if labelled else None
     if labelled and (not isinstance(label, (str, int)) or isinstance(label, bool) or not str(label).strip()):
         raise _Wrong(f"{names.label!r} is {'empty' if label == '' else repr(label)[:40]}; expected a label.")
-    spans = tuple(_bounds(one, text, begins) for one in given)
+    spans = tuple(_bounds(pair, text, begins) for pair in pairs)
     return Marked(line, text, spans, None if label is None else str(label).strip())
 
 
@@ -114,10 +114,10 @@ def _text(value: Any, name: str) -> tuple[str, list[Bounds] | None]:
         return without_surrogates(value), None
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
         raise _Wrong(f"{name!r} is not text; expected a text that is not empty, or a list of words.")
-    words, begins, place = [without_surrogates(word) for word in value], [], 0
+    words, begins, position = [without_surrogates(word) for word in value], [], 0
     for word in words:
-        begins.append(Bounds(place, place + len(word)))
-        place += len(word) + 1
+        begins.append(Bounds(position, position + len(word)))
+        position += len(word) + 1
     return " ".join(words), begins
 
 

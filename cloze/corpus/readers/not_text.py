@@ -46,9 +46,9 @@ def refuse_made(folder: Path, files: Iterable[Path]) -> None:
 
 def require_apart(paths: Sequence[str | Path], out: Path) -> None:
     """A `CorpusError` if `out` lies inside a folder of text: what is written there would be part of the text."""
-    place = out.resolve()
+    target = out.resolve()
     for path in map(Path, paths):
-        if path.is_dir() and not what_is(path) and place.is_relative_to(path.resolve()):
+        if path.is_dir() and not what_is(path) and target.is_relative_to(path.resolve()):
             raise CorpusError(
                 f"{out}: lies inside the corpus {path}, where its files would become part of the text.\n"
                 f"  Choose an --out elsewhere, or name the text files: '{path / '*.txt'}'"

@@ -55,9 +55,9 @@ class Messages(Parallel):
 
 def _messages(file: TextFile) -> Messages:
     with file.open() as stream:
-        found = read_catalogue(file.path.removesuffix(file.packing), stream.read())
-    pairs = tuple((number, message, text) for number, (_, message, text) in enumerate(found.pairs, 1))
-    return Messages((file,), (SOURCE, found.language), pairs, found.left_out)
+        catalogue = read_catalogue(file.path.removesuffix(file.packing), stream.read())
+    pairs = tuple((number, message, text) for number, (_, message, text) in enumerate(catalogue.pairs, 1))
+    return Messages((file,), (SOURCE, catalogue.language), pairs, catalogue.left_out)
 
 
 def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
@@ -78,72 +78,72 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
         plain = path.removesuffix(file.packing)
         key = path if file.ending in _TABLES else plain[: len(plain) - len(file.ending)]
         groups.setdefault(key, []).append(file)
-    found: list[Parallel] = []
+    corpora: list[Parallel] = []
     for key, files in groups.items():
         if files[0].ending in CATALOGUES:
-            found += [one] if (one := _messages(files[0])).pairs else []
+            corpora += [messages] if (messages := _messages(files[0])).pairs else []
         elif len(files) == 1 and files[0].ending in _TABLES:
-            found.append(Parallel((files[0],), _header(files[0])))
+            corpora.append(Parallel((files[0],), _header(files[0])))
         elif len(files) == 2:
             first, second = (file.ending[1:] for file in files)
-            found.append(Parallel((files[0], files[1]), (first, second)))
+            corpora.append(Parallel((files[0], files[1]), (first, second)))
         else:
             raise CorpusError(
                 f"{key}: {len(files)} file{'s' if len(files) > 1 else ''} of parallel text "
                 f"({', '.join(file.ending for file in files)}); expected two with different endings, such as "
                 f"{Path(key).name}.en and {Path(key).name}.fr, or a table ending in .tsv."
             )
-    return found
+    return corpora
 
 
 def read_pairs(paths: Sequence[str | Path], report: Report) -> tuple[tuple[str, ...], Iterator[Block]]:
     """The names of the languages, in the order of their first mention, and the blocks of parallel text."""
-    found = find_pairs(paths)
-    names = tuple(dict.fromkeys(language for one in found for language in one.languages))
+    corpora = find_pairs(paths)
+    names = tuple(dict.fromkeys(language for corpus in corpora for language in corpus.languages))
     if len(names) > 255:
         raise CorpusError(f"{len(names)} languages; a store holds up to 255.")
-    return names, _blocks(found, names, report)
+    return names, _blocks(corpora, names, report)
 
 
 def _blocks(found: list[Parallel], names: tuple[str, ...], report: Report) -> Iterator[Block]:
-    for one in found:
-        left_out = f"; left out: {one.left_out}" if isinstance(one, Messages) and one.left_out else ""
-        report.add_file(one.name, PAIRS, f"{one.languages[0]} and {one.languages[1]}{left_out}")
-        numbers = names.index(one.languages[0]), names.index(one.languages[1])
+    for corpus in found:
+        left_out = f"; left out: {corpus.left_out}" if isinstance(corpus, Messages) and corpus.left_out else ""
+        report.add_file(corpus.name, PAIRS, f"{corpus.languages[0]} and {corpus.languages[1]}{left_out}")
+        numbers = names.index(corpus.languages[0]), names.index(corpus.languages[1])
         data: list[str] = []
         size, first, after = 0, 0, 0
-        for line, left, right in one.lines():
+        for line, left, right in corpus.lines():
             if data and (size >= BLOCK or line != after):
-                yield Block(one.name, PAIRS, data, first, last=False, languages=numbers)
+                yield Block(corpus.name, PAIRS, data, first, last=False, languages=numbers)
                 data, size = [], 0
             if not data:
                 first = line
             data += [left, right]
             size, after = size + len(left) + len(right), line + 1
         if not first:
-            raise CorpusError(f"{one.name}: no pair of sentences.")
-        yield Block(one.name, PAIRS, data, first, last=True, languages=numbers)
+            raise CorpusError(f"{corpus.name}: no pair of sentences.")
+        yield Block(corpus.name, PAIRS, data, first, last=True, languages=numbers)
 
 
 def _files(paths: Sequence[str | Path]) -> list[str]:
     if not paths:
         raise CorpusError("no corpus given; expected files or folders of parallel text.")
-    found: list[str] = []
-    for given in map(str, paths):
-        path = Path(given)
-        if given in (STDIN, PYTHON_DOCS):
-            raise CorpusError(f"{given}: parallel text is read from files; expected a table or two aligned files.")
+    files: list[str] = []
+    for name in map(str, paths):
+        path = Path(name)
+        if name in (STDIN, PYTHON_DOCS):
+            raise CorpusError(f"{name}: parallel text is read from files; expected a table or two aligned files.")
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
             inside += sorted(p for p in path.glob("*/**/*") if p.suffix in CATALOGUES and p.is_file())
-            found += [str(p) for p in without_compiled(inside) if not p.name.lower().startswith(_NOT_TEXT)]
+            files += [str(p) for p in without_compiled(inside) if not p.name.lower().startswith(_NOT_TEXT)]
         elif path.exists():
-            found.append(given)
+            files.append(name)
         else:
-            raise CorpusError(f"{given}: no such file or folder. {nearest_path(path)}".rstrip())
-    if not found:
+            raise CorpusError(f"{name}: no such file or folder. {nearest_path(path)}".rstrip())
+    if not files:
         raise CorpusError(f"{', '.join(map(str, paths))}: holds no parallel text.")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def _header(file: TextFile) -> tuple[str, str]:

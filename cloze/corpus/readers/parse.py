@@ -50,14 +50,14 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_end
     if not line_ends:
         return _within(block, _parsed(block, cutting), spaces=spaces)
     sentences = block.format == "sentence"
-    found = _parsed(block, cutting if sentences else lambda line: _behind("\n", cutting(line), 1))
-    for number, document in enumerate(found.documents):
+    parsed = _parsed(block, cutting if sentences else lambda line: _behind("\n", cutting(line), 1))
+    for number, document in enumerate(parsed.documents):
         if sentences:
             document[:] = _behind(" ", document, len(document))
-        begins_a_line = number == 0 and found.goes_on and block.line > 1 and not block.within
+        begins_a_line = number == 0 and parsed.goes_on and block.line > 1 and not block.within
         if document and not begins_a_line:  # begins a document, or goes on within a line
             document[0] = document[0][1:]
-    return _within(block, found, spaces=spaces)
+    return _within(block, parsed, spaces=spaces)
 
 
 def _within(block: Block, found: Parsed, *, spaces: bool) -> Parsed:
@@ -69,7 +69,7 @@ def _within(block: Block, found: Parsed, *, spaces: bool) -> Parsed:
 
 def _behind(mark: str, sentences: list[str], first: int) -> list[str]:
     """The sentences, the `first` of them behind a mark."""
-    return [mark + one for one in sentences[:first]] + sentences[first:]
+    return [mark + sentence for sentence in sentences[:first]] + sentences[first:]
 
 
 def _parsed(block: Block, cutting: Split) -> Parsed:
@@ -187,14 +187,14 @@ def _jsonl(
             continue
         faults.records += 1
         try:
-            found = parse_json(row)[block.column]
+            content = parse_json(row)[block.column]
         except (ValueError, KeyError, TypeError):
-            found = None
-        if not isinstance(found, str):
+            content = None
+        if not isinstance(content, str):
             faults.bad_records += 1
             odd.note("bad_record", f"{block.path}:{number}")
             continue
-        documents.append(prose(without_surrogates(found).replace("\r\n", "\n"), split))
+        documents.append(prose(without_surrogates(content).replace("\r\n", "\n"), split))
         lines.append(number)
     return documents, lines
 
@@ -285,9 +285,9 @@ def _split_keeping_spaces(line: str) -> list[str]:
         return pieces
     if gaps == len(pieces) - 1 and " ".join(pieces) == core:
         return [pieces[0], *[" " + piece for piece in pieces[1:]]]
-    kept, position = [], 0
+    sentences, position = [], 0
     for piece in pieces:
         begin = core.index(piece, position)
-        kept.append(core[position:begin] + piece)
+        sentences.append(core[position:begin] + piece)
         position = begin + len(piece)
-    return kept
+    return sentences

@@ -91,27 +91,27 @@ def python_docs_records() -> list[Record]:
 def _split(modules: dict[str, list[str]]) -> dict[str, Part]:
     """Deal modules in a fixed shuffled order: to dev or test where they fit into its share, else to train."""
     room = _SHARE * sum(map(len, modules.values()))
-    taken: dict[Part, int] = {"dev": 0, "test": 0}
+    sizes: dict[Part, int] = {"dev": 0, "test": 0}
     parts: dict[str, Part] = {}
     for module in sorted(modules, key=_shuffled):
-        emptier = min(taken, key=lambda part: taken[part])
-        fits = taken[emptier] + len(modules[module]) <= room
+        emptier = min(sizes, key=lambda part: sizes[part])
+        fits = sizes[emptier] + len(modules[module]) <= room
         parts[module] = emptier if fits else "train"
         if fits:
-            taken[emptier] += len(modules[module])
+            sizes[emptier] += len(modules[module])
     return parts
 
 
 def _modules() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every module with docstrings, sorted by name, with its docstrings in the order of the file."""
-    root, found = Path(sysconfig.get_path("stdlib")), False
+    root, documented = Path(sysconfig.get_path("stdlib")), False
     for path in sorted(_files(root)):
         inside = path.relative_to(root)
         texts = _docstrings(path)
         if texts:
-            found = True
+            documented = True
             yield ".".join(inside.with_suffix("").parts).removesuffix(".__init__"), texts
-    if not found:
+    if not documented:
         raise CorpusError(f"{root}: this Python installation has no standard library sources; give a corpus of your own.")
 
 

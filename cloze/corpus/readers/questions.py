@@ -67,8 +67,8 @@ NAMES = Names()
 
 def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = True) -> Questions:
     """All questions of a file; without `labelled`, answers are optional. Faults are `TaskError`s with file and line."""
-    found = list(each_question(path, names, labelled=labelled))
-    return Questions(found, str(path))
+    questions = list(each_question(path, names, labelled=labelled))
+    return Questions(questions, str(path))
 
 
 def each_question(
@@ -83,14 +83,14 @@ def each_question(
     is not answered by its context. `answer_start` counts characters (Unicode code points).
     """
     empty = True
-    for line, place, raw in _rows(path, names, fault):
+    for line, location, raw in _rows(path, names, fault):
         try:
-            found = _record(line, place, raw, names, labelled)
+            question = _record(line, location, raw, names, labelled)
         except _Wrong as wrong:
-            unusable(path, line, f"{place}{': ' if place else ''}{wrong}", fault)
+            unusable(path, line, f"{location}{': ' if location else ''}{wrong}", fault)
         else:
             empty = False
-            yield found
+            yield question
     if empty and fault is None:
         raise TaskError(f"{path}: no questions; expected at least one.")
 
@@ -168,24 +168,24 @@ class _Document:
     def _paragraph(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> Iterator[_Row]:
         """The questions about one context."""
         context = self._context(at, line, where, names, fault)
-        for q, (question, own) in enumerate(self._items(self._member(at, _ASKED, where), where)):
-            value, place = self._decoded(question)[0], f"{where}{'.' if where else ''}{_ASKED}[{q}]"
+        for q, (question, question_line) in enumerate(self._items(self._member(at, _ASKED, where), where)):
+            value, location = self._decoded(question)[0], f"{where}{'.' if where else ''}{_ASKED}[{q}]"
             if not isinstance(value, dict):
-                unusable(self.path, own, f"{place}: expected an object, got {type(value).__name__}.", fault)
+                unusable(self.path, question_line, f"{location}: expected an object, got {type(value).__name__}.", fault)
             elif context is not None:
-                yield own, place, {**value, names.context: context}
+                yield question_line, location, {**value, names.context: context}
 
     def _context(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> str | None:
         paragraph = self._decoded(at)[0]
-        found = paragraph.get(names.context) if isinstance(paragraph, dict) else None
-        if isinstance(found, str):
-            return found
+        context = paragraph.get(names.context) if isinstance(paragraph, dict) else None
+        if isinstance(context, str):
+            return context
         unusable(self.path, line, f"{where}: no text {names.context!r}; expected one for the questions about it.", fault)
         return None
 
     def _line(self, at: int) -> int:
-        place, line = self._seen
-        line += self.text.count("\n", place, at) if at >= place else -self.text.count("\n", at, place)
+        position, line = self._seen
+        line += self.text.count("\n", position, at) if at >= position else -self.text.count("\n", at, position)
         self._seen = at, line
         return line
 
@@ -196,11 +196,11 @@ class _Document:
         except RecursionError:
             raise TaskError(f"{self.path}:{self._line(at)}: not JSON: nested too deeply.") from None
         except ValueError as error:
-            place, why = at, "a number of too many digits"
+            position, why = at, "a number of too many digits"
             if isinstance(error, json.JSONDecodeError):
-                place, why = error.pos, error.msg
-            column = place - self.text.rfind("\n", 0, place)
-            raise TaskError(f"{self.path}:{self._line(place)}: not JSON: {why} at column {column}.") from None
+                position, why = error.pos, error.msg
+            column = position - self.text.rfind("\n", 0, position)
+            raise TaskError(f"{self.path}:{self._line(position)}: not JSON: {why} at column {column}.") from None
         return value, stop
 
     def _skip(self, at: int) -> int:
@@ -255,15 +255,15 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[AnswerSpan, ...]:
         return ()
     if field not in raw:
         raise _Wrong(f"no field {field!r}. {nearest(field, raw)} A question without an answer in its context has an empty list.")
-    given = raw[field]
-    if isinstance(given, dict):
-        texts, starts = given.get("text"), given.get("answer_start")
+    answers = raw[field]
+    if isinstance(answers, dict):
+        texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             raise _Wrong(f"{field!r}: expected as many texts as starts: {{\"text\": […], \"answer_start\": […]}}.")
-        given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if not isinstance(given, list):
+        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if not isinstance(answers, list):
         raise _Wrong(f"{field!r} is not a list; expected [{{\"text\": …, \"answer_start\": …}}].")
-    return tuple(_answer_span(one, field) for one in given)
+    return tuple(_answer_span(answer, field) for answer in answers)
 
 
 def _answer_span(one: Any, field: str) -> AnswerSpan:
@@ -278,10 +278,10 @@ def _answer_span(one: Any, field: str) -> AnswerSpan:
 def misplaced(answer: AnswerSpan, context: str) -> str:
     """A message about an answer that is not at its start offset in the context."""
     there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
-    found = context.find(answer.text)
-    where = f"it starts at {found}" if found >= 0 else "the context does not have it"
-    shown = f"the context has {_short(there)}" if there else "the context has ended"
-    return f"the answer {_short(answer.text)} does not start at character {answer.start}, where {shown}; {where}."
+    position = context.find(answer.text)
+    where = f"it starts at {position}" if position >= 0 else "the context does not have it"
+    excerpt = f"the context has {_short(there)}" if there else "the context has ended"
+    return f"the answer {_short(answer.text)} does not start at character {answer.start}, where {excerpt}; {where}."
 
 
 def _short(text: str) -> str:

@@ -35,16 +35,16 @@ class Oddities:
     def note(self, kind: str, place: str, count: int = 1) -> None:
         """Count an anomaly at `place` (file:line, or a file with a reason)."""
         self.counts[kind] = self.counts.get(kind, 0) + count
-        shown = self.places.setdefault(kind, [])
-        if len(shown) < _EXAMPLES:
-            shown.append(place)
+        examples = self.places.setdefault(kind, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(place)
 
     def add(self, other: Oddities) -> None:
         """Add the anomalies of another block of the corpus."""
         for kind, count in other.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
-            shown = self.places.setdefault(kind, [])
-            shown += other.places.get(kind, [])[: _EXAMPLES - len(shown)]
+            examples = self.places.setdefault(kind, [])
+            examples += other.places.get(kind, [])[: _EXAMPLES - len(examples)]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: kind → count and places."""

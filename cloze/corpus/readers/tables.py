@@ -39,10 +39,10 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
         raise CorpusError(f"{name}: no row; expected a header line and rows below it.")
     header = [cell.strip() for cell in first[1]]
     if column in header:
-        place = header.index(column)
+        index = header.index(column)
     elif column.isdecimal() and 1 <= int(column) <= len(header):
-        place = int(column) - 1
-        yield Cell(first[0], first[1][place])
+        index = int(column) - 1
+        yield Cell(first[0], first[1][index])
     else:
         raise no_column(f"{name}:{first[0]}", column, header)
     width = len(header)
@@ -52,7 +52,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
                 f"{name}:{line}: {counted(len(cells), 'cell')}, expected {width} as in the first row.\n"
                 "  A stray separator or quote? Quote cells that hold a separator, or write JSON lines."
             )
-        yield Cell(line, cells[place])
+        yield Cell(line, cells[index])
 
 
 def _rows(lines: _Lines, name: str, format: str) -> Iterator[tuple[int, list[str]]]:

@@ -62,15 +62,15 @@ def read_tagged(
     CoNLL-U for a file with that ending, where `text` is form and `label` upos. Comments, ranges (1-2) and empty nodes (1.1) of
     CoNLL-U are skipped.
     """
-    each = list(
+    texts = list(
         each_tagged(path, text=text, label=label, columns=columns, format=format, labelled=labelled, trained=trained)
     )
-    labels = [own.labels for own in each if own.labels is not None]
-    if labels and len(labels) < len(each):
-        raise TaskError(f"{path}: only {len(labels)} of {len(each)} texts have {label!r}; expected all or none.")
+    labels = [tagged.labels for tagged in texts if tagged.labels is not None]
+    if labels and len(labels) < len(texts):
+        raise TaskError(f"{path}: only {len(labels)} of {len(texts)} texts have {label!r}; expected all or none.")
     return Tagged(
-        [own.words for own in each], labels or None, str(path), tuple(own.line for own in each),
-        tuple(own.running for own in each),
+        [tagged.words for tagged in texts], labels or None, str(path), tuple(tagged.line for tagged in texts),
+        tuple(tagged.running for tagged in texts),
     )
 
 
@@ -117,11 +117,11 @@ def _objects(
 ) -> Iterator[TaggedText]:
     for number, record in objects(path, fault, format=format, only=(text, label)):
         try:
-            found = _tagged(number, record, text, label, labelled or label in record, like)
+            tagged = _tagged(number, record, text, label, labelled or label in record, like)
         except _Wrong as wrong:
             unusable(path, number, str(wrong), fault)
         else:
-            yield found
+            yield tagged
 
 
 def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bool:
@@ -224,7 +224,7 @@ def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) ->
     if is_text:
         value = cells_of(value) if isinstance(value, str) else value
     elif isinstance(value, list):  # labels may be numbers
-        value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
+        value = [str(label) if isinstance(label, int) and not isinstance(label, bool) else label for label in value]
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and stripped(word) for word in value):
         if not is_text:
             raise _Wrong(f"{name!r} is not a list of labels.\n{_FORM}")
@@ -251,9 +251,9 @@ def _lines(
         word = _place(path, names, text, like)
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
-        own = _place(path, names, label, named_like(like, "label", "NAME")) if labelled or label in names else None
-        for rows in _filled(path, texts, {text: word} | ({} if own is None else {label: own}), fault):
-            labels = None if own is None else tuple(cells[own] for _, cells in rows)
+        label_column = _place(path, names, label, named_like(like, "label", "NAME")) if labelled or label in names else None
+        for rows in _filled(path, texts, {text: word} | ({} if label_column is None else {label: label_column}), fault):
+            labels = None if label_column is None else tuple(cells[label_column] for _, cells in rows)
             yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
 
 
@@ -279,7 +279,7 @@ def _of_width(
     fault = None if first is not None and len(widths) == 1 and len(names) not in widths else fault
     whole = sum(len(cells) == len(names) for rows in texts for _, cells in rows)
     mostly = 2 * whole > sum(map(len, texts))
-    kept = []
+    complete_texts = []
     for rows in texts:
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
         for number, cells in wrong:
@@ -292,8 +292,8 @@ def _of_width(
             cells_here = f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)})"
             unusable(path, number, f"{cells_here}.\n{way_out}", fault)
         if not wrong:
-            kept.append(rows)
-    return kept
+            complete_texts.append(rows)
+    return complete_texts
 
 
 def _refuse_pairs(path: Path | str, texts: Sequence[_Rows]) -> None:
@@ -317,8 +317,8 @@ def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[
             f"{path}:{number}: this line is a header ({', '.join(cells)}); a file of labelled words has none.\n"
             f"  Delete this line if every other line is a word and its label. {_SENTENCES.strip()}"
         )
-    place = names.index(text)
-    spaced = [(line, row[place]) for rows in texts for line, row in rows if " " in row[place]]
+    column = names.index(text)
+    spaced = [(line, row[column]) for rows in texts for line, row in rows if " " in row[column]]
     if 2 * len(spaced) > sum(map(len, texts)):
         line, word = spaced[0]
         raise TaskError(
@@ -371,7 +371,7 @@ def _filled(
 ) -> Iterator[_Rows]:
     """The texts whose cells in the columns of these names and places are not empty."""
     for rows in texts:
-        empty = [(number, name) for name, place in places.items() for number, cells in rows if not cells[place]]
+        empty = [(number, name) for name, column in places.items() for number, cells in rows if not cells[column]]
         for number, name in empty:
             unusable(path, number, f"an empty {name!r}; expected one in every line.", fault)
         if not empty:

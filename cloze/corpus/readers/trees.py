@@ -44,7 +44,7 @@ def each_tree(
         if name not in CONLL_U:
             raise TaskError(f"{path}: no column {name!r} in CoNLL-U. {nearest(name, CONLL_U)}")
         places.append(CONLL_U.index(name))
-    found = 0
+    count = 0
     for rows in _sentences(path):
         problems: list[tuple[int, str]] = []
         words = _words(rows, problems)
@@ -55,14 +55,14 @@ def each_tree(
             unusable(path, line, why, fault)
         if problems or not words:
             continue
-        found += 1
+        count += 1
         yield Tree(
             rows[0].number, tuple(cells[places[0]] for _, cells in words),
             tuple(int(cells[HEAD]) for _, cells in words) if labelled else (),
             tuple(cells[places[1]] for _, cells in words) if labelled else (), tuple(line for line, _ in words),
             tuple(row.text for row in rows),
         )  # fmt: skip
-    if not found and fault is None:
+    if not count and fault is None:
         raise TaskError(
             f"{path}: no sentences; expected CoNLL-U: ten tab-separated cells per word, and an empty line after each sentence."
         )
@@ -87,8 +87,8 @@ def _words(rows: Sequence[Line], problems: list[tuple[int, str]]) -> list[tuple[
             continue
         cells = [cell.strip() for cell in row.text.split("\t")]
         if len(cells) != len(CONLL_U):
-            found = counted(len(cells), "tab-separated cell")
-            problems.append((row.number, f"{found}, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
+            cell_count = counted(len(cells), "tab-separated cell")
+            problems.append((row.number, f"{cell_count}, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
             return []
         match = _ID.fullmatch(cells[0])
         expected = len(words) + (1 if match is not None and match["kind"] != "." else 0)
@@ -118,15 +118,15 @@ def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, problems:
         heads.append(head)
     if problems:
         return
-    roots = [words[place][0] for place, head in enumerate(heads) if head == "0"]
+    roots = [words[index][0] for index, head in enumerate(heads) if head == "0"]
     if len(roots) > 1:
         problems.append((roots[1], f"a second root; the first is in line {roots[0]}."))
         return
-    for place, (line, _) in enumerate(words):
-        seen, at = set(), place + 1
+    for index, (line, _) in enumerate(words):
+        seen, at = set(), index + 1
         while at and at not in seen:
             seen.add(at)
             at = int(heads[at - 1])
         if at:  # without a root there is a cycle, too
-            problems.append((line, f"the word {place + 1} is not connected to the root: its heads form a cycle."))
+            problems.append((line, f"the word {index + 1} is not connected to the root: its heads form a cycle."))
             return

@@ -32,7 +32,7 @@ def read_sense_index(text: str, file: str) -> dict[str, dict[str, float]]:
     Synsets are known by their offsets, such as 02084071, as in WN18RR. Lemmas of one word also have the forms that the rules of
     detachment trace back to them: *dogs* has the nouns of *dog*. Raises `CorpusError` with the line of anything else.
     """
-    found: dict[str, dict[str, float]] = {}
+    synsets: dict[str, dict[str, float]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -41,9 +41,9 @@ def read_sense_index(text: str, file: str) -> dict[str, dict[str, float]]:
             raise CorpusError(f"{file}:{number}: {line[:60]!r}; expected a sense of WordNet: key, offset, number, count.")
         lemma, part, synset, count = sense.groups()
         for form in forms_of(lemma.replace("_", " "), _PARTS[part]):
-            known = found.setdefault(form, {})
-            known[synset] = known.get(synset, 0.0) + int(count) + 1
-    return found
+            counts = synsets.setdefault(form, {})
+            counts[synset] = counts.get(synset, 0.0) + int(count) + 1
+    return synsets
 
 
 def forms_of(lemma: str, part: str) -> Iterator[str]:
@@ -52,11 +52,11 @@ def forms_of(lemma: str, part: str) -> Iterator[str]:
     >>> sorted(forms_of("run", "verb"))
     ['run', 'runed', 'runes', 'runing', 'runned', 'running', 'runs']
     """
-    made = {lemma}
+    forms = {lemma}
     if " " not in lemma:
         for ending, instead in ENDINGS.get(part, ()):
             if lemma.endswith(instead) and len(lemma) > len(instead):
-                made.add(lemma.removesuffix(instead) + ending)
+                forms.add(lemma.removesuffix(instead) + ending)
             if not instead and ending[0] in "ei" and ending != "es" and _CLOSED.search(lemma):
-                made.add(lemma + lemma[-1] + ending)
-    yield from made
+                forms.add(lemma + lemma[-1] + ending)
+    yield from forms

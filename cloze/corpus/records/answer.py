@@ -194,15 +194,15 @@ class Labels:
     def order(self) -> tuple[tuple[str, ...], Int32]:
         """The labels in their final order, and for each number so far its final one."""
         names = label_names(list(self.numbers))
-        place = {label: number for number, label in enumerate(names)}
+        positions = {label: number for number, label in enumerate(names)}
         if self.known:
             return tuple(self.numbers), np.arange(len(self.numbers), dtype=np.int32)
-        return names, np.array([place[label] for label in self.numbers], dtype=np.int32)
+        return names, np.array([positions[label] for label in self.numbers], dtype=np.int32)
 
 
 def label_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
-    known = set(labels)
-    if all(_WHOLE.fullmatch(label) for label in known):
-        return tuple(sorted(known, key=lambda label: (int(label), label)))
-    return tuple(sorted(known))
+    distinct = set(labels)
+    if all(_WHOLE.fullmatch(label) for label in distinct):
+        return tuple(sorted(distinct, key=lambda label: (int(label), label)))
+    return tuple(sorted(distinct))

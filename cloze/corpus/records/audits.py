@@ -165,8 +165,8 @@ def _alike(rows: Counter[str]) -> Iterator[str]:
         ways.setdefault("".join(_INVISIBLE.sub("", name).casefold().split()), []).append(name)
     for names in ways.values():
         if len(names) > 1:
-            shown = ", ".join(f"{name!r} ({counted(rows[name], 'row')})" for name in names)
-            yield f"these classes differ only in case, spaces or invisible characters, and are learned as different: {shown}."
+            listing = ", ".join(f"{name!r} ({counted(rows[name], 'row')})" for name in names)
+            yield f"these classes differ only in case, spaces or invisible characters, and are learned as different: {listing}."
 
 
 class CutWords:
@@ -255,9 +255,9 @@ class Unwritable:
         for path, count in self.lacking.items():
             parts = [part for part, _ in self.parts[path].most_common(_SHOWN + 1)]
             if count:
-                shown = " ".join(parts[:_SHOWN]) + (" …" if len(parts) > _SHOWN else "")
+                examples = " ".join(parts[:_SHOWN]) + (" …" if len(parts) > _SHOWN else "")
                 sentences.append(
                     f"{path}: {count:,} of {self.targets[path]:,} targets ({count / self.targets[path]:.0%}) hold what the "
-                    f"vocabulary lacks, so they cannot be written exactly: {shown}"
+                    f"vocabulary lacks, so they cannot be written exactly: {examples}"
                 )
         return sentences

@@ -30,21 +30,21 @@ class Broken:
         for label, line in zip(labels, at, strict=True):
             self.places.setdefault(label, f"{path}:{line}")
         for closed, counts in self.counts.items():
-            for place in breaks(labels, closed=closed):
+            for index in breaks(labels, closed=closed):
                 counts[path] += 1
-                self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {_where(labels, place)}")
+                self.first.setdefault((closed, path), f"{path}:{at[index]}: {labels[index]} {_where(labels, index)}")
 
     def remarks(self) -> tuple[str, ...]:
         """A remark for each file in which labels violate their scheme."""
         closed = closes(self.places)
-        made = self._unprefixed()
+        remarks = self._unprefixed()
         for path, count in self.counts[closed].items():
             more = f", as do {count - 1:,} more labels in this file" if count > 1 else ""
-            made.append(
+            remarks.append(
                 f"{self.first[closed, path]} breaks the scheme {'BIOES' if closed else 'BIO'}{more}. Training uses them "
                 "unchanged; where spans are counted, a label that continues no span starts one."
             )
-        return tuple(made)
+        return tuple(remarks)
 
     def _unprefixed(self) -> list[str]:
         """A remark on each label without a prefix, such as a zero for O, where others have one."""

@@ -39,9 +39,9 @@ def build_records(
     row that cannot be used, and `RunError` if the disk is full; nothing is then left behind.
     """
     encode = answer.encoder(tokenizer, classes)
-    found = annotations or Annotations()
-    found.require_files()
-    with RecordWriter(out, tokenizer, answer, columns, found, files=[str(path) for path in paths], items=items) as writer:
+    annotators = annotations or Annotations()
+    annotators.require_files()
+    with RecordWriter(out, tokenizer, answer, columns, annotators, files=[str(path) for path in paths], items=items) as writer:
         try:
             for path in paths:
                 for records in batches(writer.shown(path, answer.read(path, columns))):
@@ -109,7 +109,7 @@ class RecordWriter(StoreWriter):
         units = {} if self.linked is None else {LINKED: self.linked.units(path, records, self.pictures)}
         self.pictures.clear()
         if self.annotations or units:
-            every = [text for one in records for text in one.texts]
+            every = [text for record in records for text in record.texts]
             marked = self.annotations.encode(self.tokenizer, every, texts.tolist(), units)
             if not np.array_equal(marked.ids, block.ids):
                 raise TaskError(f"{path}: texts of this task cannot be annotated: they are not stored as they stand in the file.")
@@ -143,8 +143,8 @@ class RecordWriter(StoreWriter):
             "described": dict(encoder.described),
         }
         files = ", ".join(self.about["files"])
-        found = [counted(self.documents, "record"), counted(self.tokens, "token")]
-        report(f"{files}: {', '.join([*found, *([counted(len(classes), 'class')] if classes else [])])}")
+        totals = [counted(self.documents, "record"), counted(self.tokens, "token")]
+        report(f"{files}: {', '.join([*totals, *([counted(len(classes), 'class')] if classes else [])])}")
         for remark in chain(encoder.remarks, *(audit.remarks() for audit in self.audits)):
             report(remark)
         for name, count in self.marked.items():
@@ -158,28 +158,28 @@ class RecordWriter(StoreWriter):
             self.header["items"] = self.items.finish(report, self.linked)
         if self.linked is not None:
             self.labels[LINKED] = [str(number) for number in range(self.linked.largest + 1)]
-        made = self.finish(
+        store = self.finish(
             {"records": self.documents, "tokens": self.tokens},
             lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),
         )
-        assert isinstance(made, RecordStore)
-        return made
+        assert isinstance(store, RecordStore)
+        return store
 
     def _renumber(self, name: str, order: Any) -> None:
         """Write a file again with other numbers; `order` ends with the number for -1."""
         self._files[name].close()
         old = self.folder / f"{name}.old"
         (self.folder / name).rename(old)
-        made = HashedFile(self.folder / name)
+        file = HashedFile(self.folder / name)
         with old.open("rb") as stream:
             while data := stream.read(_CHUNK * 4):
-                made.write(order[np.frombuffer(data, np.int32)])
+                file.write(order[np.frombuffer(data, np.int32)])
         old.unlink()
-        self._files[name] = made
+        self._files[name] = file
 
 
 def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Records in batches, in order."""
     stream = iter(records)
-    while some := list(islice(stream, _TOGETHER)):
-        yield some
+    while batch := list(islice(stream, _TOGETHER)):
+        yield batch

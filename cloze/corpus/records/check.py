@@ -53,11 +53,11 @@ class Shared:
         if not self.rows:
             return f"{self.path}: no text in common with {other}"
         rows = "row has a text that also occurs" if self.rows == 1 else "rows have texts that also occur"
-        shown = ", ".join(f"line {line} = {path}:{there}" for line, path, there in self.places)
+        examples = ", ".join(f"line {line} = {path}:{there}" for line, path, there in self.places)
         contrary = f"; {self.contrary} of them with a different answer" if self.contrary else ""
         return (
             f"{self.path}: {self.rows:,} of {self.of:,} {rows} in {other} ({self.rows / self.of:.1%}; "
-            f"{self.texts:,} different texts){contrary}: {shown}{', …' if self.rows > len(self.places) else ''}"
+            f"{self.texts:,} different texts){contrary}: {examples}{', …' if self.rows > len(self.places) else ''}"
         )
 
 
@@ -76,23 +76,23 @@ class RecordFindings:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "rows": dict(self.rows), "unusable": [one._asdict() for one in self.unusable],
-            "shared": [asdict(one) for one in self.shared], "remarks": list(self.remarks),
+            "rows": dict(self.rows), "unusable": [fault._asdict() for fault in self.unusable],
+            "shared": [asdict(overlap) for overlap in self.shared], "remarks": list(self.remarks),
         }
 
     def lines(self) -> list[str]:
         """For people: every row that cannot be used, then a line for each file. Advice that applies to many rows is printed
         once."""
-        found, reported = [], set()
-        for one in self.unusable:
-            what, _, way_out = str(one).partition("\n")
-            found += [what] if not way_out or way_out in reported else [what, way_out]
+        lines, reported = [], set()
+        for fault in self.unusable:
+            what, _, way_out = str(fault).partition("\n")
+            lines += [what] if not way_out or way_out in reported else [what, way_out]
             reported.add(way_out)
         for path, rows in self.rows.items():
-            faults = sum(one.path == path for one in self.unusable)
+            faults = sum(fault.path == path for fault in self.unusable)
             bad = f", {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
-            found.append(f"{path}: {rows:,} usable {'row' if rows == 1 else 'rows'}{bad}")
-        return [*found, *map(str, self.shared), *self.remarks]
+            lines.append(f"{path}: {rows:,} usable {'row' if rows == 1 else 'rows'}{bad}")
+        return [*lines, *map(str, self.shared), *self.remarks]
 
 
 class _Seen(NamedTuple):
@@ -111,7 +111,7 @@ def check_records(
     used. Texts that differ only in white space are the same. `tokenizer` is that of the network that will learn them. Memory: 16
     bytes and a place per text. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
     """
-    known: dict[bytes, _Seen] = {}
+    seen: dict[bytes, _Seen] = {}
     labels: set[str] = set()
     rows: dict[str, int] = {}
     unusable: list[Unusable] = []
@@ -119,18 +119,18 @@ def check_records(
     audits, classes = answer.audits(tokenizer), Counter[str]()
     for path in map(str, against):
         for record in _read(path, answer, columns, unusable, rows):
-            own = _labels(answer, record)
-            known.setdefault(_digest(record.texts), _Seen(path, record.line, _answer_digest(own, record)))
-            labels.update(label for _, label in own or ())
+            row_labels = _labels(answer, record)
+            seen.setdefault(_digest(record.texts), _Seen(path, record.line, _answer_digest(row_labels, record)))
+            labels.update(label for _, label in row_labels or ())
     for path in map(str, paths):
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
-            own = _labels(answer, record)
+            row_labels = _labels(answer, record)
             for audit in audits:
                 audit.add(path, [record])
-            classes.update(label for _, label in own or () if not answer.ragged)
-            counted.add(record, known.get(_digest(record.texts)), _answer_digest(own, record))
-            for line, label in own or () if against else ():
+            classes.update(label for _, label in row_labels or () if not answer.ragged)
+            counted.add(record, seen.get(_digest(record.texts)), _answer_digest(row_labels, record))
+            for line, label in row_labels or () if against else ():
                 if label not in labels:
                     unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
         if against:
@@ -171,8 +171,8 @@ def _read(
 
 
 def _labels(answer: Answer, record: Record) -> list[tuple[int, str]] | None:
-    found = answer.labels_of(record)
-    return None if found is None else list(found)
+    labels = answer.labels_of(record)
+    return None if labels is None else list(labels)
 
 
 def _answer_digest(labels: Sequence[tuple[int, str]] | None, record: Record) -> bytes:

@@ -70,15 +70,15 @@ class _ChoiceEncoder(Encoder):
 def choices_of(cell: str, name: str) -> list[str]:
     """The texts of a JSON list; any other cell is a `ValueError` with the reason."""
     try:
-        found = parse_json(cell)
+        choices = parse_json(cell)
     except json.JSONDecodeError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        choices = None
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
         raise ValueError(f'{name!r} is {cell[:60]!r}; expected a JSON list of texts, such as ["one", "another"].')
-    empty = [number for number, one in enumerate(found) if not one.strip()]
+    empty = [number for number, choice in enumerate(choices) if not choice.strip()]
     if empty:
         raise ValueError(f"{name!r} offers an empty text (number {empty[0]}, counted from 0).")
-    return found
+    return choices
 
 
 def number_among(cell: str, count: int, name: str) -> int:

@@ -44,8 +44,8 @@ class ClassOfSpans(Answer):
         """The texts of a file."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: spans are marked in one text. Omit it.")
-        for one in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
-            yield Record(one.line, (one.text,), (one.spans, one.label))
+        for marked in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
+            yield Record(marked.line, (marked.text,), (marked.spans, marked.label))
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""
@@ -93,17 +93,17 @@ class _MarkedEncoder(Encoder):
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
-        each = len(records[0].answer[0])
-        self.given = {"spans": each}
-        tokens = np.full((len(records), each, 2), UNKNOWN, np.int32)
+        span_count = len(records[0].answer[0])
+        self.given = {"spans": span_count}
+        tokens = np.full((len(records), span_count, 2), UNKNOWN, np.int32)
         codes = np.empty(len(records), np.int32)
         for number, record in enumerate(records):
             spans, label = record.answer
             codes[number] = self.labels.known_code(label, f"{path}:{record.line}")
-            found = [own for span in spans if (own := tokens_of(spelled, number, *span)) is not None]
-            if len(found) == each:
-                tokens[number] = found
+            bounds = [span_tokens for span in spans if (span_tokens := tokens_of(spelled, number, *span)) is not None]
+            if len(bounds) == span_count:
+                tokens[number] = bounds
             else:
                 self.unknown += 1
-        columns = {"label": np.repeat(codes, each), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), each, np.int64))
+        columns = {"label": np.repeat(codes, span_count), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), span_count, np.int64))

@@ -32,8 +32,8 @@ class MatchAnswer(Answer):
         """The rows of a table; a row with an empty text cannot be used."""
         if columns.text_b is None:
             raise TaskError("corpus.text_b: matching texts come in pairs. Name the column of the second.")
-        wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        for line, texts in table_rows(path, columns, fault, wanted):
+        options = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
+        for line, texts in table_rows(path, columns, fault, options):
             empty = [name for name, text in zip(columns.texts, texts, strict=True) if not text.strip()]
             if empty:
                 unusable(path, line, f"an empty {empty[0]!r}; expected two texts in every row.", fault)
@@ -71,8 +71,8 @@ class TripletAnswer(MatchAnswer):
         """The rows of a table with three texts; a row with an empty one cannot be used."""
         if columns.text_b is None or self.wrong in columns.texts:
             raise TaskError("corpus.answer.wrong: a triplet has three columns: text, text_b and one of its own for `wrong`.")
-        wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        for line, texts in table_rows(path, columns, fault, {**wanted, self.wrong: "--set corpus.answer.wrong=NAME"}):
+        options = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
+        for line, texts in table_rows(path, columns, fault, {**options, self.wrong: "--set corpus.answer.wrong=NAME"}):
             empty = [name for name, text in zip((*columns.texts, self.wrong), texts, strict=True) if not text.strip()]
             if empty:
                 unusable(path, line, f"an empty {empty[0]!r}; expected three texts in every row.", fault)

@@ -57,10 +57,10 @@ class _NumberEncoder(Encoder):
 def number_of(cell: str) -> float:
     """A cell as a number; one that is not finite, does not fit into 32 bits or is no number is a `ValueError` with the reason."""
     try:
-        found = float(cell)
+        number = float(cell)
     except ValueError:
         hint = " Write decimals with a point." if "," in cell else ""
         raise ValueError(f"{cell[:40]!r}; expected a number such as 3.5.{hint}") from None
-    if not isfinite(found) or abs(found) > float(np.finfo(np.float32).max):
+    if not isfinite(number) or abs(number) > float(np.finfo(np.float32).max):
         raise ValueError(f"{cell.strip()}; expected a finite number. Leave out rows that have none.")
-    return found
+    return number

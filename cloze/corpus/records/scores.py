@@ -58,7 +58,7 @@ class ScoresAnswer(CellAnswer):
 class _ScoresEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         values = [self._row(record, path) for record in records]
-        counts = np.array([len(one) for one in values], np.int64)
+        counts = np.array([len(row) for row in values], np.int64)
         return Block(*self.texts(records), {"label": np.concatenate(values).astype(np.float32)}, counts)
 
     def _row(self, record: Record, path: str) -> NDArray[np.float64]:
@@ -80,20 +80,22 @@ class _ScoresEncoder(Encoder):
 
 def scores_of(cell: str) -> dict[str, float] | str:
     """A cell as the probability of each class, or as the name of one; any other cell is a `ValueError` with the reason."""
-    found: Any = None
+    probabilities: Any = None
     if cell.strip().startswith("{"):
         try:
-            found = parse_json(cell)
+            probabilities = parse_json(cell)
         except json.JSONDecodeError:
             raise ValueError(f'{cell[:60]!r}; expected a JSON object such as {{"yes": 0.9, "no": 0.1}}.') from None
-    if found is None:
+    if probabilities is None:
         if not cell.strip():
             raise ValueError("empty; expected the probability of each class, or the name of one.")
         return cell.strip()
-    numbers = list(found.values())
-    legal = all(isinstance(one, (int, float)) and not isinstance(one, bool) and 0 <= one <= 1 + _ROUNDED for one in numbers)
+    numbers = list(probabilities.values())
+    legal = all(
+        isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1 + _ROUNDED for share in numbers
+    )
     if len(numbers) < 2 or not legal:
         raise ValueError(f"{cell[:60]!r}; expected a probability for each of two classes or more.")
     if abs(sum(numbers) - 1) > _ROUNDED:
         raise ValueError(f"{cell[:60]!r}; its probabilities are {sum(numbers):g} in all, expected 1.")
-    return {str(name): float(value) for name, value in found.items()}
+    return {str(name): float(value) for name, value in probabilities.items()}

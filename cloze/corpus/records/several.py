@@ -61,9 +61,9 @@ class ClassesAnswer(CellAnswer):
                 refuse_columns(str(path), header, columns.texts, self._bits(path, columns, header))
             yield from super().read(path, columns, fault)
             return
-        wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        wanted |= dict.fromkeys(self.names, "--set corpus.answer.names=[A,B]")
-        for line, cells in table_rows(path, columns, fault, wanted):
+        options = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
+        options |= dict.fromkeys(self.names, "--set corpus.answer.names=[A,B]")
+        for line, cells in table_rows(path, columns, fault, options):
             try:
                 yield Record(line, cells[: len(columns.texts)], chosen(cells[len(columns.texts) :], self.names))
             except ValueError as error:
@@ -72,8 +72,8 @@ class ClassesAnswer(CellAnswer):
     def _bits(self, path: Path | str, columns: Columns, names: Sequence[str]) -> list[str]:
         """The columns of 0 and 1, by the first rows."""
         others = [name for name in names if name not in columns.texts]
-        each = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, ""))
-        rows = [cells for _, cells in islice(each, _LOOKED)]
+        numbered_rows = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, ""))
+        rows = [cells for _, cells in islice(numbered_rows, _LOOKED)]
         return [name for name, cells in zip(others, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
 
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
@@ -104,7 +104,7 @@ class ClassesAnswer(CellAnswer):
         together = Counter(
             tuple(sorted(codes[begin:end].tolist())) for begin, end in zip(bounds, bounds[1:], strict=False)
         )
-        usual = min(together, key=lambda one: (-together[one], one))
+        usual = min(together, key=lambda combination: (-together[combination], combination))
         counts = np.bincount(codes, minlength=len(classes))
         return {
             "labels": list(classes), "usual": json.dumps([classes[code] for code in usual], ensure_ascii=False),
@@ -193,7 +193,7 @@ def _python_list(cell: str) -> list[Any] | None:
 
 def hot(codes: NDArray[Any], classes: int) -> NDArray[np.float32]:
     """Codes (B, K), -1 for none, as (B, classes) of 0 and 1."""
-    made = np.zeros((len(codes), classes), np.float32)
-    row, place = np.nonzero(codes >= 0)
-    made[row, codes[row, place]] = 1.0
-    return made
+    indicators = np.zeros((len(codes), classes), np.float32)
+    row, slot = np.nonzero(codes >= 0)
+    indicators[row, codes[row, slot]] = 1.0
+    return indicators

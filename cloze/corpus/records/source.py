@@ -88,9 +88,9 @@ class Records(Source):
         new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
         item_files: dict[str, str] | None = None, picture: str = "image",
     ) -> None:
-        given = [text, label] if text_b is None else [text, text_b, label]
-        if len(set(given)) < len(given):
-            raise RecipeError(f"records: {', '.join(given)}: expected a column of its own for each text and for the answer.")
+        names = [text, label] if text_b is None else [text, text_b, label]
+        if len(set(names)) < len(names):
+            raise RecipeError(f"records: {', '.join(names)}: expected a column of its own for each text and for the answer.")
         self.length, self.stride, self.pool, self.new_words = length, stride, pool, new_words
         self.answer: Answer = lookup("answer", answer)() if isinstance(answer, str) else answer
         self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)
@@ -104,8 +104,8 @@ class Records(Source):
         self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
         self.item_files = ItemFiles(item_files, picture) if item_files else None
         if item_files and set(item_files) != set(self.items):
-            own = ", ".join(self.items) or "nothing"
-            raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {own}.")
+            item_names = ", ".join(self.items) or "nothing"
+            raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {item_names}.")
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
         self.gives |= self._companions()
@@ -114,10 +114,10 @@ class Records(Source):
         """The fields of items, and those of the companions of records with items."""
         if not self.items:
             return frozenset()
-        own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
+        fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         text = {"tokens", "length", "word_start"}
-        others = {f"{name}.{field}" for name in ("distractor", "next") for field in own | text}
-        return frozenset({*own, *others, *_LINKED, *(f"sibling.{field}" for field in text)})
+        others = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | text}
+        return frozenset({*fields, *others, *_LINKED, *(f"sibling.{field}" for field in text)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -141,26 +141,26 @@ class Records(Source):
             )
         if not self.new_words:
             return tokenizer
-        found: dict[str, None] = {}
+        words: dict[str, None] = {}
         for path in paths:
             for records in batches(self.answer.read(path, self.columns)):
-                found.update(dict.fromkeys(tokenizer.unknown_words([text for record in records for text in record.texts])))
-        return tokenizer.with_words(list(found)) if found else tokenizer
+                words.update(dict.fromkeys(tokenizer.unknown_words([text for record in records for text in record.texts])))
+        return tokenizer.with_words(list(words)) if words else tokenizer
 
     def build_store(
         self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, known: Store | None, report: Say
     ) -> RecordStore:
         """Encode files into a store at `out`; with `known`, the store of the training text, its classes are used."""
         classes = known.classes or None if isinstance(known, RecordStore) else None
-        made = build_records(
+        store = build_records(
             paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, annotations=self.annotations,
             items=self.item_files, report=report,
         )
-        if isinstance(known, RecordStore) and made.about["given"] != known.about["given"]:
-            given, wanted = (", ".join(f"{n} {name}" for name, n in one.about["given"].items()) for one in (made, known))
-            shutil.rmtree(made.path)
-            raise TaskError(f"{', '.join(map(str, paths))}: {given} in every record; the training text has {wanted}.")
-        return made
+        if isinstance(known, RecordStore) and store.about["given"] != known.about["given"]:
+            actual, expected = (", ".join(f"{n} {name}" for name, n in side.about["given"].items()) for side in (store, known))
+            shutil.rmtree(store.path)
+            raise TaskError(f"{', '.join(map(str, paths))}: {actual} in every record; the training text has {expected}.")
+        return store
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
@@ -224,9 +224,9 @@ class BoundRecords:
     def _views(self, room: int) -> Views:
         """The rows in the order of the store: one per record, or several windows of a record."""
         lengths, stride = self.store.lengths[self.records], self.source.stride
-        record, shown = cut(lengths, room) if stride is None else windows(lengths, room, stride)
+        record, parts = cut(lengths, room) if stride is None else windows(lengths, room, stride)
         start = self.store.begins(self.records[record], 1)[:, 0]
-        return Views(start, shown.kept.sum(1).astype(np.int32), record, shown)
+        return Views(start, parts.kept.sum(1).astype(np.int32), record, parts)
 
     def _order(self, epoch: int, sizes: Int64) -> Int64:
         """The rows of an epoch in random order, in batches of similar length.
@@ -255,16 +255,16 @@ class BoundRecords:
         """
         row = plan.order[items]
         records = self.records[plan.passages.record[row]]
-        shown = Shown(plan.passages.shown.first[row], plan.passages.shown.kept[row])
-        texts = shown.kept.shape[1]
-        begin = self.store.begins(records, texts) + shown.first
-        stop = np.cumsum(shown.kept, axis=1)
-        start = stop - shown.kept
+        parts = Shown(plan.passages.shown.first[row], plan.passages.shown.kept[row])
+        texts = parts.kept.shape[1]
+        begin = self.store.begins(records, texts) + parts.first
+        stop = np.cumsum(parts.kept, axis=1)
+        start = stop - parts.kept
         length = stop[:, -1]
-        place = np.arange(max(int(length.max(initial=1)), 1))
-        index = begin[:, :1] + place
+        columns = np.arange(max(int(length.max(initial=1)), 1))
+        index = begin[:, :1] + columns
         for text in range(1, texts):
-            index = np.where(place < start[:, text, None], index, begin[:, text, None] + place - start[:, text, None])
+            index = np.where(columns < start[:, text, None], index, begin[:, text, None] + columns - start[:, text, None])
         index = np.minimum(index, max(len(self.store.tokens) - 1, 0))
         arrays: dict[str, NDArray[Any]] = {
             "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32), "document": records,
@@ -277,7 +277,7 @@ class BoundRecords:
             arrays["word_start"] = self.store.words(index)
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
         arrays |= {name: np.zeros(index.shape, np.int32) for name in want & _LINKED - arrays.keys()}  # a store without links
-        answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
+        answers = self.source.answer.fields(self.store.answers(records), parts, len(self.store.classes))
         arrays |= answers
         if self.source.items:
             arrays |= self._items(records)
@@ -288,37 +288,37 @@ class BoundRecords:
         """The items of the pictures of some records, -1 for none, as fields."""
         assert self.store.items is not None
         pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
-        found: dict[str, NDArray[Any]] = {}
+        fields: dict[str, NDArray[Any]] = {}
         for name, arrays in self.source.items.items():
-            found |= self.store.items.sets[name].read(pictures, arrays)
-        return found
+            fields |= self.store.items.sets[name].read(pictures, arrays)
+        return fields
 
     def _companions(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         """The wanted fields of other records of the same pictures, and of records of other pictures."""
-        own, draw = plan.passages.record[plan.order[items]], self.draw(plan, items)
-        found: dict[str, NDArray[Any]] = {}
+        record, draw = plan.passages.record[plan.order[items]], self.draw(plan, items)
+        fields: dict[str, NDArray[Any]] = {}
         drawn: dict[str, Callable[[], Int64]] = {
-            "sibling": lambda: self._kin.sibling(own, draw), "distractor": lambda: self._kin.distractor(own, draw),
-            "next": lambda: self._kin.next(own),
+            "sibling": lambda: self._kin.sibling(record, draw), "distractor": lambda: self._kin.distractor(record, draw),
+            "next": lambda: self._kin.next(record),
         }
         for companion, choose in drawn.items():
-            wanted = {name.removeprefix(f"{companion}.") for name in want if name.startswith(f"{companion}.")}
-            if not wanted:
+            names = {name.removeprefix(f"{companion}.") for name in want if name.startswith(f"{companion}.")}
+            if not names:
                 continue
-            place = choose()
-            records = np.where(place >= 0, self.records[place], -1)
-            arrays = self._text(records, plan.room) if wanted & {"tokens", "length", "word_start"} else {}
-            arrays |= self._items(records) if any(name.startswith("item") for name in wanted) else {}
-            kept = {name: value for name, value in arrays.items() if name.startswith("item") or name in wanted}
-            found |= {f"{companion}.{name}": value for name, value in kept.items()}
-        return found
+            chosen = choose()
+            records = np.where(chosen >= 0, self.records[chosen], -1)
+            arrays = self._text(records, plan.room) if names & {"tokens", "length", "word_start"} else {}
+            arrays |= self._items(records) if any(name.startswith("item") for name in names) else {}
+            selection = {name: value for name, value in arrays.items() if name.startswith("item") or name in names}
+            fields |= {f"{companion}.{name}": value for name, value in selection.items()}
+        return fields
 
     def _text(self, records: Int64, room: int) -> dict[str, NDArray[Any]]:
         """The first text of some records, -1 for none, cut to `room` tokens."""
         begin = self.store.begins(records, 1)[:, 0]
         length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], room), 0)
-        place = np.arange(max(int(length.max(initial=1)), 1))
-        index = np.minimum(begin[:, None] + place, max(len(self.store.tokens) - 1, 0))
+        columns = np.arange(max(int(length.max(initial=1)), 1))
+        index = np.minimum(begin[:, None] + columns, max(len(self.store.tokens) - 1, 0))
         return {
             "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32),
             "word_start": self.store.words(index),
@@ -327,8 +327,8 @@ class BoundRecords:
     def choices(self, plan: Arranged[Views], items: Int64) -> Int64:
         """How many texts the list of each item's record has, (B,)."""
         records = self.records[plan.passages.record[plan.order[items]]]
-        found: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
-        return found
+        counts: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
+        return counts
 
     def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
         """The random numbers of some items, addressed by seed, entry, epoch, record and, for windows, the first token."""

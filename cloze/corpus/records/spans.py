@@ -45,22 +45,22 @@ class SpanAnswer(Answer):
         """The questions of a file: question, context, and the first answer that is at its start offset."""
         if columns.text_b is None:
             raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name its field.")
-        for asked in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
-            texts = asked.question.strip(), asked.context
-            if not asked.answers:
-                yield Record(asked.line, texts, None)
+        for question in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
+            texts = question.question.strip(), question.context
+            if not question.answers:
+                yield Record(question.line, texts, None)
                 continue
-            found = [answer for answer in asked.answers if answer.placed(asked.context)]
+            answers = [answer for answer in question.answers if answer.placed(question.context)]
             if self.offsets == "find":
-                found += [near for answer in asked.answers if (near := nearest_place(answer, asked.context)) is not None]
-                yield Record(asked.line, texts, found[0] if found else UNKNOWN)
+                answers += [near for answer in question.answers if (near := nearest_place(answer, question.context)) is not None]
+                yield Record(question.line, texts, answers[0] if answers else UNKNOWN)
                 continue
-            for answer in asked.answers:
-                if not answer.placed(asked.context):
-                    why = misplaced(answer, asked.context)
-                    unusable(path, asked.line, f"{asked.place}{': ' if asked.place else ''}{why}\n{_WAY_OUT}", fault)
-            if found:
-                yield Record(asked.line, texts, found[0])
+            for answer in question.answers:
+                if not answer.placed(question.context):
+                    why = misplaced(answer, question.context)
+                    unusable(path, question.line, f"{question.place}{': ' if question.place else ''}{why}\n{_WAY_OUT}", fault)
+            if answers:
+                yield Record(question.line, texts, answers[0])
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _SpanEncoder:
         """The encoder of records."""
@@ -79,8 +79,8 @@ class SpanAnswer(Answer):
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How many tokens the longest answer has."""
-        known = stored["first"] >= 0
-        return {"longest": int((stored["last"] - stored["first"])[known].max(initial=0)) + 1}
+        answered = stored["first"] >= 0
+        return {"longest": int((stored["last"] - stored["first"])[answered].max(initial=0)) + 1}
 
 
 _WAY_OUT = (
@@ -92,9 +92,9 @@ _WAY_OUT = (
 def nearest_place(answer: AnswerSpan, context: str) -> AnswerSpan | None:
     """The occurrence of the answer nearest to its offset; None if the context does not contain it."""
     start = max(answer.start, 0)
-    found = context.rfind(answer.text, 0, start + len(answer.text)), context.find(answer.text, start)
-    places = [place for place in found if place >= 0]
-    return AnswerSpan(answer.text, min(places, key=lambda place: abs(place - answer.start))) if places else None
+    offsets = context.rfind(answer.text, 0, start + len(answer.text)), context.find(answer.text, start)
+    places = [offset for offset in offsets if offset >= 0]
+    return AnswerSpan(answer.text, min(places, key=lambda offset: abs(offset - answer.start))) if places else None
 
 
 class Tokens(NamedTuple):
@@ -106,8 +106,8 @@ class Tokens(NamedTuple):
 
 def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | None:
     """The tokens of one of several texts that cover its characters from `start` to `stop`; None if no token does."""
-    own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
-    inside = np.flatnonzero((spelled.begin[own] < stop) & (spelled.end[own] > start))
+    span = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+    inside = np.flatnonzero((spelled.begin[span] < stop) & (spelled.end[span] > start))
     return Tokens(int(inside[0]), int(inside[-1])) if len(inside) else None
 
 

@@ -84,9 +84,9 @@ class RecordStore(Store, holds="records"):
             return sizes.reshape(-1, self.texts)
         counts = np.diff(self.document_sentences)
         record = np.repeat(np.arange(len(counts)), counts)
-        made = np.zeros((len(counts), int(counts.max(initial=1))), np.int64)
-        made[record, np.arange(len(sizes)) - self.document_sentences[record]] = sizes
-        return made
+        lengths = np.zeros((len(counts), int(counts.max(initial=1))), np.int64)
+        lengths[record, np.arange(len(sizes)) - self.document_sentences[record]] = sizes
+        return lengths
 
     @property
     def row_sizes(self) -> Int64:
@@ -112,20 +112,20 @@ class RecordStore(Store, holds="records"):
         if self.bounds is None:
             return {name: column[records] for name, column in self.columns.items()}
         begin, count = self.bounds[records], self.bounds[records + 1] - self.bounds[records]
-        place = np.arange(int(count.max(initial=0)))
-        inside = place < count[:, None]
-        index = np.where(inside, begin[:, None] + place, 0)
+        offsets = np.arange(int(count.max(initial=0)))
+        inside = offsets < count[:, None]
+        index = np.where(inside, begin[:, None] + offsets, 0)
         return {name: np.where(inside, column[index], -1) for name, column in self.columns.items()}
 
     def _check_ends(self) -> None:
         super()._check_ends()
         values = self.documents if self.bounds is None else int(self.bounds[-1]) if len(self.bounds) else -1
-        found = {"lines": (len(self.lines), self.documents)} | {n: (len(c), values) for n, c in self.columns.items()}
+        sizes = {"lines": (len(self.lines), self.documents)} | {n: (len(c), values) for n, c in self.columns.items()}
         if not self.lists:
-            found["texts"] = self.sentences, self.documents * self.texts
+            sizes["texts"] = self.sentences, self.documents * self.texts
         if self.bounds is not None:
-            found["bounds"] = len(self.bounds), self.documents + 1
-        for name, (has, wants) in found.items():
+            sizes["bounds"] = len(self.bounds), self.documents + 1
+        for name, (has, wants) in sizes.items():
             if has != wants:
                 raise CorpusError(f"{self.path}: {FOLDER}{name} has {has:,} entries, expected {wants:,}. Build it again.")
         if self.items is not None:

@@ -43,9 +43,9 @@ class TextAnswer(Answer):
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: a text is generated from one text. Omit it.")
         for line, (text, target) in table_rows(path, columns, fault, lists=True):
-            found = references(target)
-            if found:
-                yield Record(line, (self.prefix + joined(text),), found)
+            targets = references(target)
+            if targets:
+                yield Record(line, (self.prefix + joined(text),), targets)
             else:
                 unusable(path, line, missing(columns.label), fault)
 
@@ -63,7 +63,7 @@ class TextAnswer(Answer):
         number, tokens = stored["reference"], stored["token"]
         real = number >= 0
         most = max(int(number.max(initial=0)) + 1, 1)
-        stop = np.stack([(real & (number <= one)).sum(1) for one in range(most)], axis=1).astype(np.int64)
+        stop = np.stack([(real & (number <= index)).sum(1) for index in range(most)], axis=1).astype(np.int64)
         start = np.concatenate([np.zeros_like(stop[:, :1]), stop[:, :-1]], axis=1)
         there = np.arange(most) <= number.max(axis=1, initial=0)[:, None]
         parts = np.where(there[:, :, None], np.stack([start, stop], axis=2), -1)
@@ -83,7 +83,7 @@ class TextAnswer(Answer):
 
 class _TextEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
-        found = self.tokenizer.encode_flat([record.texts[0] for record in records])
+        encoded = self.tokenizer.encode_flat([record.texts[0] for record in records])
         targets = [target for record in records for target in record.answer]
         tokens, _, offsets = self.tokenizer.encode_flat(targets)
         sizes = np.diff(offsets)
@@ -91,7 +91,7 @@ class _TextEncoder(Encoder):
         owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])
         counts = np.bincount(owner, weights=sizes, minlength=len(records)).astype(np.int64)
         columns = {"token": tokens, "reference": np.repeat(ordinal, sizes).astype(np.int32)}
-        return Block(*found, columns, counts)
+        return Block(*encoded, columns, counts)
 
 
 def joined(cell: str) -> str:
@@ -101,8 +101,8 @@ def joined(cell: str) -> str:
 
 def references(cell: str) -> tuple[str, ...]:
     """The reference texts of a cell; empty if one of them is empty."""
-    found = tuple(member or "" for member in members(cell))
-    return found if all(text.strip() for text in found) else ()
+    texts = tuple(member or "" for member in members(cell))
+    return texts if all(text.strip() for text in texts) else ()
 
 
 def missing(column: str) -> str:

@@ -24,9 +24,9 @@ class Shown(NamedTuple):
     def columns(self, tokens: NDArray[np.integer], text: int) -> Int64:
         """The columns (B, K) in the row, before it is framed, of tokens (B, K) of a text; -1 for a token that the row does not
         contain."""
-        place = tokens.astype(np.int64) - self.first[:, text, None]
-        inside = (tokens >= 0) & (place >= 0) & (place < self.kept[:, text, None])
-        return np.where(inside, place + self.kept[:, :text].sum(1, keepdims=True), -1)
+        position = tokens.astype(np.int64) - self.first[:, text, None]
+        inside = (tokens >= 0) & (position >= 0) & (position < self.kept[:, text, None])
+        return np.where(inside, position + self.kept[:, :text].sum(1, keepdims=True), -1)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
     """
     others, last = lengths[:, :-1], lengths[:, -1]
     fits = lengths.sum(1) <= room
-    kept = np.where(fits[:, None], others, shares(others, room // 2) if others.shape[1] else others)
-    left = room - kept.sum(1)
+    sizes = np.where(fits[:, None], others, shares(others, room // 2) if others.shape[1] else others)
+    left = room - sizes.sum(1)
     several = last > left
     if (several & (left <= stride)).any():
         least = int(left[several].min())
@@ -68,10 +68,10 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
     count = 1 + -(-np.maximum(last - left, 0) // stride)
     record = np.repeat(np.arange(len(lengths)), count)
     offset = (np.arange(len(record)) - np.repeat(np.cumsum(count) - count, count)) * stride
-    first, shown = np.zeros((len(record), lengths.shape[1]), np.int64), lengths[record]
+    first, window_sizes = np.zeros((len(record), lengths.shape[1]), np.int64), lengths[record]
     first[:, -1] = offset
-    shown[:, :-1], shown[:, -1] = kept[record], np.minimum(last[record] - offset, left[record])
-    return record, Shown(first, shown)
+    window_sizes[:, :-1], window_sizes[:, -1] = sizes[record], np.minimum(last[record] - offset, left[record])
+    return record, Shown(first, window_sizes)
 
 
 def shares(lengths: Int64, room: int) -> Int64:
@@ -81,8 +81,8 @@ def shares(lengths: Int64, room: int) -> Int64:
     ascending = np.sort(lengths, axis=1)
     before = np.cumsum(ascending, axis=1) - ascending
     level = ((room - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
-    kept = np.minimum(lengths, np.maximum(level, 0))
-    spare = np.where(lengths.sum(1) > room, room - kept.sum(1), 0)
-    longer = lengths > kept
-    kept += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
-    return np.where(lengths.sum(1, keepdims=True) > room, kept, lengths)
+    sizes = np.minimum(lengths, np.maximum(level, 0))
+    spare = np.where(lengths.sum(1) > room, room - sizes.sum(1), 0)
+    longer = lengths > sizes
+    sizes += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
+    return np.where(lengths.sum(1, keepdims=True) > room, sizes, lengths)

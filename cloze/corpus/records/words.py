@@ -47,11 +47,11 @@ class WordAnswers(Answer):
         """The texts of a file of labelled words; a record's text is its words, joined with spaces."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
-        found = each_tagged(
+        texts = each_tagged(
             path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault,
             like="--set corpus.text=NAME",
         )
-        for text in found:
+        for text in texts:
             yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
@@ -100,10 +100,10 @@ class _WordEncoder(EncoderOfWords):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         words = [record.answer.words for record in records]
-        self.ideographs.add(word for own in words for word in own)
+        self.ideographs.add(word for text_words in words for word in text_words)
         codes = np.array([self.labels.code(label) for record in records for label in record.answer.labels], dtype=np.int32)
-        first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
-        counts = np.array([len(own) for own in words], dtype=np.int64)
+        first = [first_tokens(spelled, number, text_words) for number, text_words in enumerate(words)]
+        counts = np.array([len(text_words) for text_words in words], dtype=np.int64)
         columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
 
@@ -113,10 +113,10 @@ def first_tokens(spelled: Spelled, number: int, words: Sequence[str], *, spaced:
 
     `spaced`: a token that is only the space before a word counts as the word's first, as it does in transformers' `word_ids`.
     """
-    own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+    span = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
     sizes = np.array([len(word) for word in words], np.int64)
     begins = np.cumsum(sizes + 1) - sizes - 1
     # tokens that end after the beginning of the word
-    first = np.searchsorted(spelled.end[own], begins - int(spaced), side="right")
-    beginning = np.append(spelled.begin[own], np.iinfo(np.int64).max)
+    first = np.searchsorted(spelled.end[span], begins - int(spaced), side="right")
+    beginning = np.append(spelled.begin[span], np.iinfo(np.int64).max)
     return np.where(beginning[first] < begins + sizes, first, -1).astype(np.int32)

@@ -120,9 +120,9 @@ def _border(stream: IO[bytes], place: int, borders: Sequence[bytes]) -> int | No
         if not more:
             return None
         data += more
-        found = [data.find(border) + len(border) for border in borders if border in data]
-        if found:
-            return place + min(found)
+        ends = [data.find(border) + len(border) for border in borders if border in data]
+        if ends:
+            return place + min(ends)
     return None
 
 
@@ -137,7 +137,7 @@ def build_task(
     account = Report()
     blocks = _Blocks(((block, encode(block)) for block in _blocks(pieces, format, account)), tokens)
     names: list[str] = []
-    met: dict[str, frozenset[int]] = {}
+    matches: dict[str, frozenset[int]] = {}
     (store / SHARDS).mkdir(parents=True, exist_ok=True)
     while blocks.left():
         name = f"{number:05d}" + (f"-{len(names)}" if names else "")
@@ -146,7 +146,7 @@ def build_task(
             try:
                 account.bytes = 0
                 for layer, records in write_blocks(blocks, writer, account, lambda: None).items():
-                    met[layer] = met.get(layer, frozenset()) | records
+                    matches[layer] = matches.get(layer, frozenset()) | records
                 account.bytes = blocks.bytes
                 if writer.tokens:
                     finish_store(writer, copy_tokenizer, account)
@@ -154,7 +154,7 @@ def build_task(
             except OSError as error:
                 raise RunError(f"{out}: cannot write the shard: {error.strerror}. Finished shards are kept.") from error
         account.__init__()  # type: ignore[misc]
-    record = {"shards": names, "met": {layer: sorted(records) for layer, records in met.items()}}
+    record = {"shards": names, "met": {layer: sorted(records) for layer, records in matches.items()}}
     (store / TASKS).mkdir(exist_ok=True)
     with whole_file(store / TASKS / f"{number:05d}.json") as stage:
         stage.write_text(json.dumps(record) + "\n", encoding="utf-8")
@@ -168,11 +168,11 @@ def encoder(tokenizer: Tokenizer, annotations: Annotations) -> BlockEncoder:
 def record_of(store: Path, number: int) -> Mapping[str, Any] | None:
     """The record of a finished task whose shards are there; None for any other."""
     try:
-        found: Mapping[str, Any] = json.loads((store / TASKS / f"{number:05d}.json").read_text(encoding="utf-8"))
-        whole = all(Store.is_store(store / SHARDS / name) for name in found["shards"])
+        record: Mapping[str, Any] = json.loads((store / TASKS / f"{number:05d}.json").read_text(encoding="utf-8"))
+        whole = all(Store.is_store(store / SHARDS / name) for name in record["shards"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if whole else None
+    return record if whole else None
 
 
 def _blocks(pieces: Sequence[Piece], format: str, account: Report) -> Iterator[Block]:
@@ -198,12 +198,12 @@ class _Blocks:
     def __iter__(self) -> Iterator[tuple[Block, Encoded]]:
         tokens, self.bytes = 0, 0
         while self._next is not None:
-            block, found = self._next
+            block, encoded = self._next
             self.bytes += block.bytes
-            tokens += len(found.ids)
-            yield block, found
+            tokens += len(encoded.ids)
+            yield block, encoded
             self._next = next(self._blocks, None)
-            if self._next is not None and not found.open_end and tokens + len(self._next[1].ids) > self.most:
+            if self._next is not None and not encoded.open_end and tokens + len(self._next[1].ids) > self.most:
                 return
 
 

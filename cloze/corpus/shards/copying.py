@@ -37,9 +37,9 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
         folders.insert(-1, (inside, _header(read, f"{inside}{HEADER}", data), data))
     for inside, about, data in folders:
         other = f"{inside}{HEADER}" in there and write.read(f"{inside}{HEADER}") != data
-        for name, one in about["files"].items():
-            if other or there.get(f"{inside}{name}") != one["bytes"]:
-                write.put(read, f"{inside}{name}", one["bytes"], one["sha256"])
+        for name, entry in about["files"].items():
+            if other or there.get(f"{inside}{name}") != entry["bytes"]:
+                write.put(read, f"{inside}{name}", entry["bytes"], entry["sha256"])
                 copied += 1
         if inside and (other or there.get(f"{inside}{HEADER}") != len(data)):
             write.write(data, f"{inside}{HEADER}")
@@ -59,7 +59,7 @@ def _header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = parse_json(text)
         require_inside(place.address, [*header["files"], *(shard["name"] for shard in header.get(SHARDS, ()))])
-        _ = [(one["bytes"], one["sha256"]) for one in header["files"].values()]
+        _ = [(entry["bytes"], entry["sha256"]) for entry in header["files"].values()]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CorpusError(f"{place.address}/{name}: not the header of a token store.") from None
     return header
@@ -72,8 +72,8 @@ def _require_own(write: Place, target: str, text: bytes) -> Mapping[str, int]:
     there = write.sizes()
     if HEADER in there and write.read(HEADER) != text:
         raise CorpusError(f"{target}: already holds another store. Choose another target, or remove that store yourself.")
-    known = {HEADER, SHARDS, PLANS, *(name.split("/")[0] for name in parse_json(text)["files"])}
-    strange = [name for name in there if name.split("/")[0] not in known]
+    expected = {HEADER, SHARDS, PLANS, *(name.split("/")[0] for name in parse_json(text)["files"])}
+    strange = [name for name in there if name.split("/")[0] not in expected]
     if strange and HEADER not in there:
         raise CorpusError(f"{target}: already holds something else, such as {strange[0]}. Choose another target.")
     return there

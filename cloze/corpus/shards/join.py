@@ -20,11 +20,11 @@ def write_as_one(store: Store, out: Path) -> Store:
     if not isinstance(store, ShardedStore):
         raise CorpusError(f"{store.path}: is one store already. Copy it: cloze corpus copy {store.path} {out}")
     header, first = store.header, store.shard(0)
-    kept = {key: header[key] for key in ("words", "annotations", "line_ends") if key in header}
+    annotation_header = {key: header[key] for key in ("words", "annotations", "line_ends") if key in header}
     labels = {name: first.label_names(name) for name in first.labels}
     with StoreWriter(
-        out, vocab_size=store.vocab_size, roles=header["roles"], tokenizer_hash=store.tokenizer_hash, annotations=kept,
-        labels=labels,
+        out, vocab_size=store.vocab_size, roles=header["roles"], tokenizer_hash=store.tokenizer_hash,
+        annotations=annotation_header, labels=labels,
     ) as writer:
         for number in range(len(store.shards)):
             _append(writer, store.shard(number))

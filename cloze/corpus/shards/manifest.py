@@ -58,7 +58,7 @@ class ShardedStore(Store, holds=SHARDS):
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path, self.header = path, header
         self._remote = Remote.at(path)
-        self._shards = tuple(Shard(*(one[name] for name in Shard._fields)) for one in header[SHARDS])
+        self._shards = tuple(Shard(*(entry[name] for name in Shard._fields)) for entry in header[SHARDS])
         self.holders: WeakSet[Holder] = WeakSet()  # sources that keep shards open
 
     @property
@@ -131,7 +131,7 @@ class ShardedStore(Store, holds=SHARDS):
         limit = 0 if self._remote is None else self._remote.limit
         hosts = max(1, processes() // processes_here())
         here, largest = -(-lanes // hosts), max(shard.bytes for shard in self.shards)
-        needed, ample = (min(len(self.shards), here * each) * largest for each in (window + 1, 2 * window))
+        needed, ample = (min(len(self.shards), here * count) * largest for count in (window + 1, 2 * window))
         if limit and needed > limit:
             waits = f"; with {sized(ample)} no step waits for a shard" if ample > needed else ""
             raise CorpusError(
@@ -156,12 +156,12 @@ class ShardedStore(Store, holds=SHARDS):
     def verify(self) -> None:
         """Compare the checksums of all files of all shards. Raises `CorpusError` if one differs."""
         for number, shard in enumerate(self.shards):
-            made = self.shard(number)
-            made.verify()
-            found = file_hash(made.path / HEADER)
-            if found != shard.sha256:
+            store = self.shard(number)
+            store.verify()
+            digest = file_hash(store.path / HEADER)
+            if digest != shard.sha256:
                 raise CorpusError(
-                    f"{made.path / HEADER}: damaged or edited; its checksum is {found[:12]}, expected {shard.sha256[:12]}.\n"
+                    f"{store.path / HEADER}: damaged or edited; its checksum is {digest[:12]}, expected {shard.sha256[:12]}.\n"
                     "  Remove the shard, and run the build again."
                 )
         if (self.path / TOKENIZER / "tokenizer.json").is_file():
@@ -228,7 +228,7 @@ def write_manifest(path: Path, names: Sequence[str]) -> Store:
         raise CorpusError(f"{path}: holds no shard. Build one: cloze corpus build PATH... --shard 256M --out {path}")
     for file in sorted(file for file in (path / TOKENIZER).rglob("*") if file.is_file()):
         files[file.relative_to(path).as_posix()] = {"bytes": file.stat().st_size, "sha256": file_hash(file)}
-    totals = {key: sum(one[key] for one in shards) for key in ("tokens", "sentences", "documents")}
+    totals = {key: sum(shard[key] for shard in shards) for key in ("tokens", "sentences", "documents")}
     header = {
         "format": "cloze sharded token store", "version": SHARDS_VERSION, **first, **totals,
         COUNTS: " ".join(map(str, counts.tolist())), SHARDS: shards, "files": files, "report": _united(reports),
@@ -255,6 +255,6 @@ def _united(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if file not in whole.files:
                 whole.add_file(file["path"], file["format"], file["why"])
         odd = report.get("odd", {})
-        counts = {kind: one["count"] for kind, one in odd.items()}
-        whole.odd.add(Oddities(counts, {kind: one["places"] for kind, one in odd.items()}))
+        counts = {kind: entry["count"] for kind, entry in odd.items()}
+        whole.odd.add(Oddities(counts, {kind: entry["places"] for kind, entry in odd.items()}))
     return whole.as_dict()

@@ -96,10 +96,10 @@ class PackedShards(Rebinds):
         shard, row = plan.locate(rows)
         members: list[Int64] = []
         places: list[Int64] = []
-        for number, place in by_shard(shard):
-            found, of = self._packed_shard(number).members_of(row[place])
-            members.append(found)
-            places.append(place[of])
+        for number, index in by_shard(shard):
+            passages, of = self._packed_shard(number).members_of(row[index])
+            members.append(passages)
+            places.append(index[of])
         row_of = np.concatenate(places)
         order = np.argsort(row_of, kind="stable")  # row after row; the passages of a row stay in their order
         row_of, passage = row_of[order], np.concatenate(members)[order]
@@ -112,8 +112,8 @@ class PackedShards(Rebinds):
             folder = self._folder / self.shards.name(number)
             return mapped(folder, lambda: self._pack(number), Packed)
 
-        found: Packed = self.shards.kept(number, self.packing, make)
-        return found
+        packed: Packed = self.shards.kept(number, self.packing, make)
+        return packed
 
     def _pack(self, number: int) -> Packed:
         length = self.shards.cuts(number, self.packing.room).length

@@ -64,8 +64,8 @@ class Place:
 
     def read(self, name: str) -> bytes:
         """A small file."""
-        found: bytes = self.trying(name, lambda: self.files.cat_file(f"{self.path}/{name}"))
-        return found
+        content: bytes = self.trying(name, lambda: self.files.cat_file(f"{self.path}/{name}"))
+        return content
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """The sizes of all files below a folder by their names, which begin with that of the folder; none if it is not there."""
@@ -74,11 +74,11 @@ class Place:
         def find() -> dict[str, int]:
             self.files.invalidate_cache()
             try:
-                found: dict[str, Any] = self.files.find(top, detail=True)
+                files: dict[str, Any] = self.files.find(top, detail=True)
             except FileNotFoundError:
                 return {}
             start = len(str(self.path).lstrip("/")) + 1
-            return {str(one).lstrip("/")[start:]: int(about["size"] or 0) for one, about in found.items()}
+            return {str(name).lstrip("/")[start:]: int(about["size"] or 0) for name, about in files.items()}
 
         return self.trying(folder, find)
 
@@ -97,8 +97,8 @@ class Place:
 
         def put() -> None:
             self.files.makedirs(f"{self.path}/{name}".rpartition("/")[0], exist_ok=True)
-            with source.open(name) as one, self.files.open(f"{self.path}/{name}", "wb") as other:
-                _copied(one, other, size, digest)
+            with source.open(name) as reader, self.files.open(f"{self.path}/{name}", "wb") as other:
+                _copied(reader, other, size, digest)
 
         self.trying(name, put)
 
@@ -144,16 +144,16 @@ def require_main_thread() -> None:
 
 
 def _copied(source: IO[bytes], target: IO[bytes], size: int | None, digest: str | None) -> None:
-    found, written = hashlib.sha256(), 0
+    checksum, written = hashlib.sha256(), 0
     while data := source.read(_BLOCK):
         require_main_thread()
         target.write(data)
-        found.update(data)
+        checksum.update(data)
         written += len(data)
     if size is not None and written != size:
         raise _Wrong(f"has {written:,} bytes, expected {size:,}")
-    if digest is not None and found.hexdigest() != digest:
-        raise _Wrong(f"has the checksum {found.hexdigest()[:12]}, expected {digest[:12]}")
+    if digest is not None and checksum.hexdigest() != digest:
+        raise _Wrong(f"has the checksum {checksum.hexdigest()[:12]}, expected {digest[:12]}")
 
 
 def _told(error: BaseException) -> str:

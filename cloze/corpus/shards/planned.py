@@ -22,20 +22,20 @@ Made = TypeVar("Made")
 
 def mapped(folder: Path, make: Callable[[], Made], of: Callable[..., Made]) -> Made:
     """A dataclass of arrays: `of` the files in `folder` if they were written before, else what `make` gives, written if large."""
-    if (known := _read(folder, of)) is not None:
-        return known
-    made = make()
-    columns = {name: column for name, column in vars(made).items() if column is not None}
+    if (disk_arrays := _read(folder, of)) is not None:
+        return disk_arrays
+    arrays = make()
+    columns = {name: column for name, column in vars(arrays).items() if column is not None}
     if max(map(len, columns.values())) < _LARGE:
-        return made
+        return arrays
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(folder) as stage:
             for name, column in columns.items():
                 np.save(stage / f"{name}.npy", column)
     except OSError:
-        return made
-    return _read(folder, of) or made
+        return arrays
+    return _read(folder, of) or arrays
 
 
 def _read(folder: Path, of: Callable[..., Made]) -> Made | None:
@@ -47,10 +47,10 @@ def _read(folder: Path, of: Callable[..., Made]) -> Made | None:
 def numbers(file: Path) -> dict[str, int]:
     """The numbers in a file; none if there is no such file."""
     try:
-        found: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+        counts: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return counts
 
 
 def write_numbers(file: Path, found: Mapping[str, int]) -> None:

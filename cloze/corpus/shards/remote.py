@@ -65,7 +65,7 @@ def local_store(address: str, cache: Cache) -> Path:
     try:
         header = parse_json(text)
         files: Mapping[str, Any] = header["files"]
-        sizes = {name: (int(one["bytes"]), str(one["sha256"])) for name, one in files.items()}
+        sizes = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
     except (ValueError, KeyError, TypeError):
         raise CorpusError(f"{address}/{HEADER}: not the header of a token store.") from None
     require_inside(address, sizes)
@@ -114,10 +114,10 @@ class Remote:
     def at(cls, folder: Path) -> Remote | None:
         """The address behind a folder; None for a store that lies there itself."""
         try:
-            found = json.loads((folder / MARK).read_text(encoding="utf-8"))
+            mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return cls(folder, str(found["address"]), int(found["limit"]))
+        return cls(folder, str(mark["address"]), int(mark["limit"]))
 
     def shard(self, shard: Any) -> Path:
         """The folder of a shard, fetched if it is not there. Raises `NoRoom` if the cache cannot hold it.
@@ -135,16 +135,16 @@ class Remote:
         except NoRoom:
             if not self._coming:
                 raise
-        for one in self._coming.values():
-            if not one.cancel():
+        for download in self._coming.values():
+            if not download.cancel():
                 with suppress(CorpusError, RunError):
-                    one.result()
+                    download.result()
         self._coming.clear()
         return self._fetch(plain)
 
     def ahead(self, now: Sequence[Any], next: Sequence[Any]) -> None:
         """Begin to fetch shards, in threads: those read now and those that come next. They do not displace each other."""
-        self._coming = {name: one for name, one in self._coming.items() if not one.done()}
+        self._coming = {name: download for name, download in self._coming.items() if not download.done()}
         self._expected = {shard.name for shard in (*now, *next)}
         for shard in (*now, *next):
             if shard.name not in self._coming and not Store.is_store(self.folder / SHARDS / shard.name):
@@ -211,14 +211,14 @@ class Remote:
             for folder in shards.iterdir():
                 if folder.is_dir() and not folder.name.startswith("."):
                     there[folder] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        taken, held = coming + sum(there.values()), 0
+        usage, held = coming + sum(there.values()), 0
 
         def turn(folder: Path) -> tuple[bool, float]:
             lock = folder.with_name(f"{folder.name}.lock")
             return self._expects(folder), lock.stat().st_mtime if lock.exists() else 0.0
 
         for folder in sorted(there, key=turn):
-            if taken + wanted <= self.limit or (ahead and self._expects(folder)):
+            if usage + wanted <= self.limit or (ahead and self._expects(folder)):
                 break
             with folder.with_name(f"{folder.name}.lock").open("a") as lock:
                 try:
@@ -227,11 +227,11 @@ class Remote:
                     held += 1
                     continue
                 shutil.rmtree(folder, ignore_errors=True)
-                taken -= there[folder]
-        if taken + wanted > self.limit:
+                usage -= there[folder]
+        if usage + wanted > self.limit:
             raise NoRoom(
                 f"{self.folder}: the cache may take {sized(self.limit)}; the {held} shards that are being read and those "
-                f"being fetched take {sized(taken)}, and {keep} needs {sized(wanted)} more.\n"
+                f"being fetched take {sized(usage)}, and {keep} needs {sized(wanted)} more.\n"
                 "  Give a larger --cache DIR:SIZE, or fewer training.lanes."
             )
 
@@ -242,10 +242,10 @@ class Remote:
 def _fetch_counts(remote: Place, folder: Path) -> None:
     """Fetch the numbers of rows that were counted before."""
     try:
-        found = remote.files.glob(f"{remote.path}/{PLANS}/*/rows.json")
+        paths = remote.files.glob(f"{remote.path}/{PLANS}/*/rows.json")
     except Exception:  # a storage that cannot list its files; the rows are counted again
         return
-    for file in map(str, found):
+    for file in map(str, paths):
         target = folder / PLANS / file.split("/")[-2] / "rows.json"
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ def require_inside(address: str, names: Iterable[str]) -> None:
 def _sizes(shard: Path) -> dict[str, tuple[int, str]]:
     """The size and the sha256 of every file of a shard, by its header."""
     files: Mapping[str, Any] = json.loads((shard / HEADER).read_text(encoding="utf-8"))["files"]
-    return {name: (int(one["bytes"]), str(one["sha256"])) for name, one in files.items()}
+    return {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
 
 
 def _is_whole(shard: Path, digest: str) -> bool:
@@ -279,14 +279,14 @@ def _reserved(file: Path) -> int:
     """The bytes of a shard that is being fetched; of one whose fetcher is gone, which is removed, 0."""
     if not file.stat().st_size:
         return 0
-    with file.open("a+") as found:
+    with file.open("a+") as reservation:
         try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(reservation, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            found.seek(0)
-            return int(found.read() or 0)
+            reservation.seek(0)
+            return int(reservation.read() or 0)
         recover(file.with_name(file.name.removesuffix(_FETCHING)))
-        found.truncate(0)
+        reservation.truncate(0)
     return 0
 
 

@@ -46,9 +46,9 @@ class ShardPlan:
 
     def places(self, items: Int64) -> Int64:
         """Where items are in the sequence of all rows."""
-        each, more = divmod(len(self), self.lanes)  # the first `more` lanes have one row more
+        share, more = divmod(len(self), self.lanes)  # the first `more` lanes have one row more
         lane = items % self.lanes
-        return lane * each + np.minimum(lane, more) + items // self.lanes
+        return lane * share + np.minimum(lane, more) + items // self.lanes
 
     def windows(self, items: Int64) -> Int64:
         """The windows that items are in."""
@@ -62,20 +62,20 @@ class ShardPlan:
 
         The last answer is kept: a block is read first, and then its random numbers are drawn.
         """
-        known, found = self._last[0]
-        if not np.array_equal(items, known):
-            found = self._located(items)
-            self._last[0] = items.copy(), found
-        return found
+        last_items, location = self._last[0]
+        if not np.array_equal(items, last_items):
+            location = self._located(items)
+            self._last[0] = items.copy(), location
+        return location
 
     def _located(self, items: Int64) -> tuple[Int64, Int64]:
-        place = self.places(items)
-        window = self._windows(place)
+        position = self.places(items)
+        window = self._windows(position)
         if self.key is not None:
             low = self.borders[window]
-            place = low + rng.shuffled(place - low, self.borders[window + 1] - low, self.keys[window])
-        turn = np.searchsorted(self.ends, place, "right") - 1
-        return self.shards[turn], place - self.ends[turn]
+            position = low + rng.shuffled(position - low, self.borders[window + 1] - low, self.keys[window])
+        turn = np.searchsorted(self.ends, position, "right") - 1
+        return self.shards[turn], position - self.ends[turn]
 
     def shards_of(self, windows: Int64) -> list[int]:
         """The numbers of the shards of these windows."""
@@ -84,9 +84,9 @@ class ShardPlan:
 
     def coming(self, items: Int64) -> list[int]:
         """The shards of the windows that the lanes of these items enter next, of lanes that have read half of their window."""
-        place = self.places(items)
-        window = self._windows(place)
-        late = 2 * (place - self.borders[window]) >= self.borders[window + 1] - self.borders[window]
+        position = self.places(items)
+        window = self._windows(position)
+        late = 2 * (position - self.borders[window]) >= self.borders[window + 1] - self.borders[window]
         following = np.unique(window[late] + 1)
         return self.shards_of(following[following < len(self.borders) - 1])
 
@@ -94,6 +94,6 @@ class ShardPlan:
 def by_shard(shard: Int64) -> Iterator[tuple[int, Int64]]:
     """Every shard of a block, and which of the block are its own, in their order."""
     order = np.argsort(shard, kind="stable")
-    for place in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
-        if len(place):
-            yield int(shard[place[0]]), place
+    for index in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
+        if len(index):
+            yield int(shard[index[0]]), index

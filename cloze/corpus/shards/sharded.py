@@ -114,8 +114,8 @@ class _Shards(Rebinds):
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        found: frozenset[str] = self._bound(int(self.chosen[0])).gives
-        return found
+        fields: frozenset[str] = self._bound(int(self.chosen[0])).gives
+        return fields
 
     @property
     def tokens(self) -> int:
@@ -137,11 +137,11 @@ class _Shards(Rebinds):
 
     def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64:
         """A number for each chosen shard. Numbers that nobody has counted before are counted now, and kept for all."""
-        known = numbers(folder / "rows.json")
+        counts = numbers(folder / "rows.json")
         names = [self.name(number) for number in self.chosen.tolist()]
-        if not known or any(name not in known for name in names):
-            known = self._count(number_of, folder, names)
-        rows = np.array([known[name] for name in names], dtype=np.int64)
+        if not counts or any(name not in counts for name in names):
+            counts = self._count(number_of, folder, names)
+        rows = np.array([counts[name] for name in names], dtype=np.int64)
         if self.part == "train" and not rows.sum():
             raise CorpusError(
                 f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
@@ -150,29 +150,29 @@ class _Shards(Rebinds):
 
     def _count(self, number_of: Callable[[int], int], folder: Path, names: list[str]) -> dict[str, int]:
         """The rows of every chosen shard. Processes that start together begin at different shards and share what they find."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         first = rank() * len(names) // processes()
-        for place in [*range(first, len(names)), *range(first)]:
-            name, number = names[place], int(self.chosen[place])
-            known = numbers(folder / f"{name}.json")
-            if name not in known:
-                known = {name: number_of(number)}
-                write_numbers(folder / f"{name}.json", known)
+        for position in [*range(first, len(names)), *range(first)]:
+            name, number = names[position], int(self.chosen[position])
+            shard_counts = numbers(folder / f"{name}.json")
+            if name not in shard_counts:
+                shard_counts = {name: number_of(number)}
+                write_numbers(folder / f"{name}.json", shard_counts)
                 self._opened.pop(number, None)
-            found |= known
-        write_numbers(folder / "rows.json", found)
-        return found
+            counts |= shard_counts
+        write_numbers(folder / "rows.json", counts)
+        return counts
 
     def _number_of_rows(self, number: int, room: int) -> int:
         return len(self._bound(number).cuts(room).start)
 
     def folder(self, *how: int) -> Path:
         """Where plans of this source are kept; `how` is the room, and the width of packed rows."""
-        told = {
+        settings = {
             name: sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value
             for name, value in vars(self.source).items()
         }
-        what = [type(self.source).__name__, told, self.options, self.held_out, self.part, *how]
+        what = [type(self.source).__name__, settings, self.options, self.held_out, self.part, *how]
         return self.store.plans / digest(what)
 
     def name(self, number: int) -> str:
@@ -183,11 +183,11 @@ class _Shards(Rebinds):
     def kept(self, number: int, key: Any, make: Callable[[], Value]) -> Value:
         """What was made of a shard before, for as long as that is open."""
         self._bound(number)
-        known = self._opened[number][1]
-        if key not in known:
-            known[key] = make()
-        found: Value = known[key]
-        return found
+        cache = self._opened[number][1]
+        if key not in cache:
+            cache[key] = make()
+        entry: Value = cache[key]
+        return entry
 
     def _bound(self, number: int) -> Any:
         """The source over a shard. Random numbers of different shards have different addresses."""
@@ -216,8 +216,8 @@ class _Shards(Rebinds):
         else:
             lanes, windows = lane, window
         self._inside = plan, lanes, windows
-        kept = set(plan.shards_of(np.unique(windows)))
-        for number in [number for number in self._opened if number not in kept]:
+        shards_in_use = set(plan.shards_of(np.unique(windows)))
+        for number in [number for number in self._opened if number not in shards_in_use]:
             del self._opened[number]
         if self.store.fetches:
             self.store.expect(plan.shards_of(np.unique(window)), plan.coming(items))
@@ -267,10 +267,10 @@ class BoundShards(_Shards):
     def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows:
         """These rows (B,) of these shards (B,), with the fields of the source."""
         blocks, places = [], []
-        for number, place in by_shard(shard):
-            bound, inner = self._inner(plan, number, row[place])
-            blocks.append(bound.read(inner, np.arange(len(place)), want))
-            places.append(place)
+        for number, index in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[index])
+            blocks.append(bound.read(inner, np.arange(len(index)), want))
+            places.append(index)
         if len(blocks) == 1:
             return blocks[0]
         return Rows.below(blocks).take(np.argsort(np.concatenate(places), kind="stable"))
@@ -282,9 +282,9 @@ class BoundShards(_Shards):
     def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw:
         """The random numbers of these rows (B,) of these shards (B,)."""
         keys = np.empty(len(row), dtype=np.uint64)
-        for number, place in by_shard(shard):
-            bound, inner = self._inner(plan, number, row[place])
-            keys[place] = bound.draw(inner, np.arange(len(place))).keys
+        for number, index in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[index])
+            keys[index] = bound.draw(inner, np.arange(len(index))).keys
         return rng.Draw(keys)
 
     def _inner(self, plan: ShardPlan, number: int, row: Int64) -> tuple[Any, Any]:
@@ -316,19 +316,19 @@ class BoundShardStreams(_Shards):
         """The rows of some items, with the fields of the source."""
         self.expect(plan, items)
         shard, row = plan.locate(items)
-        found = [
-            (place, bound.read(bound.plan(plan.epoch, plan.room), row[place], want))
-            for number, place in by_shard(shard) for bound in [self._bound(number)]
+        blocks = [
+            (index, bound.read(bound.plan(plan.epoch, plan.room), row[index], want))
+            for number, index in by_shard(shard) for bound in [self._bound(number)]
         ]
-        return Rows.below([block for _, block in found]).take(np.argsort(np.concatenate([place for place, _ in found])))
+        return Rows.below([block for _, block in blocks]).take(np.argsort(np.concatenate([index for index, _ in blocks])))
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, shard, epoch and item."""
         keys = np.empty(len(items), dtype=np.uint64)
         shard, row = plan.locate(items)
-        for number, place in by_shard(shard):
+        for number, index in by_shard(shard):
             bound = self._bound(number)
-            keys[place] = bound.draw(bound.plan(plan.epoch, plan.room), row[place]).keys
+            keys[index] = bound.draw(bound.plan(plan.epoch, plan.room), row[index]).keys
         return rng.Draw(keys)
 
     def _number_of_rows(self, number: int, room: int) -> int:

@@ -75,15 +75,15 @@ class BoundAlternating:
     def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items: Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of
         the first token; if wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
-        row, shown = plan.order[items], self._shown(plan.epoch)
+        row, sentences = plan.order[items], self._shown(plan.epoch)
         length = plan.lengths(items)
         columns = np.minimum(np.arange(int(length.max(initial=1))), length[:, None] - 1)
-        place = plan.start[row][:, None] + columns
-        sentence = np.searchsorted(shown.ends, place, "right")
-        physical = (shown.start - shown.ends + np.diff(shown.ends, prepend=0))[sentence] + place
+        position = plan.start[row][:, None] + columns
+        sentence = np.searchsorted(sentences.ends, position, "right")
+        physical = (sentences.start - sentences.ends + np.diff(sentences.ends, prepend=0))[sentence] + position
         arrays: dict[str, NDArray[Any]] = {
             "tokens": self.store.tokens[physical].astype(np.int32), "length": length, "document": plan.document[row],
-            "inputs/language": shown.language[sentence].astype(np.int32),
+            "inputs/language": sentences.language[sentence].astype(np.int32),
         }
         if "word_start" in want:
             arrays["word_start"] = self.store.words(physical)
@@ -99,21 +99,21 @@ class BoundAlternating:
         ))
 
     def _make(self, epoch: int, room: int) -> Plan:
-        shown = self._shown(epoch)
-        starts = np.append(0, shown.ends)[shown.opens]
-        stops = np.append(starts[1:], shown.ends[-1:])
+        sentences = self._shown(epoch)
+        starts = np.append(0, sentences.ends)[sentences.opens]
+        stops = np.append(starts[1:], sentences.ends[-1:])
         pieces = -(-(stops - starts) // room)
         nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         start = np.repeat(starts, pieces) + nth * room
         stop = np.minimum(np.repeat(stops, pieces), start + room)
-        first, last = (np.searchsorted(shown.ends, place, "right") for place in (start, stop - 1))
+        first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
         cuts = Cuts(
             start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
             sentences=(last - first + 1).astype(np.int32), lead=None,
         )
         if self.source.smooth is None:
             return Plan(epoch, room, cuts, rng.permutation(len(start), self.seed, self.entry, "order", epoch))
-        sides = np.sort(self._sides[shown.opens], axis=1)
+        sides = np.sort(self._sides[sentences.opens], axis=1)
         kinds = np.repeat(256 * sides[:, 0] + sides[:, 1], pieces)
         drawn = mixing.resample(kinds, self.source.smooth, epoch, self.seed, self.entry)
         return Plan(epoch, room, cuts, drawn.order, drawn.repeat)

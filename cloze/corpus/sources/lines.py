@@ -151,12 +151,12 @@ class BoundLines(Rebinds):
         start, size = bounds[:-1], np.diff(bounds)
         if size.max(initial=0) < 1 << 31:
             size = size.astype(np.int32)  # half the memory, but a document may be a whole corpus
-        mine = size > 0
+        mask = size > 0
         if len(documents) < store.documents:
             chosen = np.zeros(store.documents, dtype=np.bool_)
             chosen[documents] = True
-            mine &= chosen if self.source.unit == "document" else np.repeat(chosen, np.diff(store.document_sentences))
-        return (start, size) if mine.all() else (start[mine], size[mine])
+            mask &= chosen if self.source.unit == "document" else np.repeat(chosen, np.diff(store.document_sentences))
+        return (start, size) if mask.all() else (start[mask], size[mask])
 
 
 def _cut(start: Int64, size: NDArray[np.signedinteger], longest: int) -> Cut:

@@ -26,23 +26,23 @@ class PageLinks:
     def __init__(self, store: Store, split: Split, layer: str, *, required: bool) -> None:
         names = store.label_names(layer)
         marks, labels = store.layers[layer], store.labels[layer]
-        known = {name: number for number, name in enumerate(names, 1)}
-        title_of = np.array([0, *(known.get(TITLE + name, 0) for name in names)])  # the label of the title, by that of a link
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        title_of = np.array([0, *(numbers.get(TITLE + name, 0) for name in names)])  # the label of the title, by that of a link
         page = np.full(len(names) + 1, -1, np.int64)
         first = np.where(split.stop > split.start, labels[np.minimum(split.start, len(labels) - 1)], 0)
         is_title = np.array([False, *(name.startswith(TITLE) for name in names)])
         self.titled: NDArray[np.bool_] = is_title[first]
-        own = np.flatnonzero(self.titled)
-        page[first[own[::-1]]] = own[::-1]  # of two pages with one title the first counts
+        titled_documents = np.flatnonzero(self.titled)
+        page[first[titled_documents[::-1]]] = titled_documents[::-1]  # of two pages with one title the first counts
         goal = np.where(title_of > 0, page[title_of], -1)
         places, goals, ends = [], [], np.append(split.stop, 0)  # the last is for what stands before the first document
         for low in range(0, len(labels), _CHUNK):
             at = low + np.flatnonzero(marks[low : low + _CHUNK] == 1)
             leads = goal[labels[at]]
             inside = np.searchsorted(split.start, at, "right") - 1  # the document of each link
-            kept = (leads >= 0) & (at < ends[inside]) & (leads != inside)
-            places.append(at[kept])
-            goals.append(leads[kept])
+            mask = (leads >= 0) & (at < ends[inside]) & (leads != inside)
+            places.append(at[mask])
+            goals.append(leads[mask])
         self.place: Int64 = np.concatenate(places) if places else np.zeros(0, np.int64)
         self.goal: Int64 = np.concatenate(goals) if goals else np.zeros(0, np.int64)
         if required and not len(self.place):

@@ -171,12 +171,12 @@ class BoundPairs:
             swapped = (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
         arrays = self._side(plan, index, swapped, want)
         for view in (self.source.companion, WRONG):
-            wanted = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
-            if wanted:
+            names = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
+            if names:
                 there = 1 - swapped
                 whose, side = (index, there) if view == self.source.companion else self._wrong(plan, items, swapped)
-                found = self._side(plan, whose, side, wanted)
-                arrays.update({f"{view}.{name}": value for name, value in found.items()})
+                side_arrays = self._side(plan, whose, side, names)
+                arrays.update({f"{view}.{name}": value for name, value in side_arrays.items()})
         return Rows(arrays, checked=True)
 
     def _wrong(self, plan: Plan, items: Int64, shown: Int64) -> tuple[Int64, Int64]:

@@ -134,7 +134,7 @@ class Passages(Source):
         self.lead = lead
         self.links = links
         self.puts_back = break_at == "sentence" and not across_documents
-        companions = [name for name, asked in ((_LEAD, lead), (_LINKED, links)) if asked is not None]
+        companions = [name for name, option in ((_LEAD, lead), (_LINKED, links)) if option is not None]
         self.gives = GIVES | {f"{companion}.{name}" for companion in companions for name in _FIELDS}
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
@@ -239,17 +239,17 @@ class BoundPassages(Rebinds):
             if dot:
                 by_companion.setdefault(companion, set()).add(field)
         if "distractor" in by_companion:
-            found = self._distractors(plan, items, index, frozenset(by_companion["distractor"]))
-            arrays.update({f"distractor.{name}": value for name, value in found.items()})
+            companion_arrays = self._distractors(plan, items, index, frozenset(by_companion["distractor"]))
+            arrays.update({f"distractor.{name}": value for name, value in companion_arrays.items()})
         if "next" in by_companion:
-            found = self._next(plan, index, frozenset(by_companion["next"]))
-            arrays.update({f"next.{name}": value for name, value in found.items()})
+            companion_arrays = self._next(plan, index, frozenset(by_companion["next"]))
+            arrays.update({f"next.{name}": value for name, value in companion_arrays.items()})
         if _LEAD in by_companion:
-            found = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
-            arrays.update({f"{_LEAD}.{name}": value for name, value in found.items()})
+            companion_arrays = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
+            arrays.update({f"{_LEAD}.{name}": value for name, value in companion_arrays.items()})
         if _LINKED in by_companion:
-            found = self._linked(plan, items, index, frozenset(by_companion[_LINKED]))
-            arrays.update({f"{_LINKED}.{name}": value for name, value in found.items()})
+            companion_arrays = self._linked(plan, items, index, frozenset(by_companion[_LINKED]))
+            arrays.update({f"{_LINKED}.{name}": value for name, value in companion_arrays.items()})
         return Rows(arrays, checked=True)
 
     def cuts(self, room: int) -> plans.Cuts:
@@ -311,11 +311,11 @@ class BoundPassages(Rebinds):
 
     def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         split, draw = self.split, self.draw(plan, items)
-        own = np.searchsorted(split.documents, plan.passages.document[index])
+        document = np.searchsorted(split.documents, plan.passages.document[index])
         spanned: Any = 1
         if self.source.across_documents:
-            spanned = np.searchsorted(split.start, plan.passages.stop[index], "left") - own
-        low, high = self._range_of_language(own)
+            spanned = np.searchsorted(split.start, plan.passages.stop[index], "left") - document
+        low, high = self._range_of_language(document)
         others = high - low - spanned
         if np.min(others) < 1:
             raise CorpusError(
@@ -324,7 +324,7 @@ class BoundPassages(Rebinds):
                 f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )
-        other = self._others(draw, own, spanned, low, high)
+        other = self._others(draw, document, spanned, low, high)
         first, last = split.first[other], split.last[other]
         sentence = first + draw.integers("distractor/sentence", last - first)
         start = self.store.sentence_starts[sentence]
@@ -338,9 +338,9 @@ class BoundPassages(Rebinds):
             other = low + draw.integers("distractor/document", high - low - spanned)
             return np.asarray(other + np.where(other >= own, spanned, 0))
         before = self._sentences_before  # sentences of the split before each document
-        mine = before[own + spanned] - before[own]
-        sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - mine)
-        sentence += np.where(sentence >= before[own], mine, 0)
+        own_count = before[own + spanned] - before[own]
+        sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - own_count)
+        sentence += np.where(sentence >= before[own], own_count, 0)
         return np.asarray(np.searchsorted(before, sentence, "right") - 1)
 
     @cached_property
@@ -356,15 +356,15 @@ class BoundPassages(Rebinds):
 
     def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         """A sentence from the beginning of each passage's document, cut to the room."""
-        own = np.searchsorted(self.split.documents, plan.passages.document[index])
-        return self._beginning(plan, index, own, self.split.first[own], self.draw(plan, items), _LEAD, want)
+        document = np.searchsorted(self.split.documents, plan.passages.document[index])
+        return self._beginning(plan, index, document, self.split.first[document], self.draw(plan, items), _LEAD, want)
 
     def _linked(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
         split, passages, draw = self.split, plan.passages, self.draw(plan, items)
-        own = np.searchsorted(split.documents, passages.document[index])
+        document = np.searchsorted(split.documents, passages.document[index])
         assert self._links is not None  # else no companion of this name is given
-        other = self._links.drawn(passages.start[index], passages.stop[index], own, draw)
+        other = self._links.drawn(passages.start[index], passages.stop[index], document, draw)
         behind_title = self._links.titled[other] & (split.last[other] - split.first[other] > 1)
         return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
 
@@ -379,9 +379,9 @@ class BoundPassages(Rebinds):
         length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
         arrays = self._gather.spans(start, length, sentence, split.documents[document], want)
         if "sentence" in want:
-            place = sentence - passages.sentence[index]
-            place = np.where((place >= 0) & (place < passages.sentences[index]), place, -1)
-            arrays["sentence"] = np.repeat(place[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
+            position = sentence - passages.sentence[index]
+            position = np.where((position >= 0) & (position < passages.sentences[index]), position, -1)
+            arrays["sentence"] = np.repeat(position[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
         return arrays
 
     def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
@@ -411,11 +411,11 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     outer: list[tuple[NDArray[np.float64], Int64]] = []  # the two lowest and highest places of every chunk
     for low in range(0, count, _CHUNK):
         here = documents[low : low + _CHUNK]
-        place = rng.Draw(rng.row_keys("held_out", items=here)).uniform("place")
-        chosen[here] = place < held_out
-        ranked = place.argsort()
+        position = rng.Draw(rng.row_keys("held_out", items=here)).uniform("place")
+        chosen[here] = position < held_out
+        ranked = position.argsort()
         ends = np.unique(np.concatenate([ranked[:2], ranked[-2:]]))
-        outer.append((place[ends], here[ends]))
+        outer.append((position[ends], here[ends]))
     places, numbers = (np.concatenate(part) for part in zip(*outer, strict=True))
     ranked = numbers[places.argsort()]
     chosen[ranked[:2]], chosen[ranked[-2:]] = True, False

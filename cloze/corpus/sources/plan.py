@@ -161,10 +161,10 @@ def by_sentence(
     passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped. After a
     passage whose second part is put back, the next one begins with that part.
     """
-    made, layout = _Gathered(), _Layout.of(store, split, room)
-    place, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
-    while place < layout.sentences:
-        units = layout.units(place, min(place + size, layout.sentences), piece)
+    passages, layout = _Gathered(), _Layout.of(store, split, room)
+    position, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
+    while position < layout.sentences:
+        units = layout.units(position, min(position + size, layout.sentences), piece)
         ends = units.linear_end
         begin = ends - units.size
         head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
@@ -173,20 +173,20 @@ def by_sentence(
             if not whole:
                 size *= 2
                 continue
-            place, piece = units.place(int(head[whole]))
+            position, piece = units.place(int(head[whole]))
             head, stop = head[:whole], stop[:whole]
         else:
-            place, piece = place + size, 0
+            position, piece = position + size, 0
         tail = stop - 1
         border, apart = (None, None) if put_back is None else put_back(units.start[head], stop - head)
-        made.add(
+        passages.add(
             start=units.start[head], stop=units.start[tail] + units.size[tail],
             length=(ends[tail] - begin[head]).astype(np.int32), document=split.documents[units.document[head]],
             sentence=units.sentence[head], sentences=(units.sentence[tail] - units.sentence[head] + 1).astype(np.int32),
             target=None if targets is None else targets(units.document[head], units.start[head]).astype(np.int32),
             border=None if border is None else border.astype(np.int32), apart=apart,
         )
-    return made.cuts()
+    return passages.cuts()
 
 
 def by_length(store: Store, split: Split, room: int) -> Cuts:
@@ -204,7 +204,7 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
     places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
     padded = np.append(places, -1)
     rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // room))]).astype(np.int64)
-    made = _Gathered()
+    passages = _Gathered()
     for low in range(0, int(rows[-1]), _CHUNK):
         row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
         run = np.searchsorted(rows, row, "right") - 1
@@ -214,26 +214,26 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
         start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
         sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
         final = np.searchsorted(store.sentence_starts, stop, "left") - 1
-        made.add(
+        passages.add(
             start=start, stop=stop, length=(end - begin).astype(np.int32),
             document=split.documents[np.searchsorted(split.start, start, "right") - 1],
             sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
             lead=padded[left] == begin + run * stride if len(places) else None,
         )
-    return made.cuts()
+    return passages.cuts()
 
 
 def by_each(store: Store, split: Split, room: int) -> Cuts:
     """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
-    made, layout = _Gathered(), _Layout.of(store, split, room)
+    passages, layout = _Gathered(), _Layout.of(store, split, room)
     for low in range(0, layout.sentences, _CHUNK):
         units = layout.units(low, min(low + _CHUNK, layout.sentences), 0)
-        made.add(
+        passages.add(
             start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
             document=split.documents[units.document], sentence=units.sentence,
             sentences=np.ones(len(units.start), dtype=np.int32),
         )
-    return made.cuts()
+    return passages.cuts()
 
 
 class _Gathered:
@@ -252,11 +252,11 @@ class _Gathered:
 
     def cuts(self) -> Cuts:
         """The columns as a whole; the chunks of each are freed as it is made, so that no more than one exists twice."""
-        made = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
+        columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
         return Cuts(
-            start=made["start"], length=made["length"], stop=made["stop"], document=made["document"],
-            sentence=made["sentence"], sentences=made["sentences"], lead=made.get("lead"), target=made.get("target"),
-            border=made.get("border"), apart=made.get("apart"),
+            start=columns["start"], length=columns["length"], stop=columns["stop"], document=columns["document"],
+            sentence=columns["sentence"], sentences=columns["sentences"], lead=columns.get("lead"), target=columns.get("target"),
+            border=columns.get("border"), apart=columns.get("apart"),
         )
 
 
@@ -345,8 +345,8 @@ def _follow(
     def reach(unit: Int64) -> Int64:
         """One past the last unit of the passages that begin at these units."""
         goal = ends[unit] - units.size[unit] + (room if targets is None else targets(units.document[unit], units.start[unit]))
-        found = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
-        return np.minimum(found, units.run_end[unit])
+        stop = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
+        return np.minimum(stop, units.run_end[unit])
 
     def following(unit: Int64) -> Int64:
         """The units at which the passages after those that begin at these units begin."""
@@ -368,5 +368,5 @@ def _follow(
         head[cursor] = True
         while not opens[cursor := jumps[cursor]]:
             head[cursor] = True
-    found = np.flatnonzero(head)
-    return found, reach(found)
+    heads = np.flatnonzero(head)
+    return heads, reach(heads)

@@ -64,9 +64,9 @@ class BoundSingle(Rebinds):
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
         if part == "train" and not len(self._all.number):
-            asked = " and ".join(source.companions) or "no"
+            companions = " and ".join(source.companions) or "no"
             raise CorpusError(
-                f"{store.path}: no sentence has the companions asked for ({asked}): {store.sentences:,} sentences in "
+                f"{store.path}: no sentence has the companions asked for ({companions}): {store.sentences:,} sentences in "
                 f"{store.documents:,} documents.\n  Give documents of several sentences, or write across_documents: true."
             )
 
@@ -124,10 +124,10 @@ class BoundSingle(Rebinds):
         if "language" in want:
             arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
         for view in self.source.companions:
-            wanted = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
-            if wanted:
-                found = self._sentences(sentence + (1 if view == "next" else -1), wanted)
-                arrays.update({f"{view}.{name}": value for name, value in found.items()})
+            names = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
+            if names:
+                companion_arrays = self._sentences(sentence + (1 if view == "next" else -1), names)
+                arrays.update({f"{view}.{name}": value for name, value in companion_arrays.items()})
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:

@@ -190,12 +190,12 @@ class BoundStreams(Rebinds):
         arrays["restarts"] = step == 0
         if self.source.both_directions:
             arrays["reversed"] = backwards
-        wanted = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
-        if wanted:
+        names = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
+        if names:
             start = self._somewhere(self.draw(plan, items).uniform("distractor"), lane)
             reach = np.minimum(length, self.span - start).astype(np.int32)
-            found = self._text(start, reach, lane, wanted)
-            arrays |= {f"distractor.{name}": value for name, value in found.items() if name in _TEXT}
+            distractor = self._text(start, reach, lane, names)
+            arrays |= {f"distractor.{name}": value for name, value in distractor.items() if name in _TEXT}
         return Rows(arrays, checked=True)
 
     def _text(self, start: Int64, length: NDArray[np.int32], lane: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
@@ -217,9 +217,9 @@ class BoundStreams(Rebinds):
     def _places(self, inside: Int64, lane: Int64) -> Places:
         """The store indices of the tokens `inside` (B, L) the lanes, counted in the direction of reading."""
         inside = np.where((lane >= self._texts)[:, None], self.span - 1 - inside, inside)
-        place = (lane % self._texts * self.span)[:, None] + inside
-        document = np.searchsorted(self._begin, place, "right") - 1
-        inner = place - self._begin[document]
+        position = (lane % self._texts * self.span)[:, None] + inside
+        document = np.searchsorted(self._begin, position, "right") - 1
+        inner = position - self._begin[document]
         size = np.diff(self._begin)[document] - (self._separator is not None)
         physical = self._first[document] + np.minimum(inner, size - 1)
         return Places(document, inner, size, inner >= size, physical)

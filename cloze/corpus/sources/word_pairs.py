@@ -125,28 +125,31 @@ class BoundWordPairs(BoundPairs):
         if tokenizer.kind != "byte_bpe" or self.store.aligned:
             return {}
         spelled = tokenizer.encode_batch([f" {text}" for text in _spelled(self.store, self.words.place)])
-        ids = (np.asarray(self.store.tokens[starts[place] : starts[place + 1]], np.int32) for place in self.words.place.tolist())
-        return {own.tobytes(): other for own, other in zip(ids, spelled, strict=True)}
+        ids = (
+            np.asarray(self.store.tokens[starts[sentence] : starts[sentence + 1]], np.int32)
+            for sentence in self.words.place.tolist()
+        )
+        return {tokens.tobytes(): other for tokens, other in zip(ids, spelled, strict=True)}
 
     def _respelled(self, rows: Rows, view: str, chosen: NDArray[np.bool_], room: int) -> Rows:
         """The rows with the other spelling of a view's word where they are `chosen` (B,); a word that was cut stays."""
         tokens, length = rows[f"{view}tokens"], rows[f"{view}length"].copy()
-        found: dict[int, Encoded] = {}
+        spellings: dict[int, Encoded] = {}
         for row in np.flatnonzero(chosen).tolist():
             other = self._behind_space.get(tokens[row, : length[row]].tobytes())
             if other is not None and len(other.ids) <= room:
-                found[row], length[row] = other, len(other.ids)
+                spellings[row], length[row] = other, len(other.ids)
         width = max(int(length.max(initial=0)), 1)
-        made = {f"{view}length": length, f"{view}tokens": _widened(tokens, width)}
-        for row, other in found.items():
-            made[f"{view}tokens"][row, : length[row]] = other.ids
+        fields = {f"{view}length": length, f"{view}tokens": _widened(tokens, width)}
+        for row, other in spellings.items():
+            fields[f"{view}tokens"][row, : length[row]] = other.ids
         if f"{view}word_start" in rows:
-            starts = made[f"{view}word_start"] = _widened(rows[f"{view}word_start"], width)
-            for row, other in found.items():
+            starts = fields[f"{view}word_start"] = _widened(rows[f"{view}word_start"], width)
+            for row, other in spellings.items():
                 starts[row, : length[row]] = other.word_start
         if f"{view}sentence" in rows:
-            made[f"{view}sentence"] = _widened(rows[f"{view}sentence"], width)
-        return rows.having_all(made)
+            fields[f"{view}sentence"] = _widened(rows[f"{view}sentence"], width)
+        return rows.having_all(fields)
 
     def _vectors(self, source: WordPairs) -> NDArray[np.float32] | None:
         """A direction for each distinct text, (U, D); None: wrong words are random."""
@@ -164,27 +167,27 @@ class BoundWordPairs(BoundPairs):
         """For each item, a pair and its side whose word is not related to the one shown: the nearest to it among random ones."""
         index, draw = plan.order[items], self.draw(plan, items)
         first = plan.passages.sentence[index]
-        own = self.words.of[first + shown]
+        word = self.words.of[first + shown]
         drawn = draw.integers("word_pairs/distractor", len(self._places), self.among)
         other = self.words.of[self._places[drawn]]
-        fits = ~self._related(own[:, None], other)
-        likeness = np.where(fits, self._likeness(own, other), -np.inf)
+        fits = ~self._related(word[:, None], other)
+        likeness = np.where(fits, self._likeness(word, other), -np.inf)
         best = drawn[np.arange(len(items)), likeness.argmax(axis=1)]
         for row in np.flatnonzero(~fits.any(axis=1)):
-            best[row] = self._any_unrelated(int(own[row]), int(drawn[row, 0]))
+            best[row] = self._any_unrelated(int(word[row]), int(drawn[row, 0]))
         return best // 2, best % 2
 
     def _likeness(self, own: Int64, other: Int64) -> NDArray[np.float32]:
         """The cosines of words (B,) and their candidates (B, K), -1 for those without a vector; 0 without vectors."""
-        found = np.zeros(other.shape, np.float32)
+        cosines = np.zeros(other.shape, np.float32)
         if self._directions is None:
-            return found
+            return cosines
         step = max(1, _NUMBERS // (self.among * self._directions.shape[1]))
         for low in range(0, len(own), step):
             here = self._directions[other[low : low + step]]
-            found[low : low + step] = (here @ self._directions[own[low : low + step], :, None])[..., 0]
-            found[low : low + step][~here.any(axis=2)] = -1.0
-        return found
+            cosines[low : low + step] = (here @ self._directions[own[low : low + step], :, None])[..., 0]
+            cosines[low : low + step][~here.any(axis=2)] = -1.0
+        return cosines
 
     def _any_unrelated(self, own: int, start: int) -> int:
         """The first side from `start` on whose word is not related to this one."""
@@ -200,8 +203,8 @@ class BoundWordPairs(BoundPairs):
     def _related(self, first: Int64, second: Int64) -> NDArray[np.bool_]:
         """Whether two words are the same or a pair of the lexicon, in either order."""
         keys = self._key(first, second)
-        place = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
-        return np.asarray((self._known[place] == keys) | (first == second))
+        index = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
+        return np.asarray((self._known[index] == keys) | (first == second))
 
     def _key(self, first: Int64, second: Int64) -> Int64:
         return first * len(self.words.hash) + second
@@ -209,29 +212,29 @@ class BoundWordPairs(BoundPairs):
 
 def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
     """A copy of values (B, L) with `width` columns; what is added is zero."""
-    made = np.zeros((len(values), width), values.dtype)
+    padded = np.zeros((len(values), width), values.dtype)
     least = min(width, values.shape[1])
-    made[:, :least] = values[:, :least]
-    return made
+    padded[:, :least] = values[:, :least]
+    return padded
 
 
 def _spelled(store: Store, sentences: Int64) -> list[str]:
     """The texts of some sentences."""
     starts, tokenizer = store.sentence_starts, store.tokenizer()
-    return [tokenizer.decode(store.tokens[starts[place] : starts[place + 1]]).strip() for place in sentences.tolist()]
+    return [tokenizer.decode(store.tokens[starts[sentence] : starts[sentence + 1]]).strip() for sentence in sentences.tolist()]
 
 
 @lru_cache(maxsize=1)
 def _directions(store: Store, table: BoundTextVectors) -> NDArray[np.float32]:
     """The vectors of a lexicon's distinct texts, (U, D); both parts of a run share them."""
     spelled = _spelled(store, words_of(store).place)
-    found = table.directions(spelled)
-    if not found.any():
+    vectors = table.directions(spelled)
+    if not vectors.any():
         raise CorpusError(
             f"{table.place}: has a vector for none of the {len(spelled):,} words of {store.path}, such as {spelled[-1]!r}.\n"
             "  Give vectors of the same language, and set text.normalise.lower to match them."
         )
-    return found
+    return vectors
 
 
 @lru_cache(maxsize=1)
@@ -244,8 +247,8 @@ def words_of(store: Store) -> Words:
         value = hashed[longer] + store.tokens[start[longer] + offset].astype(np.uint64) + np.uint64(1)
         value *= _STEP
         hashed[longer] = value ^ (value >> _SHIFT)
-    found, place, of = np.unique(hashed, return_index=True, return_inverse=True)
-    return Words(found, place.astype(np.int64), of.astype(np.int64).reshape(-1))
+    hashes, first, of = np.unique(hashed, return_index=True, return_inverse=True)
+    return Words(hashes, first.astype(np.int64), of.astype(np.int64).reshape(-1))
 
 
 def split_words(store: Store, words: Words, held_out: float) -> dict[str, Int64]:
@@ -261,8 +264,8 @@ def split_words(store: Store, words: Words, held_out: float) -> dict[str, Int64]
     if held_out == 0.0 or len(pairs) < FEWEST:
         return {"train": pairs, "held_out": pairs[:0]}
     odds = (held_out / (1 - held_out)) ** 0.5
-    place = rng.Draw(rng.row_keys("held_out", items=words.hash.view(np.int64))).uniform("word")
-    chosen = place < odds / (1 + odds)
+    draws = rng.Draw(rng.row_keys("held_out", items=words.hash.view(np.int64))).uniform("word")
+    chosen = draws < odds / (1 + odds)
     first = chosen[words.of[store.document_sentences[:-1]]]
     second = chosen[words.of[store.document_sentences[:-1] + 1]]
     return {"train": pairs[~first & ~second], "held_out": pairs[first & second]}

@@ -140,16 +140,16 @@ def _counting(
     """A tokenizer that reads the whole corpus. Counting is fast; a segmenter is not, and runs in processes of its own."""
     if spec.words is None:
         parsed = (parse_block(block, spaces=False, cut=False) for block in blocks)
-        texts = (text for found in parsed for document in found.documents for text in document)
+        texts = (text for parsed_block in parsed for document in parsed_block.documents for text in document)
         return train_tokenizer(spec, texts, size=size, report=report)
     with ExitStack() as stack:
         task, count = partial(WordsApart, spec.words), _workers(workers, total)
         if count > 1:
             pool: Workers[list[str]] = stack.enter_context(Workers(task, count))
-            cut: Iterable[list[str]] = (found for _, found in pool.each(blocks))
+            cut: Iterable[list[str]] = (words for _, words in pool.each(blocks))
         else:
             cut = map(task(), blocks)
-        texts = (text for found in cut for text in found)
+        texts = (text for words in cut for text in words)
         return train_tokenizer(replace(spec, words=None), texts, size=size, report=report).cut_by(spec.words)
 
 
@@ -159,7 +159,7 @@ def _corpus(
     """Names of the languages (none unless requested), blocks, and the total bytes if known."""
     if format == PAIRS:
         names, pairs = read_pairs(paths, account)
-        return names, pairs, corpus_size([file.path for one in find_pairs(paths) for file in one.files])
+        return names, pairs, corpus_size([file.path for corpus in find_pairs(paths) for file in corpus.files])
     if languages:
         folders = language_folders(paths, account.odd)
         return tuple(folders), read_languages(folders, format, account), sum(language_sizes(folders).values())
@@ -172,7 +172,7 @@ def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: b
     Raises `CorpusError` if a file is missing or badly paired. Only the first line of parallel tables is read.
     """
     if format == PAIRS:
-        return [file.path for one in find_pairs(paths) for file in one.files]
+        return [file.path for corpus in find_pairs(paths) for file in corpus.files]
     groups = language_folders(paths).values() if languages else [paths]
     return [file.path for group in groups for file in find_files(group, Oddities())]
 
@@ -214,35 +214,38 @@ def write_blocks(
     encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
 ) -> dict[str, frozenset[int]]:
     """Append every block to the store. Returns the records of each annotator's file that the text matches."""
-    met: dict[str, frozenset[int]] = {}
+    matches: dict[str, frozenset[int]] = {}
     file = Faults("")
     is_open = False   # the last document may continue
     written = False   # ... and some of it has been written
-    for block, found in encoded:
-        account.odd.add(found.odd)
-        file = add_faults(file, found.faults)
+    for block, encoding in encoded:
+        account.odd.add(encoding.odd)
+        file = add_faults(file, encoding.faults)
         if block.last or file.bytes > 1 << 24:
             file.check()
-        counts = found.document_lengths
-        goes_on = is_open and found.goes_on and len(counts) > 0
+        counts = encoding.document_lengths
+        goes_on = is_open and encoding.goes_on and len(counts) > 0
         merged = goes_on and written
-        words = np.unpackbits(found.word_bits, count=len(found.ids), bitorder="little").view(np.bool_)
-        kept = counts > 0
-        first_counts = bool(len(counts)) and bool(kept[0])
+        words = np.unpackbits(encoding.word_bits, count=len(encoding.ids), bitorder="little").view(np.bool_)
+        has_tokens = counts > 0
+        first_counts = bool(len(counts)) and bool(has_tokens[0])
         writer.append(
-            found.ids, words, found.sentence_lengths, counts[kept], continues=merged and first_counts,
-            layers=found.layers, labels=found.labels, languages=block.languages,
+            encoding.ids, words, encoding.sentence_lengths, counts[has_tokens], continues=merged and first_counts,
+            layers=encoding.layers, labels=encoding.labels, languages=block.languages,
         )
-        met = {name: met.get(name, frozenset()) | records for name, records in found.met.items()} if found.met else met
+        matches = (
+            {name: matches.get(name, frozenset()) | records for name, records in encoding.met.items()}
+            if encoding.met else matches
+        )
         # Whether the last document has something written after this block.
         if len(counts) > 1 or not goes_on:
-            written = bool(len(counts)) and bool(kept[-1])
+            written = bool(len(counts)) and bool(has_tokens[-1])
         else:
-            written = written or bool(kept[-1])
-        _note_empty(found, kept, goes_on, block, account)
-        is_open = found.open_end
+            written = written or bool(has_tokens[-1])
+        _note_empty(encoding, has_tokens, goes_on, block, account)
+        is_open = encoding.open_end
         progress()
-    return met
+    return matches
 
 
 def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account: Report) -> None:

@@ -47,26 +47,26 @@ class BlockEncoder:
         self, tokenizer: Tokenizer, *, memory_mb: int, annotations: Annotations | None = None, compiled: bool = False
     ) -> None:
         self.tokenizer = tokenizer
-        wanted = (annotations or Annotations()).to_find(tokenizer)
-        self.annotations = wanted if wanted.marks else None
+        annotators = (annotations or Annotations()).to_find(tokenizer)
+        self.annotations = annotators if annotators.marks else None
         self.encoder = encoder_for(tokenizer, memory_mb=memory_mb, compiled=compiled and not self.annotations)
         self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
         # WordPiece and words ignore white space at the ends; for the others the space before a word changes its ids.
         self.spaces = tokenizer.kind not in ("wordpiece", "words")
-        self.line_ends = wanted.line_ends
+        self.line_ends = annotators.line_ends
 
     def __call__(self, block: Block) -> Encoded:
         """The encoded block."""
         parsed = parse_block(block, spaces=self.spaces, line_ends=self.line_ends)
         sentences = [sentence for document in parsed.documents for sentence in document]
         counts = np.fromiter(map(len, parsed.documents), dtype=np.int64, count=len(parsed.documents))
-        found: dict[str, Any] = {}
+        layers: dict[str, Any] = {}
         if self.annotations is None:
             ids, word_start, offsets = self.encoder.encode_lines(sentences)
         else:
             marked = self.annotations.encode(self.tokenizer, sentences, counts.tolist())
             ids, word_start, offsets = marked.ids, marked.word_start, marked.offsets
-            found = {"layers": marked.layers, "labels": marked.labels, "met": marked.met}
+            layers = {"layers": marked.layers, "labels": marked.labels, "met": marked.met}
         lengths = np.diff(offsets)
         full = lengths > 0
         if not full.all():
@@ -79,7 +79,7 @@ class BlockEncoder:
             ids=ids.astype(self.dtype), word_bits=np.packbits(word_start, bitorder="little"),
             sentence_lengths=lengths.astype(np.int32), document_lengths=counts.astype(np.int32),
             lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,
-            odd=parsed.odd, faults=parsed.faults, **found,
+            odd=parsed.odd, faults=parsed.faults, **layers,
         )
 
 

@@ -57,20 +57,20 @@ def entropy(tokens: NDArray[np.integer], *, vocab_size: int) -> Entropy:
     counts = np.bincount(wide[~measured], minlength=vocab_size) + 1.0
     single = counts / counts.sum()
     inside = block[1:] == block[:-1]  # a pair must not cross a block border
-    known, asked = inside & ~measured[1:], inside & measured[1:]
-    if not asked.any():
+    train_pairs, test_pairs = inside & ~measured[1:], inside & measured[1:]
+    if not test_pairs.any():
         loss = float(-np.log(single[wide[measured]]).mean())
         return Entropy(math.log(vocab_size), loss, loss, len(wide))
-    pairs, times = np.unique(wide[:-1][known] * vocab_size + wide[1:][known], return_counts=True)
+    pairs, times = np.unique(wide[:-1][train_pairs] * vocab_size + wide[1:][train_pairs], return_counts=True)
     before = pairs // vocab_size
     continued = np.bincount(before, weights=times, minlength=vocab_size)
     ways = np.bincount(before, minlength=vocab_size).astype(float)
-    first, second = wide[:-1][asked], wide[1:][asked]
-    wanted = first * vocab_size + second
-    place = np.minimum(np.searchsorted(pairs, wanted), max(len(pairs) - 1, 0))
-    found = np.where(pairs[place] == wanted, times[place], 0) if len(pairs) else np.zeros(len(wanted))
+    first, second = wide[:-1][test_pairs], wide[1:][test_pairs]
+    keys = first * vocab_size + second
+    index = np.minimum(np.searchsorted(pairs, keys), max(len(pairs) - 1, 0))
+    frequencies = np.where(pairs[index] == keys, times[index], 0) if len(pairs) else np.zeros(len(keys))
     mass = continued[first] + ways[first]
-    shares = np.where(mass > 0, (found + ways[first] * single[second]) / np.maximum(mass, 1.0), single[second])
+    shares = np.where(mass > 0, (frequencies + ways[first] * single[second]) / np.maximum(mass, 1.0), single[second])
     return Entropy(
         math.log(vocab_size), float(-np.log(single[wide[measured]]).mean()), float(-np.log(shares).mean()), len(wide)
     )

@@ -64,8 +64,8 @@ class Graph:
         """The text of every entity and then of every relation; its id where it has no text."""
         entities = self.entity_texts or self.entities
         relations = self.relation_texts or self.relations
-        told = zip((*entities, *relations), (*self.entities, *self.relations), strict=True)
-        return tuple(text or name for text, name in told)
+        pairs = zip((*entities, *relations), (*self.entities, *self.relations), strict=True)
+        return tuple(text or name for text, name in pairs)
 
     def keys(self, triples: NDArray[np.integer]) -> Keys:
         """One number for each of some triples (M, 3), in which different triples differ."""
@@ -97,9 +97,9 @@ class Graph:
         )
         raw = np.fromfile(folder / _TRIPLES, np.int32)
         triples = raw[: len(raw) - len(raw) % 3].reshape(-1, 3)
-        found = cls(entities, relations, triples, about_entities, about_relations, header["report"])
-        _check(found, header, folder)
-        return found
+        graph = cls(entities, relations, triples, about_entities, about_relations, header["report"])
+        _check(graph, header, folder)
+        return graph
 
     def save(self, out: str | Path) -> None:
         """Write the graph to a folder, which appears only when complete; an existing one is replaced."""
@@ -129,9 +129,9 @@ class Graph:
 
 def check_out(out: Path, *, replace: bool) -> None:
     """A `CorpusError` where no graph can be written, and for a graph that is there already unless it may be replaced."""
-    place = next(parent for parent in out.absolute().parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise CorpusError(f"{out}: {place} is not a folder that you can write to. Choose another --out.")
+    ancestor = next(parent for parent in out.absolute().parents if parent.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+        raise CorpusError(f"{out}: {ancestor} is not a folder that you can write to. Choose another --out.")
     if Graph.is_graph(out) and not replace:
         raise CorpusError(f"{out}: already holds a graph. Choose another --out, or replace it with --overwrite.")
     if out.exists() and not Graph.is_graph(out) and (not out.is_dir() or any(out.iterdir())):
@@ -142,8 +142,8 @@ def contains(known: Keys, keys: Keys) -> NDArray[np.bool_]:
     """Which of the keys (M,) are among the sorted `known` ones."""
     if not len(known):
         return np.zeros(len(keys), np.bool_)
-    place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return np.asarray(known[place] == keys)
+    index = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return np.asarray(known[index] == keys)
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
@@ -157,11 +157,11 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise CorpusError(f"{folder}: not the folder of a graph: {HEADER} is missing. {_REBUILD}")
     try:
         header = parse_json(read_small(path))
-        files = {str(name): dict(one) for name, one in dict(header["files"]).items()}
+        files = {str(name): dict(entry) for name, entry in dict(header["files"]).items()}
         numbers = [int(header[name]) for name in ("version", "triples", "entities", "relations")]
         missing = {_TRIPLES, _ENTITIES, _RELATIONS} - files.keys()
         odd = files.keys() - {_TRIPLES, _ENTITIES, _RELATIONS, _ENTITY_TEXTS, _RELATION_TEXTS}
-        if missing or odd or not all(isinstance(one["sha256"], str) for one in files.values()):
+        if missing or odd or not all(isinstance(entry["sha256"], str) for entry in files.values()):
             raise ValueError
         report = dict(header["report"])
     except (ValueError, KeyError, TypeError):
@@ -186,7 +186,7 @@ def _check(graph: Graph, header: Mapping[str, Any], folder: Path) -> None:
     texts: Sequence[tuple[Sequence[str] | None, int]] = (
         (graph.entity_texts, len(graph.entities)), (graph.relation_texts, len(graph.relations)),
     )
-    wrong += [f"{len(some):,} texts for {size:,} ids" for some, size in texts if some is not None and len(some) != size]
+    wrong += [f"{len(lines):,} texts for {size:,} ids" for lines, size in texts if lines is not None and len(lines) != size]
     limits = (len(graph.entities), len(graph.relations), len(graph.entities))
     for column, limit in enumerate(limits):
         numbers = graph.triples[:, column]

@@ -64,12 +64,12 @@ def resample(group: NDArray[np.integer], smooth: float, epoch: int, *address: in
     quota = _whole(shares(counts, smooth) * len(group), len(group))
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(counts)[:-1])
     rows, rounds = [], []
-    for which, (mine, take) in enumerate(zip(members, quota.tolist(), strict=True)):
-        place = epoch * take + np.arange(take)
-        repeat = place // len(mine)
+    for which, (group_members, take) in enumerate(zip(members, quota.tolist(), strict=True)):
+        position = epoch * take + np.arange(take)
+        repeat = position // len(group_members)
         for t in np.unique(repeat).tolist():
-            order = rng.permutation(len(mine), *address, "round", which, t)
-            rows.append(mine[order[place[repeat == t] % len(mine)]])
+            order = rng.permutation(len(group_members), *address, "round", which, t)
+            rows.append(group_members[order[position[repeat == t] % len(group_members)]])
         rounds.append(repeat)
     mixed = rng.permutation(len(group), *address, "order", epoch)
     return Resampled(np.concatenate(rows)[mixed], np.concatenate(rounds)[mixed])
@@ -81,23 +81,23 @@ def language_folders(paths: Sequence[str | Path], odd: Oddities | None = None) -
     A language is named after its folder, or its file up to the first dot. The order is that of the paths. Folders inside of one
     that hold no text, as some of a program's translations do, are left out and noted in `odd`.
     """
-    given = [Path(path) for path in paths]
-    if len(given) == 1 and given[0].is_dir():
-        inside = sorted(p for p in given[0].iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+    candidates = [Path(path) for path in paths]
+    if len(candidates) == 1 and candidates[0].is_dir():
+        inside = sorted(p for p in candidates[0].iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
         empty = [path for path in inside if not _holds_text(path)]
         for path in empty:
             (odd or Oddities()).note("left_out", f"{path}: holds no text")
-        given = [path for path in inside if path not in empty] or given
-    if not given:
+        candidates = [path for path in inside if path not in empty] or candidates
+    if not candidates:
         raise CorpusError("no corpus given; expected a folder per language.")
-    found: dict[str, list[str]] = {}
-    for path in given:
+    folders: dict[str, list[str]] = {}
+    for path in candidates:
         if str(path) in (STDIN, PYTHON_DOCS):
             raise CorpusError(f"{path}: does not name a language; expected a folder or file named after its language.")
-        found.setdefault(path.name if path.is_dir() else path.name.split(".")[0], []).append(str(path))
-    if len(found) > 255:
-        raise CorpusError(f"{len(found)} languages; a store holds up to 255.")
-    return found
+        folders.setdefault(path.name if path.is_dir() else path.name.split(".")[0], []).append(str(path))
+    if len(folders) > 255:
+        raise CorpusError(f"{len(folders)} languages; a store holds up to 255.")
+    return folders
 
 
 def _holds_text(folder: Path) -> bool:
@@ -120,8 +120,8 @@ def smoothed(texts: Mapping[str, Iterable[str]], sizes: Mapping[str, int], smoot
     Languages above their share lose some of their texts at regular intervals; texts of those below are repeated.
     """
     target = min(budget, sum(sizes.values())) * shares(list(sizes.values()), smooth)
-    for (language, lines), wanted in zip(texts.items(), target.tolist(), strict=True):
-        rate = wanted / max(1, sizes[language])
+    for (language, lines), size in zip(texts.items(), target.tolist(), strict=True):
+        rate = size / max(1, sizes[language])
         for number, line in enumerate(lines):
             for _ in range(int((number + 1) * rate) - int(number * rate)):
                 yield line

@@ -14,9 +14,9 @@ class Rebinds:
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        made = super().__new__(cls)
-        made._made_with = args, given
-        return made
+        source = super().__new__(cls)
+        source._made_with = args, given
+        return source
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebound, (type(self), *self._made_with)

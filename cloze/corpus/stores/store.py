@@ -246,13 +246,13 @@ class Store:
         """The tokenizer saved with the store."""
         from cloze.text import Tokenizer
 
-        found = Tokenizer.load(self.path / TOKENIZER)
-        if found.hash != self.tokenizer_hash:
+        tokenizer = Tokenizer.load(self.path / TOKENIZER)
+        if tokenizer.hash != self.tokenizer_hash:
             raise CorpusError(
-                f"{self.path / TOKENIZER}: not the tokenizer that made this store's ids (hash {found.hash[:12]}, expected "
+                f"{self.path / TOKENIZER}: not the tokenizer that made this store's ids (hash {tokenizer.hash[:12]}, expected "
                 f"{self.tokenizer_hash[:12]}): it was edited or replaced.\n  {_REBUILD}"
             )
-        return found
+        return tokenizer
 
     def require_tokenizer(self, tokenizer_hash: str, *, whose: str) -> None:
         """Raise `CorpusError` unless the store was built with this tokenizer; `whose` names the other side."""
@@ -266,22 +266,22 @@ class Store:
 
     def require_annotations(self, wanted: Annotations, *, whose: str) -> None:
         """Raise `CorpusError` unless the store has these words and layers; if none are wanted, every store is fine."""
-        asked = wanted.header()
-        found = {"words": self.header.get("words"), "annotations": self.header.get("annotations", {})}
-        if asked["words"] is not None and asked["words"] != found["words"]:
-            built = "the tokenizer's own words" if found["words"] is None else f"other words (hash {found['words'][:12]})"
+        requirements = wanted.header()
+        contents = {"words": self.header.get("words"), "annotations": self.header.get("annotations", {})}
+        if requirements["words"] is not None and requirements["words"] != contents["words"]:
+            built = "the tokenizer's own words" if contents["words"] is None else f"other words (hash {contents['words'][:12]})"
             raise CorpusError(
                 f"{self.path}: this store was built with {built}, but {whose} says `text.words` (hash "
-                f"{asked['words'][:12]}).\n  {_REBUILD} --recipe RECIPE"
+                f"{requirements['words'][:12]}).\n  {_REBUILD} --recipe RECIPE"
             )
-        for name, digest in asked["annotations"].items():
+        for name, digest in requirements["annotations"].items():
             if digest is None and name in self.layers and wanted.layers[name].labelled and name not in self.labels:
                 raise CorpusError(
                     f"{self.path}: the units of the annotation layer {name!r} have no labels in this store, but {whose} asks for "
                     f"labels (`text.annotate.{name}`).\n  {_annotated(name)}"
                 )
-            if name not in self.layers or (digest is not None and found["annotations"].get(name) != digest):
-                state = "another list for" if name in found["annotations"] else "no"
+            if name not in self.layers or (digest is not None and contents["annotations"].get(name) != digest):
+                state = "another list for" if name in contents["annotations"] else "no"
                 raise CorpusError(
                     f"{self.path}: this store has {state} annotation layer {name!r}, which {whose} asks for "
                     f"(`text.annotate.{name}`).\n  {_annotated(name) if digest is None else f'{_REBUILD} --recipe RECIPE'}"
@@ -416,16 +416,17 @@ def _check_header(header: Mapping[str, Any]) -> None:
     size = header["vocab_size"]
     expected: dict[str, bool] = {
         "dtype": header["dtype"] in ("uint16", "uint32"), "vocab_size": number(size) and 0 < size <= 1 << 31,
-        "roles": all(number(one) and (not number(size) or one < size) for one in header["roles"].values()),
+        "roles": all(number(role) and (not number(size) or role < size) for role in header["roles"].values()),
         "tokenizer_hash": isinstance(header["tokenizer_hash"], str), "report": isinstance(header["report"], dict),
         "languages": all(isinstance(name, str) for name in header.get("languages", [])),
         "annotations": isinstance(header.get("annotations", {}), dict),
         COUNTS: header[COUNTS].replace(" ", "").isdecimal(),
         SHARDS: all(
-            isinstance(one["name"], str) and Path(one["name"]).name == one["name"] and isinstance(one["sha256"], str)
-            and all(number(one[key]) for key in ("tokens", "sentences", "documents", "bytes")) for one in header.get(SHARDS, [])
+            isinstance(shard["name"], str) and Path(shard["name"]).name == shard["name"] and isinstance(shard["sha256"], str)
+            and all(number(shard[key]) for key in ("tokens", "sentences", "documents", "bytes"))
+            for shard in header.get(SHARDS, [])
         ) and bool(header.get(SHARDS, True)),
-        "files": all(number(one["bytes"]) and isinstance(one["sha256"], str) for one in header["files"].values()),
+        "files": all(number(entry["bytes"]) and isinstance(entry["sha256"], str) for entry in header["files"].values()),
     }  # fmt: skip
     wrong = [name for name, good in expected.items() if not good]
     if wrong:
@@ -449,16 +450,16 @@ def _read_header(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"{path}: damaged header ({type(error).__name__}: {error}).\n  {_REBUILD}") from None
     if version != (SHARDS_VERSION if of_shards else VERSION):
-        known = f"{VERSION} and, of several shards, {SHARDS_VERSION}"
-        raise CorpusError(f"{path}: store version {version}, this cloze reads version {known}.\n  {_REBUILD}")
+        versions = f"{VERSION} and, of several shards, {SHARDS_VERSION}"
+        raise CorpusError(f"{path}: store version {version}, this cloze reads version {versions}.\n  {_REBUILD}")
     inside = folder.resolve()
     for name, expected in sizes.items():
         if not (folder / name).resolve().is_relative_to(inside):
             raise CorpusError(f"{path}: names the file {name!r}, which is outside the store.\n  {_REBUILD}")
         file = folder / name
-        found = file.stat().st_size if file.is_file() else None
-        if found != expected:
-            state = "is missing" if found is None else f"has {found:,} bytes"
+        size = file.stat().st_size if file.is_file() else None
+        if size != expected:
+            state = "is missing" if size is None else f"has {size:,} bytes"
             raise CorpusError(
                 f"{file}: {state}, expected {expected:,} bytes: the store is damaged or only partly copied.\n"
                 f"  Copy it again, or rebuild it: cloze corpus build PATH... --out STORE"

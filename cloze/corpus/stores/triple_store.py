@@ -95,11 +95,11 @@ class TripleWriter(StoreWriter):
         for low in range(0, len(self.graph), _TOGETHER):
             self._files[TRIPLES].write(self.graph.triples[low : low + _TOGETHER] + shift)
         try:
-            made = self.finish(
+            store = self.finish(
                 {"triples": len(self.graph), "tokens": self.tokens},
                 lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),
             )
         except OSError as error:
             raise RunError(f"{self.out}: cannot write the store: {error.strerror}. Nothing was written.") from error
-        assert isinstance(made, TripleStore)
-        return made
+        assert isinstance(store, TripleStore)
+        return store

@@ -44,10 +44,10 @@ class Workers(Generic[Answer]):
         # A thread per process, so that sending one block never waits for the answer to another.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="cloze-encode")
         for _ in range(count):
-            ours, theirs = socket.socketpair()
-            self._processes.append(_start(theirs))
-            theirs.close()
-            self._pipes.append(Connection(ours.detach()))
+            parent_end, child_end = socket.socketpair()
+            self._processes.append(_start(child_end))
+            child_end.close()
+            self._pipes.append(Connection(parent_end.detach()))
         for pipe in self._pipes:
             self._threads.submit(self._introduce, pipe, task)
 
@@ -95,8 +95,8 @@ class Workers(Generic[Answer]):
             self._idle.put(pipe)
         if isinstance(answer, Exception):
             raise answer
-        found: Answer = answer
-        return found
+        reply: Answer = answer
+        return reply
 
 
 def serve(pipe: Connection) -> None:

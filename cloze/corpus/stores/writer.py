@@ -118,7 +118,7 @@ class StoreWriter:
         self._files["documents.bin"].write(np.array([self.sentences], dtype=np.int64))
         for name, named in self.labels.items():
             self._files[names_file(name)] = HashedFile(self.folder / names_file(name))
-            self._files[names_file(name)].write(np.frombuffer("".join(f"{one}\n" for one in named).encode(), np.uint8))
+            self._files[names_file(name)].write(np.frombuffer("".join(f"{label}\n" for label in named).encode(), np.uint8))
         for file in self._files.values():
             file.close()
         save_tokenizer(self.folder / TOKENIZER)
@@ -158,9 +158,9 @@ def check_out(out: Path, *, replace: bool = True) -> None:
 
     It is asked before any text is read. What a killed build left unfinished there is put in order first.
     """
-    place = next(parent for parent in out.absolute().parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise CorpusError(f"{out}: {place} is not a folder that you can write to. Choose another --out.")
+    ancestor = next(parent for parent in out.absolute().parents if parent.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+        raise CorpusError(f"{out}: {ancestor} is not a folder that you can write to. Choose another --out.")
     recover(out)
     if Store.is_store(out) and not replace:
         raise CorpusError(f"{out}: already holds a token store. Choose another --out, or replace it with --overwrite.")

@@ -64,14 +64,14 @@ class Lexicon(LookUp):
 
     def bind(self, store: Store) -> BoundLexicon:
         """The lexicon for one store; the same for the same store. Raises `CorpusError` if it would be empty."""
-        found = self._counted(store) if self.file is None else self._listed(store, self.file)
-        if not len(found):
+        grams = self._counted(store) if self.file is None else self._listed(store, self.file)
+        if not len(grams):
             raise CorpusError(
                 f"{store.path}: the lexicon is empty: no n-gram of {self.lengths[0]} to {self.lengths[1]} tokens "
                 + (f"occurs {self.min_count} times.\n  Give more text, or a lower min_count." if self.file is None
                    else f"in {self.file}.")
             )
-        return BoundLexicon(np.concatenate([np.full((1, self.lengths[1]), -1, dtype=np.int32), found]))
+        return BoundLexicon(np.concatenate([np.full((1, self.lengths[1]), -1, dtype=np.int32), grams]))
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundLexicon:
@@ -100,13 +100,13 @@ class Lexicon(LookUp):
         tokenizer = store.tokenizer()
         entries = list(dict.fromkeys(read_list(file, "lexicon.file")))
         special = set(tokenizer.special_ids.tolist())
-        found: dict[tuple[int, ...], None] = {}
+        gram_ids: dict[tuple[int, ...], None] = {}
         for encoded in tokenizer.encode_batch(entries):
             ids = tuple(encoded.ids.tolist())
             if shortest <= len(ids) <= longest and special.isdisjoint(ids):
-                found[ids] = None
-        grams = np.full((min(len(found), self.most), longest), -1, dtype=np.int32)
-        for row, ids in zip(grams, found, strict=False):
+                gram_ids[ids] = None
+        grams = np.full((min(len(gram_ids), self.most), longest), -1, dtype=np.int32)
+        for row, ids in zip(grams, gram_ids, strict=False):
             row[: len(ids)] = ids
         return grams
 
@@ -125,9 +125,9 @@ class BoundLexicon:
         self._tables: list[tuple[int, Hashes, Int64]] = []
         for size in np.unique(sizes[1:]).tolist():
             items = np.flatnonzero(sizes == size)
-            known = _hashes(self.grams[items, :size], size)[:, 0]
-            order = np.argsort(known)
-            self._tables.append((size, known[order], items[order]))
+            hashes = _hashes(self.grams[items, :size], size)[:, 0]
+            order = np.argsort(hashes)
+            self._tables.append((size, hashes[order], items[order]))
 
     @property
     def hash(self) -> str:
@@ -136,19 +136,19 @@ class BoundLexicon:
 
     def match(self, tokens: NDArray[Any], length: NDArray[np.integer]) -> Matches:
         """Every n-gram of every row: tokens (B, L), length (B,). N-grams may overlap."""
-        found: list[tuple[Int64, Int64, Int64, Int64]] = []
-        for size, known, items in self._tables:
+        matches: list[tuple[Int64, Int64, Int64, Int64]] = []
+        for size, hashes, items in self._tables:
             if tokens.shape[1] < size:
                 continue
             hashed = _hashes(tokens, size)
-            place = np.minimum(np.searchsorted(known, hashed), len(known) - 1)
+            index = np.minimum(np.searchsorted(hashes, hashed), len(hashes) - 1)
             inside = np.arange(hashed.shape[1]) + size <= np.asarray(length)[:, None]
-            row, start = np.nonzero((known[place] == hashed) & inside)
-            found.append((row, start, np.full(len(row), size, dtype=np.int64), items[place[row, start]]))
-        if not found:
+            row, start = np.nonzero((hashes[index] == hashed) & inside)
+            matches.append((row, start, np.full(len(row), size, dtype=np.int64), items[index[row, start]]))
+        if not matches:
             nothing = np.zeros(0, dtype=np.int64)
             return Matches(nothing, nothing, nothing, nothing)
-        row, start, sizes, item = (np.concatenate(column) for column in zip(*found, strict=True))
+        row, start, sizes, item = (np.concatenate(column) for column in zip(*matches, strict=True))
         order = np.lexsort((sizes, start, row))
         return Matches(row[order], start[order], sizes[order], item[order])
 
@@ -174,21 +174,21 @@ def _count(store: Store, size: int, min_count: int) -> tuple[Int64, Int64]:
     """Counts of the n-grams of one length that occur often enough, and a place of each in the store."""
     tokens = store.tokens
     special = np.array(sorted(store.header["roles"].values()), dtype=tokens.dtype)
-    known = np.zeros(0, dtype=np.uint64)
+    hashes = np.zeros(0, dtype=np.uint64)
     counts = places = np.zeros(0, dtype=np.int64)
     for low in range(0, max(len(tokens) - size + 1, 0), _CHUNK):
         part = np.asarray(tokens[low : low + _CHUNK + size - 1])
         begin = np.flatnonzero(_whole(store, part, low, size, special))
         hashed, first, times = np.unique(_hashes(part[None], size)[0][begin], return_index=True, return_counts=True)
-        every = np.concatenate([known, hashed])
-        known, at, inverse = np.unique(every, return_index=True, return_inverse=True)
-        counts = np.bincount(inverse, weights=np.concatenate([counts, times]), minlength=len(known)).astype(np.int64)
+        every = np.concatenate([hashes, hashed])
+        hashes, at, inverse = np.unique(every, return_index=True, return_inverse=True)
+        counts = np.bincount(inverse, weights=np.concatenate([counts, times]), minlength=len(hashes)).astype(np.int64)
         places = np.concatenate([places, low + begin[first]])[at]
-        if len(known) > _FORGET:
-            kept = counts > 1
-            known, counts, places = known[kept], counts[kept], places[kept]
-    kept = counts >= min_count
-    return counts[kept], places[kept]
+        if len(hashes) > _FORGET:
+            frequent = counts > 1
+            hashes, counts, places = hashes[frequent], counts[frequent], places[frequent]
+    frequent = counts >= min_count
+    return counts[frequent], places[frequent]
 
 
 def _whole(store: Store, part: NDArray[Any], low: int, size: int, special: NDArray[Any]) -> NDArray[np.bool_]:

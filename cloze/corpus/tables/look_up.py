@@ -66,7 +66,7 @@ class EntityNumbers:
     @cached_property
     def numbers(self) -> Mapping[str, int]:
         """The number of each string id."""
-        return {one: number for number, one in enumerate(self.ids, 1)}
+        return {identifier: number for number, identifier in enumerate(self.ids, 1)}
 
     def over(self, store: Store) -> Self:
         """The same table with the labels of a store's layers."""
@@ -74,11 +74,11 @@ class EntityNumbers:
 
     def naming(self, labels: Mapping[str, Sequence[str]]) -> Self:
         """The same table for layers whose labels have these names, by layer."""
-        made = copy(self)
-        made._layers = {
+        table = copy(self)
+        table._layers = {
             layer: np.array([0, *(self.numbers.get(name, 0) for name in names)], np.int32) for layer, names in labels.items()
         }
-        return made
+        return table
 
     def of_label(self, layer: str) -> NDArray[np.int32]:
         """The number of the entity of each label + 1 of a layer, 0 for a label that is no entity of the table. Raises

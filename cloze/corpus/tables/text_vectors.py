@@ -53,15 +53,15 @@ class BoundTextVectors:
 
     def directions(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """A vector of length 1 for each text, (N, D); zeros where neither the text nor any of its words has one."""
-        found = np.zeros((len(texts), self.size), np.float32)
+        vectors = np.zeros((len(texts), self.size), np.float32)
         for row, text in enumerate(texts):
-            found[row] = self._vector(text)
-        length = np.linalg.norm(found, axis=1, keepdims=True)
-        return np.asarray(found / np.where(length > 0, length, 1.0), np.float32)
+            vectors[row] = self._vector(text)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(length > 0, length, 1.0), np.float32)
 
     def _vector(self, text: str) -> NDArray[np.float32] | float:
         whole = self.vectors.find(text)
         if whole is not None:
             return whole
-        words = [one for one in map(self.vectors.find, text.split()) if one is not None]
+        words = [vector for vector in map(self.vectors.find, text.split()) if vector is not None]
         return np.asarray(np.mean(words, axis=0), np.float32) if words else 0.0

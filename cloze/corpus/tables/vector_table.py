@@ -37,8 +37,8 @@ def rows_by_id(vectors: Found | None, ids: Sequence[str]) -> NDArray[np.float32]
     if vectors is None:
         return None
     matrix = np.zeros((len(ids) + 1, vectors.width), np.float32)
-    for number, one in enumerate(ids, 1):
-        row = vectors.find(one)
+    for number, identifier in enumerate(ids, 1):
+        row = vectors.find(identifier)
         if row is not None:
             matrix[number] = row
     return matrix
@@ -74,26 +74,26 @@ class PretrainedVectors(LookUp):
         tokenizer = store.tokenizer()
         special = set(tokenizer.special_ids.tolist())
         matrix = np.zeros((tokenizer.size, vectors.width), np.float32)
-        known = np.zeros(tokenizer.size, np.bool_)
+        has_vector = np.zeros(tokenizer.size, np.bool_)
         for number, word in enumerate(tokenizer.spellings):
-            found = None if number in special and word != _END else vectors.find(word)
-            if found is not None:
-                matrix[number], known[number] = found, True
-        if not known.any():
+            vector = None if number in special and word != _END else vectors.find(word)
+            if vector is not None:
+                matrix[number], has_vector[number] = vector, True
+        if not has_vector.any():
             raise CorpusError(
                 f"{vectors.place}: has a vector for none of the {tokenizer.size - len(special):,} words of {store.path}, "
                 f"such as {tokenizer.spellings[-1]!r}.\n"
                 "  Give vectors of the same language, and set text.normalise.lower to match them."
             )
-        return BoundVectors(matrix, known)
+        return BoundVectors(matrix, has_vector)
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundVectors:
         """The bound table from `BoundVectors.arrays`. Raises `CorpusError` for any other arrays."""
-        matrix, known = arrays.get("matrix"), arrays.get("known")
-        if matrix is None or known is None or matrix.ndim != 2 or known.shape != matrix.shape[:1]:
+        matrix, has_vector = arrays.get("matrix"), arrays.get("known")
+        if matrix is None or has_vector is None or matrix.ndim != 2 or has_vector.shape != matrix.shape[:1]:
             raise CorpusError("vectors: expected a matrix (V, D) and which rows are known. The file is damaged: copy it again.")
-        return BoundVectors(matrix.astype(np.float32), known.astype(np.bool_))
+        return BoundVectors(matrix.astype(np.float32), has_vector.astype(np.bool_))
 
 
 class BoundVectors:
