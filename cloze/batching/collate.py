@@ -96,19 +96,19 @@ def items_of(name: str) -> str:
 
 def _most_items(rows: Rows, layout: Layout) -> dict[str, int]:
     """How many items of each set the arrays of the batch have room for: the most that a row has, and at least one."""
-    found = {items_of(name): value for name, value in rows.items() if name.startswith("item_length/")}
-    if found and layout.packed:
+    lengths = {items_of(name): value for name, value in rows.items() if name.startswith("item_length/")}
+    if lengths and layout.packed:
         raise RecipeError("packing puts several examples into a row, in which their items would be mixed: write packing: false.")
-    return {name: max(1, int(length.max(initial=0))) for name, length in found.items()}
+    return {name: max(1, int(length.max(initial=0))) for name, length in lengths.items()}
 
 
 def _padded(inside: NDArray[np.bool_]) -> Lay:
     """A function that lays fields into rows as wide as `inside` (R, W), one example per row, and fills the padding."""
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
         laid = np.full((*inside.shape, *value.shape[2:]), empty, value.dtype)
-        shown = value[:, : inside.shape[1]]
-        real = inside[:, : shown.shape[1]]
-        np.copyto(laid[:, : shown.shape[1]], shown, where=real.reshape(real.shape + (1,) * (value.ndim - 2)))
+        cut = value[:, : inside.shape[1]]
+        real = inside[:, : cut.shape[1]]
+        np.copyto(laid[:, : cut.shape[1]], cut, where=real.reshape(real.shape + (1,) * (value.ndim - 2)))
         return laid
 
     return lay
@@ -116,12 +116,12 @@ def _padded(inside: NDArray[np.bool_]) -> Lay:
 
 def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
     """A function that lays fields into packed rows, token by token; `inside` (E, L) is true for an example's tokens."""
-    taken, example, column = listed(inside)
-    given = layout.base[example] + column
+    source, example, column = listed(inside)
+    target = layout.base[example] + column
 
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
         laid = np.full((layout.rows * layout.width, *value.shape[2:]), empty, value.dtype)
-        laid[given] = value.reshape((-1, *value.shape[2:]))[taken]
+        laid[target] = value.reshape((-1, *value.shape[2:]))[source]
         return laid.reshape((layout.rows, layout.width, *value.shape[2:]))
 
     return lay
@@ -145,8 +145,8 @@ def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: L
 def flat_links(pairs: NDArray[Any], base: NDArray[np.int64], items: int) -> NDArray[np.int64]:
     """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat positions (M, 2). `base` (E,) is where each
     example begins; each has room for `items`."""
-    example, place = np.nonzero(pairs[:, :, 0] >= 0)
-    token, item = pairs[example, place, 0], pairs[example, place, 1]
+    example, slot = np.nonzero(pairs[:, :, 0] >= 0)
+    token, item = pairs[example, slot, 0], pairs[example, slot, 1]
     return np.stack([base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
@@ -185,15 +185,15 @@ def _placed(
     rows: Rows, layout: Layout, items: Mapping[str, int]
 ) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
     """For each set of targets with positions: these within their rows, -1 for none, and where each row begins (B,)."""
-    found: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
+    positions: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
     for name, value in rows.items():
         view, field, chosen = fields.split(name)
         if view == "main" and field == "positions":
-            found[chosen] = value, layout.base
+            positions[chosen] = value, layout.base
         elif view == "main" and field == "item_positions":
-            own, _, chosen = chosen.partition("/")
-            found[chosen] = value, np.arange(len(value), dtype=np.int64) * items[own]
-    return found
+            set_, _, chosen = chosen.partition("/")
+            positions[chosen] = value, np.arange(len(value), dtype=np.int64) * items[set_]
+    return positions
 
 
 def pad_targets(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
@@ -206,7 +206,7 @@ def pad_targets(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
         missing = -len(targets) % multiple
         weights = arrays.get(f"weights/{chosen}", np.ones(len(targets), np.float32))
         out[name], out[f"positions/{chosen}"] = (
-            np.pad(one, [(0, missing), *[(0, 0)] * (one.ndim - 1)]) for one in (targets, arrays[f"positions/{chosen}"])
+            np.pad(values, [(0, missing), *[(0, 0)] * (values.ndim - 1)]) for values in (targets, arrays[f"positions/{chosen}"])
         )
         out[f"weights/{chosen}"] = np.pad(weights.astype(np.float32), (0, missing))
     return out

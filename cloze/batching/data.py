@@ -172,7 +172,7 @@ class Data:
         if rows % ranks == 0:
             return [(row, min(self.micro_batch, stop - row)) for row in range(start, stop, self.micro_batch)]
         number = -(-(rows // ranks + 1) // max(self.micro_batch, 2))  # of at least two rows, of which a rank may lack one
-        edges = [start + (stop - start) * place // number for place in range(number + 1)]
+        edges = [start + (stop - start) * index // number for index in range(number + 1)]
         return [(first, after - first) for first, after in pairwise(edges)]
 
     def next(self, entry: str, cursor: Place, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
@@ -220,12 +220,12 @@ class Data:
         spans = self.spans()
         ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.rows(cursor.epoch) // self._rows)))
         if feed.changes:
-            made = make_steps(feed.when(share), cursor, self._rows, spans, 1)
+            steps = make_steps(feed.when(share), cursor, self._rows, spans, 1)
         elif not self.workers:
-            made = make_steps(feed, cursor, self._rows, spans, ahead)
+            steps = make_steps(feed, cursor, self._rows, spans, ahead)
         else:
-            made = self._from_workers(entry, cursor, spans, ahead)
-        for begin, micros, after in made:
+            steps = self._from_workers(entry, cursor, spans, ahead)
+        for begin, micros, after in steps:
             self._made[entry, begin] = micros, after
 
     def _from_workers(
@@ -236,17 +236,17 @@ class Data:
                 self.workers, mp_context=get_context("spawn"), initializer=_receive, initargs=(self.feeds,)
             )
         feed, begin = self.feeds[entry], cursor
-        wanted: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
+        futures: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         for _ in range(self.workers + 1):
             key = entry, begin
             if key in self._ordered:
-                wanted[key] = self._ordered.pop(key)
+                futures[key] = self._ordered.pop(key)
             else:
-                wanted[key] = self._pool.submit(_make_there, entry, begin, self._rows, spans, ahead)
+                futures[key] = self._pool.submit(_make_there, entry, begin, self._rows, spans, ahead)
             _, begin = feed.advance(begin, self._rows * ahead)
-        now = wanted.pop((entry, cursor))
+        now = futures.pop((entry, cursor))
         # Blocks ordered for other entries stay ordered: the entries of a mixture alternate.
-        self._ordered.update(wanted)
+        self._ordered.update(futures)
         return now.result()
 
 
@@ -256,10 +256,10 @@ def make_steps(
     """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's micros, next cursor) of each."""
     steps, runs, firsts = [], [], []
     for _ in range(ahead):
-        taken, after = feed.advance(cursor, batch)
+        step_rows, after = feed.advance(cursor, batch)
         steps.append((cursor, after))
-        runs += [_window(taken, first, size) for first, size in spans]
-        widths = feed.widths(taken)
+        runs += [_window(step_rows, first, size) for first, size in spans]
+        widths = feed.widths(step_rows)
         firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in spans]
         cursor = after
     micros = feed.micro_batches([run for window in runs for run in window], [size for _ in steps for _, size in spans])
@@ -272,10 +272,10 @@ def _window(runs: list[EpochRows], first: int, size: int) -> list[EpochRows]:
     """The rows `first` … `first + size` of a step, which may come from more than one epoch."""
     chosen, start = [], 0
     for epoch, rows in runs:
-        own = rows[max(first - start, 0):max(first + size - start, 0)]
+        part = rows[max(first - start, 0):max(first + size - start, 0)]
         start += len(rows)
-        if len(own):
-            chosen.append((epoch, own))
+        if len(part):
+            chosen.append((epoch, part))
     return chosen
 
 

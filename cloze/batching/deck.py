@@ -38,11 +38,11 @@ class Deck:
         """The entry that the step with this number (from 0) takes."""
         if len(self.names) == 1:
             return self.names[0]
-        round_, place = divmod(step, len(self.cards))
+        round_, position = divmod(step, len(self.cards))
         if round_ != self._round:
             self._order = permutation(len(self.cards), self.seed, "deck", round_)
             self._round = round_
-        return self.names[int(self.cards[self._order[place]])]
+        return self.names[int(self.cards[self._order[position]])]
 
     def entries(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each of many steps or rows, ascending: the entry's index in `names`, and how often it came before."""
@@ -52,10 +52,10 @@ class Deck:
         rounds = range(first, last + 1)
         cards = np.concatenate([self.cards[permutation(size, self.seed, "deck", round_)] for round_ in rounds])
         seen = np.cumsum(cards[:, None] == np.arange(kinds), axis=0)
-        place = numbers - first * size
-        entry = cards[place]
+        positions = numbers - first * size
+        entry = cards[positions]
         before = first * np.bincount(self.cards, minlength=kinds)
-        return entry, before[entry] + seen[place, entry] - 1
+        return entry, before[entry] + seen[positions, entry] - 1
 
 
 def _cards(odds: list[float]) -> NDArray[np.int64]:

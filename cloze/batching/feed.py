@@ -127,9 +127,9 @@ class Feed:
         """The same feed at a share of the budget, with the same plans."""
         if not self.changes:
             return self
-        made = object.__new__(Feed)
-        made.__dict__.update(self.__dict__, exercise=self.exercise.when(share))
-        return made
+        feed = object.__new__(Feed)
+        feed.__dict__.update(self.__dict__, exercise=self.exercise.when(share))
+        return feed
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_plans"}
@@ -183,18 +183,18 @@ class Feed:
         block, draw = self.source.read(plan, rows, self.exercise.wants), self.source.draw(plan, rows)
         if isinstance(self.source, Spreading):  # the rows of one item draw the same random numbers
             draw = draw.take(block["owner"])
-        made = self.exercise(block, draw)
-        return made, made.get("owner")
+        examples = self.exercise(block, draw)
+        return examples, examples.get("owner")
 
     def micro_batches(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
         """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""
         runs = _merged(runs)
-        made = [self.examples(epoch, rows) for epoch, rows in runs]
+        blocks = [self.examples(epoch, rows) for epoch, rows in runs]
         row_of = None
         if self.packing or self.spreads:
             before = np.cumsum([0] + [len(rows) for _, rows in runs])
-            row_of = np.concatenate([of + first for (_, of), first in zip(made, before, strict=False) if of is not None])
-        return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)
+            row_of = np.concatenate([of + first for (_, of), first in zip(blocks, before, strict=False) if of is not None])
+        return self.laid_out(Rows.below([rows for rows, _ in blocks]), row_of, sizes)
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[MicroArrays]:
         """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several

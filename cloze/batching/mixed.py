@@ -70,9 +70,9 @@ class MixedFeed:
         """The same mixture at a share of the budget."""
         if not self.changes:
             return self
-        made = object.__new__(MixedFeed)
-        made.__dict__.update(self.__dict__, feeds={name: feed.when(share) for name, feed in self.feeds.items()})
-        return made
+        mixture = object.__new__(MixedFeed)
+        mixture.__dict__.update(self.__dict__, feeds={name: feed.when(share) for name, feed in self.feeds.items()})
+        return mixture
 
     def rows(self, epoch: int) -> int:
         """The rows of the first epochs of all entries together, which count as one epoch of the mixture."""
@@ -91,18 +91,18 @@ class MixedFeed:
         number = np.concatenate([rows for _, rows in runs])
         entry, nth = self.deck.entries(number)
         blocks, places = [], []
-        for place, (name, feed) in enumerate(self.feeds.items()):
-            mine = np.flatnonzero(entry == place)
-            if not len(mine):  # it has no row here, but its fields must be present, empty
+        for kind, (name, feed) in enumerate(self.feeds.items()):
+            indices = np.flatnonzero(entry == kind)
+            if not len(indices):  # it has no row here, but its fields must be present, empty
                 blocks.append(self._nothing(name, feed))
-                places.append(mine)
+                places.append(indices)
                 continue
-            epoch, row = self._addresses(name, feed, series[mine], nth[mine])
-            for one in np.unique(epoch):
-                chosen = epoch == one
-                block, _ = feed.examples(int(one), row[chosen])
+            epoch, row = self._addresses(name, feed, series[indices], nth[indices])
+            for epoch_number in np.unique(epoch):
+                chosen = epoch == epoch_number
+                block, _ = feed.examples(int(epoch_number), row[chosen])
                 blocks.append(block)
-                places.append(mine[chosen])
+                places.append(indices[chosen])
         back = np.argsort(np.concatenate(places), kind="stable")
         return self._first.laid_out(Rows.united(blocks).take(back), None, sizes)
 
@@ -115,13 +115,13 @@ class MixedFeed:
     def _addresses(self, name: str, feed: Feed, series: Ints, nth: Ints) -> tuple[Ints, Ints]:
         """(epoch, row in it) of the nth rows of an entry: its epochs follow one another."""
         epoch, row = np.empty_like(nth), np.empty_like(nth)
-        for one in np.unique(series):
-            chosen = series == one
-            ends = self._ends.setdefault((name, int(one)), [0])
+        for series_number in np.unique(series):
+            chosen = series == series_number
+            ends = self._ends.setdefault((name, int(series_number)), [0])
             while ends[-1] <= int(nth[chosen].max()):
-                ends.append(ends[-1] + feed.rows(int(one) * _SERIES + len(ends) - 1))
+                ends.append(ends[-1] + feed.rows(int(series_number) * _SERIES + len(ends) - 1))
             passed = np.searchsorted(ends, nth[chosen], side="right") - 1
-            epoch[chosen] = int(one) * _SERIES + passed
+            epoch[chosen] = int(series_number) * _SERIES + passed
             row[chosen] = nth[chosen] - np.asarray(ends)[passed]
         return epoch, row
 

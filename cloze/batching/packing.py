@@ -107,8 +107,8 @@ def pack(length: NDArray[np.int64], width: int, lookahead: int = _LOOKAHEAD) -> 
                     spaces ^= 1 << left
                 closed.append(oldest)
     closed.extend(open_rows)
-    place = np.empty(opened, np.int64)
-    place[np.asarray(closed)] = np.arange(opened)
-    rows = place[np.asarray(row_of)]
+    rank = np.empty(opened, np.int64)
+    rank[np.asarray(closed)] = np.arange(opened)
+    rows = rank[np.asarray(row_of)]
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=opened))]).astype(np.int64)
     return Packed(starts, np.argsort(rows, kind="stable"))

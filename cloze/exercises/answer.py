@@ -106,8 +106,8 @@ class Answer(ByForm):
     def takes(self) -> frozenset[str]:
         if self.of:
             return frozenset({f"{self.of}.tokens", f"{self.of}.length"})
-        own = {"whole": set[str](), "masked": {"masked"}, "spans": {"masked", "layers/span"}}[self.what]
-        return frozenset({"tokens", "length"} | own)
+        names = {"whole": set[str](), "masked": {"masked"}, "spans": {"masked", "layers/span"}}[self.what]
+        return frozenset({"tokens", "length"} | names)
 
     @property
     def optional(self) -> frozenset[str]:
@@ -116,9 +116,9 @@ class Answer(ByForm):
 
     @property
     def gives(self) -> frozenset[str]:
-        own = {"tokens", "length", f"targets/{self.set}", f"positions/{self.set}"}
-        own |= {"position_ids"} if self.positions == "original" else set()
-        return frozenset(f"{self.second}.{name}" for name in own)
+        names = {"tokens", "length", f"targets/{self.set}", f"positions/{self.set}"}
+        names |= {"position_ids"} if self.positions == "original" else set()
+        return frozenset(f"{self.second}.{name}" for name in names)
 
     @property
     def exercise(self) -> ExerciseKind:
@@ -150,8 +150,8 @@ class Answer(ByForm):
         number = np.bincount(row, minlength=source.count)
         if self.max_length is not None:
             room = max(self.max_length - len(before) - len(after), 0)
-            kept = slot < room
-            row, slot, ids, number = row[kept], slot[kept], ids[kept], np.minimum(number, room)
+            fits = slot < room
+            row, slot, ids, number = row[fits], slot[fits], ids[fits], np.minimum(number, room)
         length = number + len(before) + len(after)
         width = max(int(length.max(initial=0)), 1)
         target = np.zeros((source.count, width), np.int32)
@@ -159,10 +159,10 @@ class Answer(ByForm):
         target.reshape(-1)[row * width + slot + len(before)] = ids
         tail = (number + len(before))[:, None] + np.arange(len(after))
         target[np.arange(source.count)[:, None], tail] = np.array(after, np.int32)
-        shown = np.empty_like(target)
-        shown[:, 0] = facts.role(self.start)
-        shown[:, 1:] = target[:, :-1]
-        return self._given(rows, shown, target, length)
+        inputs = np.empty_like(target)
+        inputs[:, 0] = facts.role(self.start)
+        inputs[:, 1:] = target[:, :-1]
+        return self._given(rows, inputs, target, length)
 
     def _listed(self, rows: Rows, facts: TokenFacts) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Row, slot and id of every token of the target without its frame."""
@@ -194,28 +194,28 @@ class Answer(ByForm):
         length = np.bincount(row, minlength=rows.count)
         slot = slots(length)
         target = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
-        shown, position_ids = np.zeros_like(target), np.zeros_like(target)
+        inputs, position_ids = np.zeros_like(target), np.zeros_like(target)
         target[row, slot] = tokens[row, column]
-        shown[row, slot] = tokens[row, np.maximum(column - 1, 0)]
+        inputs[row, slot] = tokens[row, np.maximum(column - 1, 0)]
         first = column == 0
         if first.any():
-            shown[row[first], slot[first]] = facts.role("[BOS]")
+            inputs[row[first], slot[first]] = facts.role("[BOS]")
         if self.positions == "counted":
-            return self._given(rows, shown, target, length)
-        known = rows["position_ids"] if "position_ids" in rows else np.broadcast_to(
+            return self._given(rows, inputs, target, length)
+        text_positions = rows["position_ids"] if "position_ids" in rows else np.broadcast_to(
             np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
-        position_ids[row, slot] = known[row, np.maximum(column - 1, 0)]
-        return self._given(rows, shown, target, length, position_ids=position_ids)
+        position_ids[row, slot] = text_positions[row, np.maximum(column - 1, 0)]
+        return self._given(rows, inputs, target, length, position_ids=position_ids)
 
     def _given(
         self, rows: Rows, shown: NDArray[Any], target: NDArray[Any], length: NDArray[Any], **further: NDArray[Any]
     ) -> Rows:
         columns = np.arange(shown.shape[1], dtype=np.int32)
         positions = np.where(columns < length[:, None], columns, np.int32(-1))
-        made = {
+        arrays = {
             "tokens": shown, "length": length.astype(np.int32), f"targets/{self.set}": target, f"positions/{self.set}": positions,
         }  # fmt: skip
-        return rows.having_all({f"{self.second}.{name}": value for name, value in {**made, **further}.items()})
+        return rows.having_all({f"{self.second}.{name}": value for name, value in {**arrays, **further}.items()})
 
     def at(self, length: int) -> Answer:
         """The same edit; a companion is cut to the length that the text may have."""

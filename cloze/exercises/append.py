@@ -38,8 +38,8 @@ class Append(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {"tokens", "length", *(f"item_length/{name}" for name in self.items)}
-        return frozenset(own | {f"{self.companion}.{name}" for name in own})
+        names = {"tokens", "length", *(f"item_length/{name}" for name in self.items)}
+        return frozenset(names | {f"{self.companion}.{name}" for name in names})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -47,30 +47,32 @@ class Append(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         chosen = draw.uniform("append") < self.rate
-        own, more = rows["length"].astype(np.int64), rows[f"{self.companion}.length"].astype(np.int64) * chosen
+        length, more = rows["length"].astype(np.int64), rows[f"{self.companion}.length"].astype(np.int64) * chosen
         width = rows["tokens"].shape[1]
-        both = _places(own, more, width)
-        joined = rows.having_all(with_companions(rows, self.companion)).splice(both, (own + more).astype(np.int32))
-        return joined.having_all({name: value for one in self.items for name, value in self._appended(rows, one, chosen).items()})
+        both = _places(length, more, width)
+        joined = rows.having_all(with_companions(rows, self.companion)).splice(both, (length + more).astype(np.int32))
+        return joined.having_all({
+            name: value for items in self.items for name, value in self._appended(rows, items, chosen).items()
+        })
 
     def _appended(self, rows: Rows, name: str, chosen: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """The fields of a set of items, followed by those of the companion."""
         length = f"item_length/{name}"
-        own, more = rows[length].astype(np.int64), rows[f"{self.companion}.{length}"].astype(np.int64) * chosen
-        made: dict[str, NDArray[Any]] = {length: (own + more).astype(np.int32)}
+        count, more = rows[length].astype(np.int64), rows[f"{self.companion}.{length}"].astype(np.int64) * chosen
+        arrays: dict[str, NDArray[Any]] = {length: (count + more).astype(np.int32)}
         for field, value in rows.items():
             if "." in field or fields.find(field).per != "item" or fields.split(field).set.partition("/")[0] != name:
                 continue
-            both = _places(own, more, value.shape[1])
-            real = before(own + more, both.shape[1])
+            both = _places(count, more, value.shape[1])
+            real = before(count + more, both.shape[1])
             wide = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
             filler = -1 if wide.dtype.kind == "i" else 0
-            taken = wide[np.arange(len(wide))[:, None], np.minimum(both, wide.shape[1] - 1)] if wide.shape[1] else wide
-            made[field] = np.where(real.reshape(real.shape + (1,) * (wide.ndim - 2)), taken, wide.dtype.type(filler))
-        return made
+            values = wide[np.arange(len(wide))[:, None], np.minimum(both, wide.shape[1] - 1)] if wide.shape[1] else wide
+            arrays[field] = np.where(real.reshape(real.shape + (1,) * (wide.ndim - 2)), values, wide.dtype.type(filler))
+        return arrays
 
 
 def _places(own: NDArray[np.int64], more: NDArray[np.int64], width: int) -> NDArray[np.int64]:
     """(B, L) the columns of `own` things, then those of `more` things that begin at the column `width`."""
-    place = np.arange(int((own + more).max(initial=0)))
-    return np.where(place < own[:, None], place, place - own[:, None] + width)
+    column = np.arange(int((own + more).max(initial=0)))
+    return np.where(column < own[:, None], column, column - own[:, None] + width)

@@ -36,11 +36,11 @@ class Arcs(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         relation, head = rows[f"column/{self.column}"], rows["column/head"]
-        known = ((relation >= 0) & (head >= 0)).astype(np.float32)
-        made: dict[str, np.ndarray] = {}
+        weights = ((relation >= 0) & (head >= 0)).astype(np.float32)
+        arrays: dict[str, np.ndarray] = {}
         for name, targets in ((self.set, relation), (self.heads, head)):
-            made |= {
+            arrays |= {
                 f"targets/{name}": np.maximum(targets, 0), f"positions/{name}": np.where(rows["words"] >= 0, rows["words"], -1),
-                f"weights/{name}": known,
+                f"weights/{name}": weights,
             }
-        return rows.having_all(made)
+        return rows.having_all(arrays)

@@ -53,10 +53,10 @@ class AskItems(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        taken = {self._source, f"item_length/{self.items}"}
-        taken |= {f"items/{self.items}/masked"} if self.of == "masked" else set()
-        taken |= {f"item_vectors/{self.items}/{self.weigh}"} if self.weigh else set()
-        return frozenset(taken | ({"mismatched"} if self.unless == "mismatched" else set()))
+        names = {self._source, f"item_length/{self.items}"}
+        names |= {f"items/{self.items}/masked"} if self.of == "masked" else set()
+        names |= {f"item_vectors/{self.items}/{self.weigh}"} if self.weigh else set()
+        return frozenset(names | ({"mismatched"} if self.unless == "mismatched" else set()))
 
     @property
     def gives(self) -> frozenset[str]:
@@ -71,19 +71,19 @@ class AskItems(Edit):
                 f"{'numbers' if self.kind == 'classes' else 'classes'}, or missing in corpus.items?"
             )
         values = rows[self._source]
-        asked = before(rows[f"item_length/{self.items}"], values.shape[1])
+        mask = before(rows[f"item_length/{self.items}"], values.shape[1])
         if self.of == "masked":
-            asked &= rows[f"items/{self.items}/masked"] > 0
+            mask &= rows[f"items/{self.items}/masked"] > 0
         if self.whole:
-            asked &= values >= 0
+            mask &= values >= 0
         if self.unless == "mismatched":
-            asked &= ~rows["mismatched"][:, None]
-        columns = columns_of(asked)
-        real = before(counted(asked), columns.shape[1])
+            mask &= ~rows["mismatched"][:, None]
+        columns = columns_of(mask)
+        real = before(counted(mask), columns.shape[1])
         row = np.arange(len(columns))[:, None]
-        found = values[row, columns]
+        labels = values[row, columns]
         target = f"{'targets' if self.whole else 'values'}/{self.name}"
-        given = {target: found, f"item_positions/{self.items}/{self.name}": np.where(real, columns, -1).astype(np.int32)}
+        arrays = {target: labels, f"item_positions/{self.items}/{self.name}": np.where(real, columns, -1).astype(np.int32)}
         if self.weigh:
-            given[f"weights/{self.name}"] = rows[f"item_vectors/{self.items}/{self.weigh}"][row, columns, 0]
-        return rows.having_all(given)
+            arrays[f"weights/{self.name}"] = rows[f"item_vectors/{self.items}/{self.weigh}"][row, columns, 0]
+        return rows.having_all(arrays)

@@ -61,15 +61,15 @@ class AskLinks(Edit):
         inside = (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], length)
         follows = np.pad(inside & ~opens, ((0, 0), (0, 1)))[:, 1:]  # the next token belongs to the same mention
         entity = table.of_label(self.layer)[labels]
-        asked = np.zeros(items.shape, np.int32)
+        targets = np.zeros(items.shape, np.int32)
         at_row, at = where((items > 0) & (last >= 0))
         start, stop = first[at_row, at], last[at_row, at]
         mention = np.cumsum(opens, axis=1)
         exact = opens[at_row, start] & inside[at_row, stop] & (mention[at_row, start] == mention[at_row, stop])
         exact &= ~follows[at_row, stop]
-        meant = np.where(exact, entity[at_row, start], 0)
-        asked[at_row, at] = np.where(meant > 0, meant, table.null)
+        entities = np.where(exact, entity[at_row, start], 0)
+        targets[at_row, at] = np.where(entities > 0, entities, table.null)
         if "masked" in rows:
             hit = rows["masked"][row, token]
-            asked[row[hit], item[hit]] = 0
-        return rows.having_all({f"items/{self.give}": asked})
+            targets[row[hit], item[hit]] = 0
+        return rows.having_all({f"items/{self.give}": targets})

@@ -55,6 +55,6 @@ class BodyFirst(Edit):
         rest = inside & (rows["sentence"] != lead["sentence"][:, :1])
         alone, half = ~rest.any(1), (length + 1) // 2
         rest |= alone[:, None] & inside & ~before(half, tokens.shape[1])
-        asked = np.where(alone, np.minimum(lead["length"], half), lead["length"]).astype(np.int32)
-        query = Rows({**without_text(rows), "tokens": lead["tokens"], "length": asked}, checked=True)
+        query_length = np.where(alone, np.minimum(lead["length"], half), lead["length"]).astype(np.int32)
+        query = Rows({**without_text(rows), "tokens": lead["tokens"], "length": query_length}, checked=True)
         return query.with_view(self.to, gathered(tokens, rest))

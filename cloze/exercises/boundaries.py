@@ -59,16 +59,16 @@ class Boundaries(Edit):
         text = np.zeros((count, width + 2), bool)  # one more column at both ends, outside the text
         text[:, 1:-1] = ~rows["special"] & (np.arange(width) < rows["length"][:, None])
         offset = column - left
-        asked = text[row, left + 1] & text[row, right + 1] & (offset <= (self.most or width))
-        row, column, left, right, offset = (value[asked] for value in (row, column, left, right, offset))
+        mask = text[row, left + 1] & text[row, right + 1] & (offset <= (self.most or width))
+        row, column, left, right, offset = (value[mask] for value in (row, column, left, right, offset))
         number = np.bincount(row, minlength=count)
-        place = row, slots(number)
+        index = row, slots(number)
         filled = {}
         for name, values in (
             (f"targets/{self.set}", originals[row, column]), (f"positions/{self.set}", left),
             (f"targets/{self.set}_right", offset), (f"positions/{self.set}_right", right),
         ):
             laid = np.full((count, int(number.max(initial=0))), -1 if name.startswith("positions") else 0, np.int32)
-            laid[place] = values
+            laid[index] = values
             filled[name] = laid
         return rows.having_all(filled)

@@ -58,10 +58,10 @@ class Corrupt(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "masked"})
+        names = frozenset({"tokens", "masked"})
         if self.infill or self.per == "span":
-            own |= {"length", "layers/span"} if self.infill else {"layers/span"}
-        return own | {"word_start"} if self.per == "word" else own
+            names |= {"length", "layers/span"} if self.infill else {"layers/span"}
+        return names | {"word_start"} if self.per == "word" else names
 
     @property
     def optional(self) -> frozenset[str]:
@@ -85,13 +85,13 @@ class Corrupt(Edit):
         at, row, column = listed(rows["masked"])
         coin = draw.bits_at("corrupt", row, self._deciding(rows, row, column))
         masks = coin < self.mask * 2.0**32
-        shown = original.take(at)
-        np.copyto(shown, facts.role("[MASK]"), where=masks)
+        inputs = original.take(at)
+        np.copyto(inputs, facts.role("[MASK]"), where=masks)
         if self.random:
             swap = (masks ^ (coin < (self.mask + self.random) * 2.0**32)).nonzero()[0]
-            shown[swap] = self._any(draw.bits_at("corrupt.random", row[swap], column[swap]))
+            inputs[swap] = self._any(draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
-        tokens.reshape(-1)[at] = shown
+        tokens.reshape(-1)[at] = inputs
         return rows.having(tokens=tokens, original=original)
 
     def _deciding(self, rows: Rows, row: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
@@ -116,12 +116,12 @@ class Corrupt(Edit):
         ordinary = needed(self.tokenizer, "corrupt").ordinary
         if self.frequent is None:
             return ordinary
-        found = ordinary[ordinary < self.frequent]
-        if not len(found):
+        ids = ordinary[ordinary < self.frequent]
+        if not len(ids):
             raise RecipeError(
                 f"corrupt.frequent: {self.frequent} leaves no id to draw from; the smallest ordinary one is {ordinary.min()}."
             )
-        return found
+        return ids
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
@@ -157,10 +157,10 @@ class Corrupt(Edit):
             at, column = where(before > 0)
             number = before[at, column]
             at, first = np.repeat(at, number), np.repeat((stop - size)[at, column], number)
-            place = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)
-            inserted = Inserted(at * index.shape[1] + place, self._empty_fillers(facts, draw, at, place))
-        kept = rows.having(tokens=tokens).without("masked", "layers/span", "layers/insert")
-        return kept.splice(index, length, inserted)
+            columns = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)
+            inserted = Inserted(at * index.shape[1] + columns, self._empty_fillers(facts, draw, at, columns))
+        corrupted = rows.having(tokens=tokens).without("masked", "layers/span", "layers/insert")
+        return corrupted.splice(index, length, inserted)
 
     def _empty(self, rows: Rows) -> NDArray[np.int64]:
         """(B, L) the number of empty spans before each token."""
@@ -182,9 +182,9 @@ class Corrupt(Edit):
         """The token for each empty span, listed row by row: a fixed number per row is random."""
         number = np.bincount(row)
         order = np.lexsort((draw.bits_at("corrupt.empty", row, column), row))
-        place = np.empty(len(row), np.int64)
-        place[order] = slots(number)
-        shown = np.full(len(row), facts.role("[MASK]"), np.int32)
-        swap = place < np.ceil(number * self.random - 1e-9)[row]
-        shown[swap] = self._any(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
-        return shown
+        rank = np.empty(len(row), np.int64)
+        rank[order] = slots(number)
+        fillers = np.full(len(row), facts.role("[MASK]"), np.int32)
+        swap = rank < np.ceil(number * self.random - 1e-9)[row]
+        fillers[swap] = self._any(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
+        return fillers

@@ -47,8 +47,8 @@ class CorruptItems(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({f"items/{self.set}"})
-        return own | {f"links/{self.set}", "masked"} if self.of == "masked" else own
+        names = frozenset({f"items/{self.set}"})
+        return names | {f"links/{self.set}", "masked"} if self.of == "masked" else names
 
     @property
     def gives(self) -> frozenset[str]:
@@ -62,11 +62,11 @@ class CorruptItems(Edit):
             chosen &= self._masked(rows, items.shape)
         row, column = where(chosen)
         coin = draw.bits_at("corrupt_items", row, column) / 2.0**32
-        known = items[row, column]
-        new = known.copy()
+        originals = items[row, column]
+        new = originals.copy()
         if self.other and table.size > 2:  # a table of one item has no other
-            drawn = 1 + below(draw.bits_at("corrupt_items.other", row, column), table.size - 2).astype(known.dtype)
-            np.copyto(new, drawn + (drawn >= known), where=coin < self.other)
+            drawn = 1 + below(draw.bits_at("corrupt_items.other", row, column), table.size - 2).astype(originals.dtype)
+            np.copyto(new, drawn + (drawn >= originals), where=coin < self.other)
         np.copyto(new, 0, where=(coin >= self.other) & (coin < self.other + self.drop))
         if self.mask:
             hidden = (coin >= self.other + self.drop) & (coin < self.other + self.drop + self.mask)
@@ -80,6 +80,6 @@ class CorruptItems(Edit):
         row, slot = where(links[:, :, 0] >= 0)
         token, item = links[row, slot].T
         hit = rows["masked"][row, token]
-        found = np.zeros(shape, np.bool_)
-        found[row[hit], item[hit]] = True
-        return found
+        mask = np.zeros(shape, np.bool_)
+        mask[row[hit], item[hit]] = True
+        return mask

@@ -35,8 +35,8 @@ class Distance(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {"tokens", "length", "sentence"}
-        return frozenset(own | {f"distractor.{name}" for name in own})
+        names = {"tokens", "length", "sentence"}
+        return frozenset(names | {f"distractor.{name}" for name in names})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -57,14 +57,14 @@ class Distance(Edit):
         first = np.where(far, last - 2 - back, first)
         second = np.where(far, first + 2 + pick - back * (back + 1) // 2, second)
         parts = np.empty((rows.count, 2, 2), np.int64)
-        for place, number in enumerate((first, second)):
-            parts[:, place, 0] = counted((sentence < number[:, None]) & inside)
-            parts[:, place, 1] = counted((sentence <= number[:, None]) & inside)
+        for part, number in enumerate((first, second)):
+            parts[:, part, 0] = counted((sentence < number[:, None]) & inside)
+            parts[:, part, 1] = counted((sentence <= number[:, None]) & inside)
         other, size = rows["distractor.sentence"], rows["distractor.length"]
         elsewhere = kind == 2
         start = rows["tokens"].shape[1]
         stop = start + counted((other <= other[:, :1]) & before(size, other.shape[1]))
         parts[elsewhere, 1] = np.stack([np.full_like(stop, start), stop], axis=1)[elsewhere]
-        kept = rows.without("sentence")  # meaningless in a row of two texts
-        kept = kept.having_all(with_companions(kept, *self.joins))
-        return kept.having_all({"parts": parts, f"targets/{self.set}": kind.astype(np.int32)})
+        text_pairs = rows.without("sentence")  # meaningless in a row of two texts
+        text_pairs = text_pairs.having_all(with_companions(text_pairs, *self.joins))
+        return text_pairs.having_all({"parts": parts, f"targets/{self.set}": kind.astype(np.int32)})

@@ -55,14 +55,14 @@ class Placed:
         """The same with the values of a share of the budget."""
         if not self.courses:
             return self
-        made = copy(self)
-        object.__setattr__(made, "edit", self._edit(share))
-        return made
+        placed = copy(self)
+        object.__setattr__(placed, "edit", self._edit(share))
+        return placed
 
     def _edit(self, share: float) -> Edit:
         dataclass_edit: Any = self.edit
-        found: Edit = replace(dataclass_edit, **{name: course(share) for name, course in self.courses.items()})
-        return found
+        edit: Edit = replace(dataclass_edit, **{name: course(share) for name, course in self.courses.items()})
+        return edit
 
     def with_edit(self, edit: Edit) -> Placed:
         """Another form of the same edit in its place."""
@@ -147,9 +147,9 @@ class Exercise:
         self._companions = {fields.split(name).view for name in self.wants} - self._views
         self._dead: list[frozenset[str]] = []
         gone: set[str] = set()
-        for place, p in enumerate(self.edits):
+        for index, p in enumerate(self.edits):
             gone -= set(map(p.full, p.edit.gives))
-            self._dead.append(self._useless_after(place) - gone)
+            self._dead.append(self._useless_after(index) - gone)
             gone |= self._dead[-1]
 
     @property
@@ -159,33 +159,33 @@ class Exercise:
 
     def when(self, share: float) -> Exercise:
         """The same exercise at a share of the budget."""
-        made = copy(self)
-        made.edits = tuple(p.when(share) for p in self.edits)
-        return made
+        exercise = copy(self)
+        exercise.edits = tuple(p.when(share) for p in self.edits)
+        return exercise
 
     def _names(self, p: Placed) -> set[str]:
         """The full names of the fields that an edit reads."""
-        taken = p.edit.takes | p.edit.optional
-        return set(map(p.full, taken))
+        names = p.edit.takes | p.edit.optional
+        return set(map(p.full, names))
 
     def _wants(self) -> frozenset[str]:
         """Everything that some edit takes and no earlier edit gives: what the source must read."""
-        given: set[str] = set()
+        supplied: set[str] = set()
         copied: set[str] = set()
-        wanted: set[str] = {*fields.SEQUENCES, "length"}  # a source reads of these what its rows consist of
+        required: set[str] = {*fields.SEQUENCES, "length"}  # a source reads of these what its rows consist of
         for p in self.edits:
             for name in self._names(p):
                 view, field, chosen = fields.split(name)
                 source = fields.join("main", field, chosen) if view in copied else name
-                if name not in given and source not in given:
-                    wanted.add(source)
-            given |= set(map(p.full, p.edit.gives))
+                if name not in supplied and source not in supplied:
+                    required.add(source)
+            supplied |= set(map(p.full, p.edit.gives))
             if p.edit.copies is not None:
                 copied.add(p.edit.copies)
         joined = {companion for p in self.edits for companion in p.edit.joins}
-        aligned = {name for name in wanted if "." not in name and fields.find(name).aligned}
-        wanted |= {f"{companion}.{name}" for companion in joined for name in aligned}
-        return frozenset(wanted)
+        aligned = {name for name in required if "." not in name and fields.find(name).aligned}
+        required |= {f"{companion}.{name}" for companion in joined for name in aligned}
+        return frozenset(required)
 
     def _useless_after(self, place: int) -> frozenset[str]:
         later: set[str] = set()

@@ -43,15 +43,15 @@ class Pieces(NamedTuple):
     def of(cls, pieces: list[tuple[int, tuple[int, ...] | None]]) -> Pieces:
         """From the part that each piece belongs to and the ids it inserts, None for the part itself."""
         group = [part for part, _ in pieces]
-        marks = [(place, offset, i) for place, (_, ids) in enumerate(pieces) for offset, i in enumerate(ids or ())]
-        inserted, offset, found = np.array(marks, np.int64).reshape(-1, 3).T
+        marks = [(index, offset, i) for index, (_, ids) in enumerate(pieces) for offset, i in enumerate(ids or ())]
+        inserted, offset, token_ids = np.array(marks, np.int64).reshape(-1, 3).T
         return cls(
             group=np.array(group),
             most=np.array([np.iinfo(np.int64).max if ids is None else 1 for _, ids in pieces]),
             size=np.array([1 if ids is None else len(ids) for _, ids in pieces]),
-            parts=[place for place, (_, ids) in enumerate(pieces) if ids is None],
+            parts=[index for index, (_, ids) in enumerate(pieces) if ids is None],
             first=[group.index(part) for part in range(max(group) + 1)],
-            inserted=inserted.copy(), offset=offset.copy(), ids=found.astype(np.int32),
+            inserted=inserted.copy(), offset=offset.copy(), ids=token_ids.astype(np.int32),
         )
 
 
@@ -123,19 +123,19 @@ class Frame(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {"tokens", "length"} | {f"{name}.{field}" for name in self.joins for field in ("tokens", "length")}
+        names = {"tokens", "length"} | {f"{name}.{field}" for name in self.joins for field in ("tokens", "length")}
         if sum(len(name) == 1 for name in self.part_names) > 1:
-            own.add("parts")
+            names.add("parts")
         language = (self.inputs or {}).get("language")
         if isinstance(language, str):
-            own.add("language")
-            own |= {f"{name}.language" for name in self.joins if language == "of_part"}
-        return frozenset(own)
+            names.add("language")
+            names |= {f"{name}.language" for name in self.joins if language == "of_part"}
+        return frozenset(names)
 
     @property
     def gives(self) -> frozenset[str]:
-        own = {"segments", "special"} | {f"inputs/{name}" for name in self.inputs or ()}
-        return frozenset(own | ({"position_ids"} if self.restart else set()))
+        names = {"segments", "special"} | {f"inputs/{name}" for name in self.inputs or ()}
+        return frozenset(names | ({"position_ids"} if self.restart else set()))
 
     def room(self, length: int) -> int:
         """The tokens left for the parts after all inserted tokens."""
@@ -149,18 +149,18 @@ class Frame(Edit):
 
     def _read(self, facts: TokenFacts) -> Pieces:
         pieces = split_template(self.template)
-        found: list[tuple[int, tuple[int, ...] | None]] = []
+        entries: list[tuple[int, tuple[int, ...] | None]] = []
         part = -1
-        for place, (kind, text) in enumerate(pieces):
+        for index, (kind, text) in enumerate(pieces):
             if kind == "part":
                 part += 1
-                found.append((part, None))
+                entries.append((part, None))
                 continue
-            before_part = place + 1 < len(pieces) and pieces[place + 1][0] == "part"
-            after_special = place > 0 and pieces[place - 1][0] != "part"
+            before_part = index + 1 < len(pieces) and pieces[index + 1][0] == "part"
+            after_special = index > 0 and pieces[index - 1][0] != "part"
             follows = before_part and (after_special or part < 0)
-            found.append((part + 1 if follows else max(part, 0), facts.literal(kind, text)))
-        return Pieces.of(found)
+            entries.append((part + 1 if follows else max(part, 0), facts.literal(kind, text)))
+        return Pieces.of(entries)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.template == OWN:
@@ -180,7 +180,7 @@ class Frame(Edit):
         width = int(total.max())
         borders = [starts[:, first] for first in pieces.first[1:]]  # where the parts after the first begin
         beyond = [~before(border, width) for border in borders]
-        shifts = [begins[:, part] - starts[:, place] for part, place in enumerate(pieces.parts)]
+        shifts = [begins[:, part] - starts[:, piece] for part, piece in enumerate(pieces.parts)]
         inserted = self._inserted(pieces, starts, widths, width)
         framed = rows.lay(width, shifts, beyond, total.astype(np.int32), inserted)
         special = np.zeros((len(total), width), bool)
@@ -208,9 +208,9 @@ class Frame(Edit):
     def _inputs(self, rows: Rows, ids: str | int | list[int], parts: int) -> list[NDArray[Any]]:
         """Per part the id of each row."""
         if isinstance(ids, str):
-            own = rows["language"]
+            languages = rows["language"]
             names = self.part_names if ids == "of_part" else ["A"] * parts
-            return [own if len(name) == 1 else rows[f"{name}.language"] for name in names]
+            return [languages if len(name) == 1 else rows[f"{name}.language"] for name in names]
         return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
     def _inserted(self, pieces: Pieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
@@ -249,20 +249,20 @@ class Frame(Edit):
         self, rows: Rows, begins: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The same with the whole companions that the template names, appended to the row."""
-        begin, own = rows["tokens"].shape[1], iter(range(lengths.shape[1]))
+        begin, parts = rows["tokens"].shape[1], iter(range(lengths.shape[1]))
         positions = {}
         for name in self.joins:
             positions[name] = begin
             begin += rows[f"{name}.tokens"].shape[1]
-        found = []
+        bounds = []
         for name in self.part_names:
             if name in positions:
                 length = rows[f"{name}.length"].astype(np.int64)
-                found.append((np.full_like(length, positions[name]), length))
+                bounds.append((np.full_like(length, positions[name]), length))
             else:
-                part = next(own)
-                found.append((begins[:, part], lengths[:, part]))
-        return np.stack([begin for begin, _ in found], axis=1), np.stack([length for _, length in found], axis=1)
+                part = next(parts)
+                bounds.append((begins[:, part], lengths[:, part]))
+        return np.stack([begin for begin, _ in bounds], axis=1), np.stack([length for _, length in bounds], axis=1)
 
 
 def _by_group(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:

@@ -98,8 +98,8 @@ class Inject(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        made = {"position_ids": self.soft_positions, "visible": self.visible}
-        return frozenset({"tokens", *(name for name, whether in made.items() if whether)})
+        options = {"position_ids": self.soft_positions, "visible": self.visible}
+        return frozenset({"tokens", *(name for name, whether in options.items() if whether)})
 
     def room(self, length: int) -> int:
         """The tokens that are not kept free for branches."""
@@ -110,8 +110,8 @@ class Inject(Edit):
         return replace(self, limit=length)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        made, tree = self.grow(rows)
-        return made.having_all(self.describe(tree, rows.get("position_ids")))
+        spliced, tree = self.grow(rows)
+        return spliced.having_all(self.describe(tree, rows.get("position_ids")))
 
     def grow(self, rows: Rows) -> tuple[Rows, Tree]:
         """The rows with the tokens of branches, and what each token is."""
@@ -124,12 +124,12 @@ class Inject(Edit):
 
     def describe(self, tree: Tree, known: NDArray[Any] | None = None) -> dict[str, NDArray[Any]]:
         """The fields by which a network reads the branches; `known` are the positions of the rows without branches."""
-        given: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, NDArray[Any]] = {}
         if self.soft_positions:
-            given["position_ids"] = soft_positions(tree, known).astype(np.int32)
+            arrays["position_ids"] = soft_positions(tree, known).astype(np.int32)
         if self.visible:
-            given["visible"] = visible_matrix(tree)
-        return given
+            arrays["visible"] = visible_matrix(tree)
+        return arrays
 
     def _branches(self, table: Any, entities: Any) -> Branches:
         """The facts of the entities, in the order of the row."""
@@ -141,8 +141,8 @@ class Inject(Edit):
         tokens = table.tokens[np.repeat(begin, size) + slots(size)]
         word = np.repeat(np.arange(1, len(counts) + 1), counts)
         column = np.repeat(entities.start + entities.size - 1, counts)
-        made = Branches(np.repeat(entities.row, counts), column, word, size, tokens)
-        return made.take(size > 0)
+        branches = Branches(np.repeat(entities.row, counts), column, word, size, tokens)
+        return branches.take(size > 0)
 
 
 def _fitting(branches: Branches, room: Int64) -> NDArray[np.bool_]:
@@ -168,21 +168,21 @@ def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
     column = np.zeros((count, wide), np.int64)
     np.put_along_axis(column, moved, np.broadcast_to(np.arange(width), moved.shape), axis=1)
     column = np.maximum.accumulate(column, axis=1)
-    branch, place, word = np.zeros((3, count, wide), np.int64)
+    branch, offset, word = np.zeros((3, count, wide), np.int64)
     hung = np.zeros(len(entities.row) + 1, np.bool_)
     hung[branches.word] = True
     at = _inserted_columns(branches, moved)
     row = np.repeat(branches.row, branches.size)
     branch[row, at] = np.repeat(np.arange(1, len(branches.row) + 1), branches.size)
-    place[row, at] = slots(branches.size) + 1
+    offset[row, at] = slots(branches.size) + 1
     word[row, at] = np.repeat(branches.word, branches.size)
     of = np.repeat(np.flatnonzero(hung[1:]), entities.size[hung[1:]])
     inner = entities.start[of] + slots(entities.size[hung[1:]])
     word[entities.row[of], moved[entities.row[of], inner]] = of + 1
-    made = rows.splice(column, length.astype(rows["length"].dtype))
+    spliced = rows.splice(column, length.astype(rows["length"].dtype))
     flat = row * wide + at
     changed: dict[str, NDArray[Any]] = {}
-    for name, value in made.items():
+    for name, value in spliced.items():
         entry = fields.find(name)
         if "." not in name and entry.aligned and (name in ("tokens", "characters") or not entry.travels):
             changed[name] = value.copy()
@@ -194,7 +194,7 @@ def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
             pairs = value.reshape(count, -1)
             new = np.take_along_axis(moved, np.maximum(pairs, 0), axis=1)
             changed[name] = np.where(pairs < 0, pairs, new).reshape(value.shape).astype(value.dtype)
-    return made.having_all(changed), Tree(column, branch, place, word)
+    return spliced.having_all(changed), Tree(column, branch, offset, word)
 
 
 def _inserted_columns(branches: Branches, moved: Int64) -> Int64:
@@ -209,17 +209,17 @@ def _inserted_columns(branches: Branches, moved: Int64) -> Int64:
 
 def soft_positions(tree: Tree, known: NDArray[Any] | None = None) -> Int64:
     """(B, L) the position of each token if every branch continues its word; `known` are those of the rows without branches."""
-    own = tree.column if known is None else np.take_along_axis(known, np.minimum(tree.column, known.shape[1] - 1), axis=1)
-    return np.asarray(own + tree.place)
+    columns = tree.column if known is None else np.take_along_axis(known, np.minimum(tree.column, known.shape[1] - 1), axis=1)
+    return np.asarray(columns + tree.place)
 
 
 def visible_matrix(tree: Tree) -> NDArray[np.bool_]:
     """(B, L, L) which tokens see each other: those of the text, those of one branch, and a word and its branches."""
     branch, word = tree.branch, tree.word
     visible = np.ones((*branch.shape, branch.shape[1]), np.bool_)
-    for seen, own, hung in zip(visible, branch, word, strict=True):  # row by row: the matrices of a block are large
-        if own.any():
-            np.equal(own[:, None], own, out=seen)
-            text = own == 0
+    for seen, branches, hung in zip(visible, branch, word, strict=True):  # row by row: the matrices of a block are large
+        if branches.any():
+            np.equal(branches[:, None], branches, out=seen)
+            text = branches == 0
             seen |= (hung[:, None] == hung) & (hung > 0) & (text[:, None] | text)
     return visible

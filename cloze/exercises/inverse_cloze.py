@@ -71,6 +71,6 @@ def gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
     """The chosen tokens of every row, adjacent."""
     row, column = where(chosen)
     length = np.bincount(row, minlength=len(tokens))
-    found = np.zeros((len(tokens), max(int(length.max(initial=0)), 1)), np.int32)
-    found[row, slots(length)] = tokens[row, column]
-    return Rows({"tokens": found, "length": length.astype(np.int32)}, checked=True)
+    ids = np.zeros((len(tokens), max(int(length.max(initial=0)), 1)), np.int32)
+    ids[row, slots(length)] = tokens[row, column]
+    return Rows({"tokens": ids, "length": length.astype(np.int32)}, checked=True)

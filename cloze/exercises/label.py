@@ -56,13 +56,13 @@ class Label(Edit):
     @property
     def takes(self) -> frozenset[str]:
         if self.layer is not None:
-            own = {"tokens", "length", f"layers/{self.layer}", f"labels/{self.layer}"}
-            return frozenset(own | ({"masked"} if self.only == "masked" else set()))
+            names = {"tokens", "length", f"layers/{self.layer}", f"labels/{self.layer}"}
+            return frozenset(names | ({"masked"} if self.only == "masked" else set()))
         column = f"column/{self.column}"
-        taken = {"texts": "parts"}.get(self.of, self.of)
+        source = {"texts": "parts"}.get(self.of, self.of)
         if self.of == "row":
             return frozenset({column, "mismatched"} if self.unless == "mismatched" else {column})
-        return frozenset({column, taken, "tokens"})
+        return frozenset({column, source, "tokens"})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -88,17 +88,17 @@ class Label(Edit):
             empty = parts[..., :1] >= parts[..., 1:]
             ends = np.where(empty, -1, np.stack([parts[..., 0], parts[..., 1] - 1], axis=-1))
             return rows.having_all({f"targets/{self.set}": labels, f"positions/{self.set}": ends.reshape(len(ends), -1)})
-        asked = (rows["words"] >= 0) & (labels >= 0)
+        labelled = (rows["words"] >= 0) & (labels >= 0)
         return rows.having_all({
-            f"targets/{self.set}": np.where(asked, labels, 0), f"positions/{self.set}": np.where(asked, rows["words"], -1),
+            f"targets/{self.set}": np.where(labelled, labels, 0), f"positions/{self.set}": np.where(labelled, rows["words"], -1),
         })  # fmt: skip
 
     def _of_layer(self, rows: Rows, layer: str) -> Rows:
         labels, inside = rows[f"labels/{layer}"], before(rows["length"], rows["tokens"].shape[1])
-        asked = (labels > 0) & (inside if self.of == "tokens" else begins(rows, layer))
+        labelled = (labels > 0) & (inside if self.of == "tokens" else begins(rows, layer))
         if self.only == "masked":
-            asked &= rows["masked"]
-        row, column = where(asked)
+            labelled &= rows["masked"]
+        row, column = where(labelled)
         sides = {self.set: column}
         if self.of == "around":
             after = _ends(rows, layer)[row, column]
@@ -106,14 +106,14 @@ class Label(Edit):
             row, column, after = row[real], column[real], after[real]
             sides = {self.set: column - 1, f"{self.set}_right": after}
         number = np.bincount(row, minlength=rows.count)
-        place = row, slots(number)
-        given: dict[str, NDArray[np.int32]] = {}
+        index = row, slots(number)
+        arrays: dict[str, NDArray[np.int32]] = {}
         for name, at in sides.items():
             targets = np.zeros((rows.count, int(number.max(initial=0))), np.int32)
             positions = np.full_like(targets, -1)
-            targets[place], positions[place] = labels[row, column] - 1, at
-            given |= {f"targets/{name}": targets, f"positions/{name}": positions}
-        return rows.having_all(given)
+            targets[index], positions[index] = labels[row, column] - 1, at
+            arrays |= {f"targets/{name}": targets, f"positions/{name}": positions}
+        return rows.having_all(arrays)
 
 
 def _ends(rows: Rows, layer: str) -> NDArray[np.int64]:

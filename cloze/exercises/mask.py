@@ -104,8 +104,8 @@ class Mask(Edit):
             "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
-        for name, (given, used) in users.items():
-            if given and not used:
+        for name, (is_set, used) in users.items():
+            if is_set and not used:
                 raise RecipeError(f"mask: unit {self.unit} does not use {name}; leave it out or choose another unit.")
 
     @cached_property
@@ -119,10 +119,10 @@ class Mask(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length"}) | self._unit.needs
-        own |= {"special"} if "special" in self._spared and not self._unit.unframed else set()
-        own |= {f"layers/{name}" for name in self._spared if name not in ("special", "first", "none")}
-        return own | {"word_start"} if self._unit.words and self.words else own
+        names = frozenset({"tokens", "length"}) | self._unit.needs
+        names |= {"special"} if "special" in self._spared and not self._unit.unframed else set()
+        names |= {f"layers/{name}" for name in self._spared if name not in ("special", "first", "none")}
+        return names | {"word_start"} if self._unit.words and self.words else names
 
     @property
     def optional(self) -> frozenset[str]:
@@ -166,13 +166,13 @@ class Mask(Edit):
         return free
 
     def _number(self, base: NDArray[Any], draw: Draw) -> Ints:
-        wanted = self.rate * base
+        expected = self.rate * base
         if self.rounding == "stochastic":
-            number = np.floor(wanted + draw.uniform("mask.round"))
+            number = np.floor(expected + draw.uniform("mask.round"))
         elif self.rounding == "down":
-            number = np.floor(wanted + 1e-9)
+            number = np.floor(expected + 1e-9)
         else:
-            number = np.maximum(np.rint(wanted) if self.rounding == "nearest" else np.ceil(wanted - 1e-9), 1)
+            number = np.maximum(np.rint(expected) if self.rounding == "nearest" else np.ceil(expected - 1e-9), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
     def raw(self, length: int) -> int:

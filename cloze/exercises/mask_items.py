@@ -49,9 +49,9 @@ class MaskItems(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {f"item_vectors/{self.set}", f"item_length/{self.set}"}
-        wrong = {f"distractor.{name}" for name in own} if self.other else set()
-        return frozenset(own | wrong | ({f"item_vectors/{self.set}/boxes"} if self.overlap is not None else set()))
+        names = {f"item_vectors/{self.set}", f"item_length/{self.set}"}
+        wrong = {f"distractor.{name}" for name in names} if self.other else set()
+        return frozenset(names | wrong | ({f"item_vectors/{self.set}/boxes"} if self.overlap is not None else set()))
 
     @property
     def gives(self) -> frozenset[str]:
@@ -66,17 +66,17 @@ class MaskItems(Edit):
         if self.least:
             rank = np.where(real, chance, 2.0).argsort(axis=1).argsort(axis=1)
             chosen |= real & (rank < self.least)
-        row, place = where(chosen)
-        coin = draw.bits_at("mask_items.how", row, place) / 2.0**32
-        hidden, shown = coin < self.zero, vectors.copy()
-        shown[row[hidden], place[hidden]] = 0
+        row, column = where(chosen)
+        coin = draw.bits_at("mask_items.how", row, column) / 2.0**32
+        hidden, inputs = coin < self.zero, vectors.copy()
+        inputs[row[hidden], column[hidden]] = 0
         if self.other:
-            self._exchange(rows, draw, shown, row, place, (coin >= self.zero) & (coin < self.zero + self.other))
+            self._exchange(rows, draw, inputs, row, column, (coin >= self.zero) & (coin < self.zero + self.other))
         if self.overlap is not None:
             near = overlaps(rows[f"item_vectors/{self.set}/boxes"], chosen) > self.overlap
-            shown[near & real & ~chosen] = 0
+            inputs[near & real & ~chosen] = 0
         return rows.having_all({
-            f"items/{self.set}/masked": chosen.astype(np.int32), f"item_vectors/{self.set}": shown,
+            f"items/{self.set}/masked": chosen.astype(np.int32), f"item_vectors/{self.set}": inputs,
             f"item_originals/{self.set}": vectors,
         })  # fmt: skip
 
@@ -94,9 +94,9 @@ class MaskItems(Edit):
 
 def overlaps(boxes: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[np.float32]:
     """For each item (B, R) the largest share, intersection over union, of its box with that of a chosen item of its row."""
-    found = np.zeros(chosen.shape, np.float32)
+    zeros = np.zeros(chosen.shape, np.float32)
     if not chosen.size:
-        return found
+        return zeros
     low = np.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
     high = np.minimum(boxes[:, :, None, 2:4], boxes[:, None, :, 2:4])
     common = np.prod(np.maximum(high - low, 0), axis=-1)

@@ -49,8 +49,8 @@ class Match(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         row, start, size, number = table_of("match", self.table, self.tables).match(rows["tokens"], rows["length"])
-        kept = self._some(row, rows.count, draw)
-        row, start, size, number = row[kept], start[kept], size[kept], number[kept]
+        mask = self._some(row, rows.count, draw)
+        row, start, size, number = row[mask], start[mask], size[mask], number[mask]
         items, item = items_of(row, number, rows.count)
         links = links_of(np.repeat(row, size), np.repeat(start, size) + slots(size), np.repeat(item, size), rows.count)
         return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})

@@ -58,8 +58,8 @@ class Mismatch(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         changed = draw.uniform("mismatch") < self.rate
         right, wrong = rows.view(self.of), rows.view(self.wrong)
-        shown = {name: chosen(changed, wrong[name], value) for name, value in right.items() if name in wrong}
-        return rows.with_view(self.of, Rows(shown, checked=True)).having_all(
+        fields = {name: chosen(changed, wrong[name], value) for name, value in right.items() if name in wrong}
+        return rows.with_view(self.of, Rows(fields, checked=True)).having_all(
             {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
         )
 
@@ -70,11 +70,11 @@ def chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) 
         return np.where(changed, there, here)
     width = max(here.shape[1], there.shape[1])
     if here.shape == there.shape:
-        made = here.astype(np.result_type(here, there))
-        made[changed] = there[changed]
-        return made
-    made = np.zeros((len(here), width, *here.shape[2:]), np.result_type(here, there))
-    made[:, : here.shape[1]] = here
-    made[changed, : there.shape[1]] = there[changed]
-    made[changed, there.shape[1] :] = 0
-    return made
+        mixed = here.astype(np.result_type(here, there))
+        mixed[changed] = there[changed]
+        return mixed
+    mixed = np.zeros((len(here), width, *here.shape[2:]), np.result_type(here, there))
+    mixed[:, : here.shape[1]] = here
+    mixed[changed, : there.shape[1]] = there[changed]
+    mixed[changed, there.shape[1] :] = 0
+    return mixed

@@ -51,9 +51,9 @@ class MismatchItems(Edit):
         changed: NDArray[np.bool_] = draw.uniform("mismatch_items") < self.rate
         names = [name for name in rows if "." not in name and _set_of(name) in self.sets]
         there = [f"{self.wrong}.{name}" for name in names]
-        shown = {name: chosen(changed, rows[wrong], rows[name]) for name, wrong in zip(names, there, strict=True)}
-        made = {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
-        return rows.having_all(shown | made)
+        items = {name: chosen(changed, rows[wrong], rows[name]) for name, wrong in zip(names, there, strict=True)}
+        arrays = {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
+        return rows.having_all(items | arrays)
 
 
 def _set_of(name: str) -> str | None:

@@ -60,8 +60,8 @@ class MixVocabularies(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        made = {"tokens", "length", "special", "segments", "word_start"} | self._labels
-        return frozenset(f"{self.second}.{name}" for name in made)
+        names = {"tokens", "length", "special", "segments", "word_start"} | self._labels
+        return frozenset(f"{self.second}.{name}" for name in names)
 
     @property
     def _labels(self) -> frozenset[str]:
@@ -73,13 +73,13 @@ class MixVocabularies(Edit):
 
     @cached_property
     def _reading(self) -> OtherReading:
-        found = reading_of(self.network, self.tables)
-        if found is None or not found.first:
+        reading = reading_of(self.network, self.tables)
+        if reading is None or not reading.first:
             raise RecipeError(
                 f"mix_vocabularies: no network {self.network!r} from a checkpoint that also reads the ids of this text.\n"
                 f"  Write `{self.network}: {{from: NAME, change: [join_vocabulary: {{}}]}}`."
             )
-        return found
+        return reading
 
     @cached_property
     def _begins(self) -> NDArray[np.bool_]:
@@ -100,32 +100,32 @@ class MixVocabularies(Edit):
             if reading.tokenizer.kind == "byte_bpe" != reading.rows.kind:
                 text = f" {text}"  # how it spells a word inside a text
             ids = reading.tokenizer.encode(text).ids
-            known = self._begins[own[0]] and len(ids) and reading.tokenizer.roles.get("[UNK]", -1) not in ids
-            self._known[key] = (ids + reading.first).astype(np.int32) if known else None
+            is_known = self._begins[own[0]] and len(ids) and reading.tokenizer.roles.get("[UNK]", -1) not in ids
+            self._known[key] = (ids + reading.first).astype(np.int32) if is_known else None
         return self._known[key]
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         tokens, length, special = rows["tokens"], rows["length"], rows["special"]
         width = tokens.shape[1]
-        own = draw.bits("mix_vocabularies", width) < self.rate * 2.0**32
+        coins = draw.bits("mix_vocabularies", width) < self.rate * 2.0**32
         begins = rows["word_start"] | special
         begins[:, 1:] |= special[:, :-1]
         begins[:, :1] = True
         begins &= before(length, width)
-        made = [self._row(*row) for row in zip(tokens, length, special, begins, own, strict=True)]
-        sizes = np.array([sum(map(len, words)) for _, words in made], np.int32)
-        shape = len(made), max(int(sizes.max(initial=0)), 1)
-        found = {name: np.zeros(shape, kind) for name, kind in (("tokens", np.int32), ("segments", np.int32))}
+        mixtures = [self._row(*row) for row in zip(tokens, length, special, begins, coins, strict=True)]
+        sizes = np.array([sum(map(len, words)) for _, words in mixtures], np.int32)
+        shape = len(mixtures), max(int(sizes.max(initial=0)), 1)
+        arrays = {name: np.zeros(shape, kind) for name, kind in (("tokens", np.int32), ("segments", np.int32))}
         marks = {name: np.zeros(shape, bool) for name in ("special", "word_start")}
-        for number, (columns, words) in enumerate(made):
+        for number, (columns, words) in enumerate(mixtures):
             if not len(words):
                 continue
             counts, stop = np.array([len(word) for word in words]), sizes[number]
-            found["tokens"][number, :stop] = np.concatenate(words)
-            found["segments"][number, :stop] = np.repeat(rows["segments"][number][columns], counts)
+            arrays["tokens"][number, :stop] = np.concatenate(words)
+            arrays["segments"][number, :stop] = np.repeat(rows["segments"][number][columns], counts)
             marks["special"][number, :stop] = np.repeat(special[number][columns], counts)
             marks["word_start"][number, np.cumsum(counts) - counts] = rows["word_start"][number][columns]
-        view = {**found, **marks, "length": sizes, **{name: rows[name] for name in self._labels}}
+        view = {**arrays, **marks, "length": sizes, **{name: rows[name] for name in self._labels}}
         return rows.having_all({f"{self.second}.{name}": value for name, value in view.items()})
 
     def _row(
@@ -139,12 +139,12 @@ class MixVocabularies(Edit):
             _Word(column, ids, None if special[column] or own[column] else self._other(ids))
             for column, ids in zip(columns.tolist(), pieces, strict=True)
         ]
-        shown = [word.shown(other=True) for word in words]
-        over = 0 if self.limit is None else sum(map(len, shown)) - self.limit
-        for place in reversed(range(len(words))):
+        spellings = [word.shown(other=True) for word in words]
+        over = 0 if self.limit is None else sum(map(len, spellings)) - self.limit
+        for index in reversed(range(len(words))):
             if over <= 0:
                 break
-            more = len(shown[place]) - len(words[place].own)
+            more = len(spellings[index]) - len(words[index].own)
             if more > 0:
-                shown[place], over = words[place].own, over - more
-        return columns, shown
+                spellings[index], over = words[index].own, over - more
+        return columns, spellings

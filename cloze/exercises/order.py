@@ -26,8 +26,8 @@ class Order(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length"})
-        return own | {"segments"} if self.kind == "source_to_target" else own
+        names = frozenset({"tokens", "length"})
+        return names | {"segments"} if self.kind == "source_to_target" else names
 
     @property
     def gives(self) -> frozenset[str]:

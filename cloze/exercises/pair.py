@@ -101,9 +101,9 @@ class Pair(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length", "sentence"})
+        names = frozenset({"tokens", "length", "sentence"})
         aim = {"target_length"} if self.unit == "segment" and (self.joins or self.cut == "half") else set[str]()
-        return own | aim | {f"{c}.{name}" for c in self.joins for name in own}
+        return names | aim | {f"{c}.{name}" for c in self.joins for name in names}
 
     @property
     def displaces(self) -> float:
@@ -117,8 +117,8 @@ class Pair(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        made = {f"targets/{self.set}"} if self.has_target else set[str]()
-        return frozenset({"parts"} | made | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
+        targets = {f"targets/{self.set}"} if self.has_target else set[str]()
+        return frozenset({"parts"} | targets | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
 
     def room(self, length: int) -> int:
         """Unchanged: the frame accounts for the length of a pair."""
@@ -146,19 +146,19 @@ class Pair(Edit):
         way = self._way(rows, draw, coins[:, 2])
         label = np.array([self.right, *self.labels.values()], np.int32).take(way)
         where = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
-        kept = rows.without("sentence")  # meaningless in a row of two texts
+        pairs = rows.without("sentence")  # meaningless in a row of two texts
         if self.joins:
             random = self.labels.get("random_document", -1)
             label = np.where(alone, np.int32(self.labels[self.ways[0]] if random < 0 else random), label)
             elsewhere = alone if random < 0 else label == random
             sizes[:, 1] = np.where(elsewhere, _reach(rows, self._wanted(rows, length, sizes[:, 0])), sizes[:, 1])
             begins[:, 1] = np.where(elsewhere, rows["tokens"].shape[1], begins[:, 1])
-            kept = kept.having_all(with_companions(kept, *self.joins))
+            pairs = pairs.having_all(with_companions(pairs, *self.joins))
         if "swapped" in self.labels:
             turned = (label == self.labels["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]
         parts = self._trimmed(draw, length, begins, sizes)
-        return kept.having_all({**where, "parts": parts, f"targets/{self.set}": label})
+        return pairs.having_all({**where, "parts": parts, f"targets/{self.set}": label})
 
     def _way(self, rows: Rows, draw: Draw, bits: UInt32) -> Ints:
         """(B,) 0 for a true pair, else which of the `ways` it is wrong in, from 1."""
@@ -180,8 +180,8 @@ class Pair(Edit):
             return (1 + below(bits, np.maximum(last, 1))).astype(np.int32)
         half = np.maximum(rows["target_length"].astype(np.int64) // 2, 1)
         beyond = rows["sentence"][np.arange(rows.count), np.minimum(half, rows["length"]) - 1]  # it reaches the half
-        taken = (beyond == 0) | (bits < 2**31) | (half > rows["length"])
-        return beyond + taken
+        in_first = (beyond == 0) | (bits < 2**31) | (half > rows["length"])
+        return beyond + in_first
 
     def _wanted(self, rows: Rows, length: Ints, size: Ints) -> Ints:
         """(B,) the tokens that a random B should have next to an A of `size`."""
@@ -210,13 +210,13 @@ class Pair(Edit):
         if self.limit is not None:
             limit = np.minimum(length, self.limit) if self._within else np.int64(self.limit)
             a, b = sizes[:, 0], sizes[:, 1]
-            kept = np.empty_like(sizes)
-            kept[:, 0] = np.minimum(a, limit if self.trim == "end" else np.maximum(limit - b, (limit + 1) // 2))
-            kept[:, 1] = np.minimum(b, limit - kept[:, 0])
-            tosses = sizes - kept
+            trimmed = np.empty_like(sizes)
+            trimmed[:, 0] = np.minimum(a, limit if self.trim == "end" else np.maximum(limit - b, (limit + 1) // 2))
+            trimmed[:, 1] = np.minimum(b, limit - trimmed[:, 0])
+            tosses = sizes - trimmed
             if tosses.any():
                 begins = begins if self.trim == "end" else begins + _heads(draw, tosses)
-                sizes = kept
+                sizes = trimmed
         parts[:, :, 0] = begins
         np.add(begins, sizes, out=parts[:, :, 1])
         return parts

@@ -49,8 +49,8 @@ class PairHalf(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length", "sentence"})
-        return own | {f"distractor.{name}" for name in own}
+        names = frozenset({"tokens", "length", "sentence"})
+        return names | {f"distractor.{name}" for name in names}
 
     @property
     def gives(self) -> frozenset[str]:
@@ -64,19 +64,19 @@ class PairHalf(Edit):
         borders = np.zeros(sentence.shape, bool)
         borders[:, 1:] = sentence[:, 1:] != sentence[:, :-1]
         borders &= (columns > half[:, None]) & before(length, width)
-        some: NDArray[np.bool_] = np.any(borders, axis=1)
-        chosen = exactly(np.asarray(some, np.int64), borders, draw.bits("pair_half.cut", width))
-        cut = np.where(some, np.argmax(chosen, axis=1), length)
-        away = (~some | (draw.uniform("pair_half") < self.elsewhere)) & (length - half > 1)
-        first = np.where(away | some, cut, length) - half
+        divisible: NDArray[np.bool_] = np.any(borders, axis=1)
+        chosen = exactly(np.asarray(divisible, np.int64), borders, draw.bits("pair_half.cut", width))
+        cut = np.where(divisible, np.argmax(chosen, axis=1), length)
+        away = (~divisible | (draw.uniform("pair_half") < self.elsewhere)) & (length - half > 1)
+        first = np.where(away | divisible, cut, length) - half
         second = np.where(away, _sentences(rows, length - half - first), length - half - first)
         first, second = _fitted(first, second, length - half)
         begin = np.where(away, width, cut)
         parts = np.zeros((count, 2, 2), np.int64)
         parts[:, 0, 1] = half + first
         parts[:, 1, 0], parts[:, 1, 1] = begin, begin + second
-        kept = rows.without("sentence")
-        return kept.having_all({**with_companions(kept, "distractor"), "parts": parts})
+        pairs = rows.without("sentence")
+        return pairs.having_all({**with_companions(pairs, "distractor"), "parts": parts})
 
 
 def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -93,5 +93,5 @@ def _fitted(
     first: NDArray[np.int64], second: NDArray[np.int64], room: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Both after the longer one (if equal, the second) has lost tokens one by one until they fit in `room`."""
-    kept = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
-    return kept, np.minimum(second, room - kept)
+    fitted = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
+    return fitted, np.minimum(second, room - fitted)

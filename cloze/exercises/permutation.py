@@ -64,8 +64,8 @@ def ordered(window: NDArray[Any], chosen: NDArray[np.bool_], ranks: NDArray[Any]
     # One key for all: the window, then whether chosen, then the rank; columns settle equal ranks.
     keys = (window.astype(np.int64) << 33) | np.where(chosen, (1 << 32) | ranks.astype(np.int64), 0)
     sequence = np.argsort(keys, axis=1, kind="stable")
-    place = np.empty(sequence.shape, np.int32)
-    np.put_along_axis(place, sequence, np.broadcast_to(np.arange(sequence.shape[1], dtype=np.int32), sequence.shape), axis=1)
+    rank = np.empty(sequence.shape, np.int32)
+    np.put_along_axis(rank, sequence, np.broadcast_to(np.arange(sequence.shape[1], dtype=np.int32), sequence.shape), axis=1)
     # How many tokens earlier windows have: the rank that all context of a window shares.
     first = np.sum(window[:, None, :] < np.arange(int(window.max(initial=0)) + 1)[:, None], axis=2, dtype=np.int32)
-    return np.where(chosen, place, np.take_along_axis(first, window.astype(np.int64), axis=1))
+    return np.where(chosen, rank, np.take_along_axis(first, window.astype(np.int64), axis=1))

@@ -41,8 +41,8 @@ class Predict(Edit):
             "masked": {"masked"}, "shuffled": {"layers/shuffled"}, "next": {"length"}, "previous": {"length"},
             "every": {"length", "special"}, "all": {"length"},
         }
-        own = fields[self.what]
-        return frozenset({"tokens"} | own)
+        names = fields[self.what]
+        return frozenset({"tokens"} | names)
 
     @property
     def optional(self) -> frozenset[str]:

@@ -35,8 +35,8 @@ class PredictItems(Edit):
         items, links = rows[f"items/{self.set}"], rows[f"links/{self.set}"]
         targets, positions = (np.full(links.shape[:2], -1, np.int32) for _ in range(2))
         row, slot = where(links[:, :, 0] >= 0)
-        asked = items[row, links[row, slot, 1]]
-        real = asked > 0
-        targets[row[real], slot[real]] = asked[real]
+        numbers = items[row, links[row, slot, 1]]
+        real = numbers > 0
+        targets[row[real], slot[real]] = numbers[real]
         positions[row[real], slot[real]] = links[row[real], slot[real], 0]
         return rows.having_all({f"targets/{self.set}": targets, f"positions/{self.set}": positions})

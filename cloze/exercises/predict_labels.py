@@ -52,16 +52,16 @@ class PredictLabels(Edit):
         if self.of == "row":
             marked = real & (labels > 0)
             first = np.take_along_axis(labels, marked.argmax(1)[:, None], axis=1)[:, 0] if labels.shape[1] else labels.sum(1)
-            some = np.asarray(marked.any(1))
+            labelled = np.asarray(marked.any(1))
             return rows.having_all({
-                f"targets/{name}": np.where(some, first, 0).astype(np.int32), f"weights/{name}": some.astype(np.float32),
+                f"targets/{name}": np.where(labelled, first, 0).astype(np.int32), f"weights/{name}": labelled.astype(np.float32),
             })  # fmt: skip
-        asked = np.zeros_like(real)
+        mask = np.zeros_like(real)
         for layer in self.known or (self.layer,):
-            asked |= rows[f"labels/{layer}"] > 0
-        asked &= real & rows["masked"]
-        columns = columns_of(asked)
-        chosen = before(counted(asked), columns.shape[1])
+            mask |= rows[f"labels/{layer}"] > 0
+        mask &= real & rows["masked"]
+        columns = columns_of(mask)
+        chosen = before(counted(mask), columns.shape[1])
         targets = np.take_along_axis(labels, columns, axis=1) if labels.shape[1] else np.zeros_like(columns)
         return rows.having_all({
             f"targets/{name}": np.where(chosen, targets, 0).astype(np.int32),

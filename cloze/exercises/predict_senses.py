@@ -50,8 +50,8 @@ class PredictSenses(Edit):
         width = starts.shape[1]
         ends = np.ones_like(starts)
         ends[:, :-1] = starts[:, 1:] | ~before(rows["length"], width)[:, 1:]
-        known: Any = table_of("predict_senses", self.table, self.tables).first[originals] >= 0
-        chosen = rows["masked"] & starts & ends & known
+        has_senses: Any = table_of("predict_senses", self.table, self.tables).first[originals] >= 0
+        chosen = rows["masked"] & starts & ends & has_senses
         columns = columns_of(chosen)
         real = before(counted(chosen), columns.shape[1])
         targets = np.take_along_axis(originals, columns, axis=1) if width else np.zeros_like(columns)

@@ -41,6 +41,6 @@ class Reference(Edit):
             chosen = np.minimum((draw.uniform("reference") * number).astype(np.int64), number - 1)
         start, stop = parts[np.arange(len(parts)), chosen].T
         length = stop - start
-        place = start[:, None] + np.arange(max(int(length.max(initial=0)), 1))
-        kept = np.take_along_axis(tokens, np.minimum(place, tokens.shape[1] - 1), axis=1)
-        return rows.having_all({f"{self.of}.tokens": kept, f"{self.of}.length": length.astype(np.int32)})
+        columns = start[:, None] + np.arange(max(int(length.max(initial=0)), 1))
+        reference = np.take_along_axis(tokens, np.minimum(columns, tokens.shape[1] - 1), axis=1)
+        return rows.having_all({f"{self.of}.tokens": reference, f"{self.of}.length": length.astype(np.int32)})

@@ -55,12 +55,12 @@ class Reorder(OfOrdinaryTokens):
         segment = np.take_along_axis(before, np.minimum(sentence, width), axis=1)
         exists = np.arange(self.most) < segments[:, None]
         order = np.argsort(keyed(exists, draw.bits("reorder", self.most)), axis=1)  # segment at each new place
-        place = np.argsort(order, axis=1)  # new place of each segment; missing ones come last
+        rank = np.argsort(order, axis=1)  # new place of each segment; missing ones come last
         earlier = np.cumsum([0, *(math.factorial(number) for number in range(1, self.most))])
         smaller = (order[:, None, :] < order[:, :, None]) & np.triu(np.ones((self.most, self.most), bool), 1)
         counts = (smaller & exists[:, None, :] & exists[:, :, None]).sum(axis=2)  # of each place, smaller segments after it
         left = np.maximum(segments[:, None] - 1 - np.arange(self.most), 0)
         factorials = np.array([math.factorial(number) for number in range(self.most + 1)])[left]
         target = earlier[segments - 1] + (counts * factorials).sum(axis=1)
-        moved = by_key(rows, free, np.take_along_axis(place, segment, axis=1))
+        moved = by_key(rows, free, np.take_along_axis(rank, segment, axis=1))
         return moved.having_all({f"targets/{self.set}": target.astype(np.int32)})

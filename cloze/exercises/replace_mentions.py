@@ -90,19 +90,19 @@ class ReplaceMentions(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         names = self._entities.name_tokens
-        found = self._mentions(rows)
-        other = self._others(rows, found, draw)
-        width = max(int(np.bincount(found.row, minlength=rows.count).max(initial=0)), 1)
+        mentions = self._mentions(rows)
+        other = self._others(rows, mentions, draw)
+        width = max(int(np.bincount(mentions.row, minlength=rows.count).max(initial=0)), 1)
         coins = draw.uniform("replace_mentions", width)
-        replaced = self._chosen(found, other > 0, coins)
-        asked, drawn = other > 0, np.where(replaced, other, 0)
+        replaced = self._chosen(mentions, other > 0, coins)
+        eligible, drawn = other > 0, np.where(replaced, other, 0)
         marks, labels = np.zeros_like(rows["tokens"]), np.zeros_like(rows["tokens"])
-        own = np.repeat(np.arange(len(found.row)), found.size)
-        column = found.start[own] + slots(found.size)
-        marks[found.row[own], column] = np.where(asked[own], np.where(slots(found.size) == 0, 1, 2), 0)
-        labels[found.row[own], column] = np.where(asked[own], 2 - replaced[own].astype(np.int32), 0)
-        given = rows.having_all({f"layers/{self.set}": marks, f"labels/{self.set}": labels})
-        return self._spliced(given, found, drawn, names) if replaced.any() else given
+        mention = np.repeat(np.arange(len(mentions.row)), mentions.size)
+        column = mentions.start[mention] + slots(mentions.size)
+        marks[mentions.row[mention], column] = np.where(eligible[mention], np.where(slots(mentions.size) == 0, 1, 2), 0)
+        labels[mentions.row[mention], column] = np.where(eligible[mention], 2 - replaced[mention].astype(np.int32), 0)
+        labelled = rows.having_all({f"layers/{self.set}": marks, f"labels/{self.set}": labels})
+        return self._spliced(labelled, mentions, drawn, names) if replaced.any() else labelled
 
     def _mentions(self, rows: Rows) -> _Mentions:
         """The mentions of entities that have types in the table, or of all its entities."""
@@ -112,8 +112,8 @@ class ReplaceMentions(Edit):
         unit = np.cumsum(first.reshape(-1)).reshape(first.shape)[inside] - 1
         size = np.bincount(unit, minlength=len(row)).astype(np.int64)
         entity = self._entities.of_label(self.layer)[rows[f"labels/{self.layer}"][row, start]]
-        known = entity > 0
-        row, start, size, entity = (value[known].astype(np.int64) for value in (row, start, size, entity))
+        listed = entity > 0
+        row, start, size, entity = (value[listed].astype(np.int64) for value in (row, start, size, entity))
         return _Mentions(row, start, size, entity, slots(np.bincount(row, minlength=rows.count)))
 
     def _others(self, rows: Rows, found: _Mentions, draw: Draw) -> Ints:
@@ -126,10 +126,10 @@ class ReplaceMentions(Edit):
         for number in range(_TRIES):
             bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
             at = np.where(owned > 0, groups.first_owned[found.entity] + below(bits[:, 0], owned), 0)
-            kind, place = groups.kind[at], groups.place[at]
-            others = groups.sizes[kind] - (place >= 0)  # the members without the mentioned entity, if it is one
+            kind, member = groups.kind[at], groups.place[at]
+            others = groups.sizes[kind] - (member >= 0)  # the members without the mentioned entity, if it is one
             drawn = below(bits[:, 1], np.maximum(others, 1))
-            drawn += (place >= 0) & (drawn >= place)
+            drawn += (member >= 0) & (drawn >= member)
             real = (owned > 0) & (others > 0)
             drawn = groups.members[np.where(real, groups.first[kind] + drawn, 0)]
             fresh = real & (other == 0) & ~names.same(drawn, found.entity)
@@ -153,28 +153,28 @@ class ReplaceMentions(Edit):
         times = before(rows["length"], rows["tokens"].shape[1]).astype(np.int64)  # how many tokens come from each column
         new = np.flatnonzero(drawn)
         row, start, size, entity = found.row[new], found.start[new], found.size[new], drawn[new]
-        own = np.repeat(np.arange(len(new)), size)
-        times[row[own], start[own] + slots(size)] = 0
+        mention = np.repeat(np.arange(len(new)), size)
+        times[row[mention], start[mention] + slots(size)] = 0
         times[row, start] = names.size[entity]
         length = times.sum(axis=1)
         bound = rows["length"].astype(np.int64) if self._within else length
-        kept = np.minimum(length, bound if self.limit is None else np.minimum(bound, self.limit))
+        new_length = np.minimum(length, bound if self.limit is None else np.minimum(bound, self.limit))
         index = np.zeros((rows.count, max(int(length.max()), 1)), np.int64)
         flat = np.repeat(np.arange(times.size), times.reshape(-1))
         index[flat // times.shape[1], slots(length)] = flat % times.shape[1]
-        moved = rows.splice(index[:, : max(int(kept.max()), 1)], kept.astype(np.int32))
+        moved = rows.splice(index[:, : max(int(new_length.max()), 1)], new_length.astype(np.int32))
         begin = np.cumsum(times, axis=1)[row, start] - names.size[entity]
-        own = np.repeat(np.arange(len(new)), names.size[entity])
+        mention = np.repeat(np.arange(len(new)), names.size[entity])
         nth = slots(names.size[entity])
-        column = begin[own] + nth
-        shown = column < kept[row[own]]
-        at = row[own][shown], column[shown]
+        column = begin[mention] + nth
+        inside = column < new_length[row[mention]]
+        at = row[mention][inside], column[inside]
         tokens = moved["tokens"].copy()
-        tokens[at] = names.ids[names.first[entity][own] + nth][shown]
+        tokens[at] = names.ids[names.first[entity][mention] + nth][inside]
         changed = {"tokens": tokens}
         values = {f"layers/{self.layer}": 1 + (nth > 0), f"layers/{self.set}": 1 + (nth > 0), f"labels/{self.layer}": 0 * nth}
         for name, value in {**values, "word_start": nth == 0}.items():
             if name in moved:
                 changed[name] = moved[name].copy()
-                changed[name][at] = value[shown]
+                changed[name][at] = value[inside]
         return moved.having_all(changed)

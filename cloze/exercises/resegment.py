@@ -86,14 +86,14 @@ class Resegment(Edit):
     @cached_property
     def _table(self) -> MergeTable | PieceLattice:
         facts = needed(self.tokenizer, "resegment")
-        found = (MergeTable if self.dropout is not None else PieceLattice).of(facts.description, facts.size)
-        if found is None:
-            wanted = "dropout needs a byte_bpe or bpe" if self.dropout is not None else "alpha needs a unigram"
+        table = (MergeTable if self.dropout is not None else PieceLattice).of(facts.description, facts.size)
+        if table is None:
+            requirement = "dropout needs a byte_bpe or bpe" if self.dropout is not None else "alpha needs a unigram"
             raise RecipeError(
-                f"resegment: {wanted} vocabulary, and this tokenizer is of another kind.\n"
+                f"resegment: {requirement} vocabulary, and this tokenizer is of another kind.\n"
                 "  Leave resegment out, or change text.tokenizer."
             )
-        return found
+        return table
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         width = rows["tokens"].shape[1]
@@ -102,8 +102,8 @@ class Resegment(Edit):
         if not len(row):
             return rows
         starts = rows["word_start"][row, column]
-        made, own = self._drawn(rows["tokens"][row, column], starts | (column == 0), row, draw)
-        return self._laid(rows, made.ids, row[own], column[own], starts[own] & (made.first == 0))
+        pieces, token = self._drawn(rows["tokens"][row, column], starts | (column == 0), row, draw)
+        return self._laid(rows, pieces.ids, row[token], column[token], starts[token] & (pieces.first == 0))
 
     def _drawn(self, tokens: NDArray[Any], starts: NDArray[np.bool_], row: Ints, draw: Draw) -> tuple[Pieces, Ints]:
         """The pieces of all words, with `first` their place in the token that they begin in, and which token that is (P,)."""
@@ -111,32 +111,32 @@ class Resegment(Edit):
         symbols, count = table.apart(tokens)
         token, nth = np.repeat(np.arange(len(tokens)), count), slots(count)
         sites = row[token]
-        place = np.arange(len(sites)) - np.searchsorted(sites, sites)  # of a symbol in its row
+        position = np.arange(len(sites)) - np.searchsorted(sites, sites)  # of a symbol in its row
         threshold = (self.dropout or 0.0) * 2.0**32
 
         def dropped(step: int, at: Ints) -> NDArray[np.bool_]:
-            return np.asarray(draw.bits_at("resegment", sites[at], place[at] + step * _STEPS) < threshold)
+            return np.asarray(draw.bits_at("resegment", sites[at], position[at] + step * _STEPS) < threshold)
 
         def draws(at: Ints) -> NDArray[np.float64]:
-            return draw.bits_at("resegment", sites[at], place[at]).astype(np.float64) * 2.0**-32
+            return draw.bits_at("resegment", sites[at], position[at]).astype(np.float64) * 2.0**-32
 
         if isinstance(table, MergeTable):
-            made = table.merged(symbols, starts[token] & (nth == 0), dropped if self.dropout else None)
+            pieces = table.merged(symbols, starts[token] & (nth == 0), dropped if self.dropout else None)
         else:
-            made = table.drawn(tokens, starts, self.alpha or 0.0, draws)
-        return Pieces(made.ids, nth[made.first]), token[made.first]
+            pieces = table.drawn(tokens, starts, self.alpha or 0.0, draws)
+        return Pieces(pieces.ids, nth[pieces.first]), token[pieces.first]
 
     def _laid(self, rows: Rows, ids: Ints, row: Ints, column: Ints, begins: NDArray[np.bool_]) -> Rows:
         """The rows with pieces `ids` (P,), row by row, each with the fields of the column that it came from."""
         length = np.bincount(row, minlength=rows.count)
         bound = rows["length"].astype(np.int64) if self._within else length
-        kept = np.minimum(length, bound if self.limit is None else np.minimum(bound, self.limit))
+        new_length = np.minimum(length, bound if self.limit is None else np.minimum(bound, self.limit))
         shape = rows.count, max(int(length.max(initial=0)), 1)
         index, tokens, starts = np.zeros(shape, np.int64), np.zeros(shape, rows["tokens"].dtype), np.zeros(shape, np.bool_)
         at = row, slots(length)
         index[at], tokens[at], starts[at] = column, ids, begins
-        widest = max(int(kept.max(initial=0)), 1)
-        moved = rows.splice(index[:, :widest], kept.astype(rows["length"].dtype))
+        widest = max(int(new_length.max(initial=0)), 1)
+        moved = rows.splice(index[:, :widest], new_length.astype(rows["length"].dtype))
         again = np.zeros(shape, np.bool_)
         again[:, 1:] = (index[:, 1:] == index[:, :-1]) & (np.arange(1, shape[1]) < length[:, None])
         layers = {  # a later piece of the first token of a unit is inside the unit

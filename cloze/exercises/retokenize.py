@@ -36,8 +36,8 @@ class OtherReading(NamedTuple):
 
 def reading_of(network: str, tables: Mapping[str, Any] | None) -> OtherReading | None:
     """The reading of a network among what a run looks up by name; None: it reads the rows as they are."""
-    found = (tables or {}).get(network)
-    return found if isinstance(found, OtherReading) else None
+    reading = (tables or {}).get(network)
+    return reading if isinstance(reading, OtherReading) else None
 
 
 @register("edit", "retokenize")
@@ -69,26 +69,26 @@ class Retokenize(Edit):
     @cached_property
     def _reading(self) -> OtherReading:
         """How the other network reads."""
-        found = reading_of(self.network, self.tables)
-        if found is None:
+        reading = reading_of(self.network, self.tables)
+        if reading is None:
             raise RecipeError(
                 f"retokenize: no network {self.network!r} from a checkpoint, whose states the exported network reads.\n"
                 f"  Write `{self.network}: {{from: NAME, train: none}}`, and `change: [fuse: {{network: {self.network}}}]` for "
                 "the exported network."
             )
-        padding = found.rows.roles.get("[PAD]", 0)
-        if padding >= found.vocab_size:
+        padding = reading.rows.roles.get("[PAD]", 0)
+        if padding >= reading.vocab_size:
             raise RecipeError(
                 f"retokenize: rows are padded with the id {padding}, and the vocabulary of {self.network!r} has "
-                f"{found.vocab_size} ids.\n  Use a checkpoint with a larger vocabulary there."
+                f"{reading.vocab_size} ids.\n  Use a checkpoint with a larger vocabulary there."
             )
-        return found
+        return reading
 
     @cached_property
     def _frame(self) -> Frame:
         reading = self._reading
-        made = Frame(reading.template, tokenizer=TokenFacts.of(reading.tokenizer), keeps_empty=True)
-        return made if reading.max_length is None else made.at(reading.max_length)
+        frame = Frame(reading.template, tokenizer=TokenFacts.of(reading.tokenizer), keeps_empty=True)
+        return frame if reading.max_length is None else frame.at(reading.max_length)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         reading = self._reading
@@ -96,10 +96,10 @@ class Retokenize(Edit):
             retokenized(row[:length], reading.rows, reading.tokenizer)
             for row, length in zip(rows["tokens"], rows["length"], strict=True)
         ]
-        length = np.array([len(each) for each in ids], np.int32)
+        length = np.array([len(encoded) for encoded in ids], np.int32)
         tokens = np.zeros((len(ids), max(int(length.max(initial=0)), 1)), np.int32)
-        for row, each in zip(tokens, ids, strict=True):
-            row[: len(each)] = each
-        made = self._frame(Rows({"tokens": tokens, "length": length}, checked=True), draw)
-        kept = ("tokens", "length", "segments")
-        return rows.having_all({f"{self.second}.{name}": made[name] for name in kept})
+        for row, encoded in zip(tokens, ids, strict=True):
+            row[: len(encoded)] = encoded
+        framed = self._frame(Rows({"tokens": tokens, "length": length}, checked=True), draw)
+        names = ("tokens", "length", "segments")
+        return rows.having_all({f"{self.second}.{name}": framed[name] for name in names})

@@ -50,10 +50,10 @@ class Separate(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         parts = rows["parts"]
         bound = np.iinfo(np.int64).max if self._room is None else self._room
-        own = _taken(rows["tokens"], parts[:, 0], bound)
+        first = _taken(rows["tokens"], parts[:, 0], bound)
         other = _taken(rows["tokens"], parts[:, 1], bound)
-        kept = Rows({**rows.without("parts"), **own}, checked=True)
-        return kept.with_view(self.to, other)
+        reduced = Rows({**rows.without("parts"), **first}, checked=True)
+        return reduced.with_view(self.to, other)
 
 
 def _taken(tokens: NDArray[np.int32], part: NDArray[np.int64], most: int) -> Rows:
@@ -61,5 +61,5 @@ def _taken(tokens: NDArray[np.int32], part: NDArray[np.int64], most: int) -> Row
     length = np.minimum(part[:, 1] - part[:, 0], most).astype(np.int64)
     column = np.arange(max(int(length.max(initial=0)), 1))
     index = np.minimum(part[:, :1] + column, tokens.shape[1] - 1)
-    taken = np.where(column < length[:, None], np.take_along_axis(tokens, index, axis=1), 0)
-    return Rows({"tokens": taken.astype(np.int32), "length": length.astype(np.int32)}, checked=True)
+    ids = np.where(column < length[:, None], np.take_along_axis(tokens, index, axis=1), 0)
+    return Rows({"tokens": ids.astype(np.int32), "length": length.astype(np.int32)}, checked=True)

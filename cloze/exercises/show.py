@@ -39,8 +39,8 @@ class Show(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {f"layers/{self.layer}", f"labels/{self.layer}"} if self.layer is not None else {f"column/{self.column}"}
-        return frozenset({"tokens", *own})
+        names = {f"layers/{self.layer}", f"labels/{self.layer}"} if self.layer is not None else {f"column/{self.column}"}
+        return frozenset({"tokens", *names})
 
     @property
     def optional(self) -> frozenset[str]:
@@ -54,15 +54,15 @@ class Show(Edit):
         return frozenset({f"inputs/{self.set or self.layer or self.column}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        (given,) = self.gives
+        (name,) = self.gives
         if self.column is not None:
-            shown = np.broadcast_to(rows[f"column/{self.column}"][:, None] + 1, rows["tokens"].shape)
-            shown = np.where(rows["special"], 0, shown) if "special" in rows else shown
-            return rows.having_all({given: shown.astype(np.int32)})
+            classes = np.broadcast_to(rows[f"column/{self.column}"][:, None] + 1, rows["tokens"].shape)
+            classes = np.where(rows["special"], 0, classes) if "special" in rows else classes
+            return rows.having_all({name: classes.astype(np.int32)})
         labels = rows[f"labels/{self.layer}"].astype(np.int32)
         if self.hidden or "masked" not in rows:
-            return rows.having_all({given: labels})
+            return rows.having_all({name: labels})
         hidden = rows["masked"]
         if "original" in rows:
             hidden = hidden & (rows["tokens"] != rows["original"])
-        return rows.having_all({given: np.where(hidden, np.int32(0), labels)})
+        return rows.having_all({name: np.where(hidden, np.int32(0), labels)})

@@ -61,11 +61,11 @@ class Shuffle(Edit):
         order = np.argsort(
             draw.bits_at("shuffle.order", np.repeat(row, self.size), column.ravel()).reshape(column.shape), axis=1, kind="stable"
         )
-        shown, marks = tokens.copy(), np.zeros((count, width), np.int32)
-        shown[row[:, None], column] = tokens[row[:, None], np.take_along_axis(column, order, axis=1)]
+        shuffled, marks = tokens.copy(), np.zeros((count, width), np.int32)
+        shuffled[row[:, None], column] = tokens[row[:, None], np.take_along_axis(column, order, axis=1)]
         marks[row[:, None], column] = stretch[:, None]
         original = rows.get("original", tokens)
-        return rows.having_all({"tokens": shown, "original": original, "layers/shuffled": marks})
+        return rows.having_all({"tokens": shuffled, "original": original, "layers/shuffled": marks})
 
     def _stretches(self, number: NDArray[np.int64], free: Bools, draw: Draw) -> Stretches:
         """Row, first column and number from 1 of random spans of free tokens that do not overlap."""
@@ -74,17 +74,17 @@ class Shuffle(Edit):
         if width >= self.size:
             fits[:, : width - self.size + 1] = np.lib.stride_tricks.sliding_window_view(free, self.size, axis=1).all(axis=2)
         keys = keyed(fits, draw.bits("shuffle", width))
-        found: list[Stretches] = []
+        rounds: list[Stretches] = []
         for order in range(int(number.max(initial=0))):
             start = np.argmin(keys, axis=1)
             good = np.flatnonzero((keys[np.arange(count), start] != NEVER) & (order < number))
             if not len(good):
                 break
-            found.append((good, start[good], np.full(len(good), order + 1)))
+            rounds.append((good, start[good], np.full(len(good), order + 1)))
             near = np.clip(start[good][:, None] + np.arange(1 - self.size, self.size), 0, width - 1)
             keys[good[:, None], near] = NEVER
-        if not found:
+        if not rounds:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
-        rows, starts, stretches = (np.concatenate(column) for column in zip(*found, strict=True))
+        rows, starts, stretches = (np.concatenate(column) for column in zip(*rounds, strict=True))
         return rows, starts, stretches

@@ -49,8 +49,8 @@ class Speak(Edit):
         self._require_words(rows, spoken)
         if self.pieces == "first":
             inside = before(rows["length"], rows["tokens"].shape[1])
-            kept = inside & (_begins(rows) | rows["special"] | ~spoken[:, None])
-            rows = rows.splice(columns_of(kept), counted(kept).astype(np.int32))
+            mask = inside & (_begins(rows) | rows["special"] | ~spoken[:, None])
+            rows = rows.splice(columns_of(mask), counted(mask).astype(np.int32))
         linked = before(rows["length"], rows["tokens"].shape[1]) & ~rows["special"] & spoken[:, None]
         item = np.cumsum(_begins(rows), axis=1) - 1
         if self.pieces == "first" and "original" in rows:
@@ -74,5 +74,5 @@ class Speak(Edit):
 
 def _begins(rows: Rows) -> NDArray[np.bool_]:
     """Where a word of the text begins (B, L)."""
-    found: NDArray[np.bool_] = rows["word_start"] & ~rows["special"] & before(rows["length"], rows["tokens"].shape[1])
-    return found
+    starts: NDArray[np.bool_] = rows["word_start"] & ~rows["special"] & before(rows["length"], rows["tokens"].shape[1])
+    return starts

@@ -39,8 +39,8 @@ class Spread(Edit):
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {"choices", f"column/{self.answer}"} if self.over == "choices" else set()
-        return frozenset({"tokens", "length", "parts", *own})
+        names = {"choices", f"column/{self.answer}"} if self.over == "choices" else set()
+        return frozenset({"tokens", "length", "parts", *names})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -52,8 +52,8 @@ class Spread(Edit):
 
     def widths(self, source: Any, plan: Any, items: Int64) -> Int64:
         """How many rows each item of a source's plan makes, (B,)."""
-        found: Int64 = source.choices(plan, items) if self.over == "choices" else np.full(len(items), 2, np.int64)
-        return found
+        widths: Int64 = source.choices(plan, items) if self.over == "choices" else np.full(len(items), 2, np.int64)
+        return widths
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         count = rows["choices"].astype(np.int64) if self.over == "choices" else np.full(rows.count, 2, np.int64)
@@ -65,14 +65,14 @@ class Spread(Edit):
             part = np.stack([nth, 1 - nth], axis=1)
         bounds = rows["parts"][owner[:, None], part].astype(np.int64)  # (R, 2, 2)
         sizes = bounds[:, :, 1] - bounds[:, :, 0]
-        kept = sizes if self.limit is None else shares(sizes, self.limit)
-        length = kept.sum(1)
-        place = np.arange(max(int(length.max(initial=1)), 1))
-        index = np.where(place < kept[:, :1], bounds[:, :1, 0] + place, bounds[:, 1:, 0] + place - kept[:, :1])
-        made = rows.take(owner).splice(np.clip(index, 0, rows["tokens"].shape[1] - 1), length.astype(np.int32))
-        stop = np.cumsum(kept, axis=1)
-        fields: dict[str, NDArray[Any]] = {"owner": owner, "parts": np.stack([stop - kept, stop], axis=2)}
+        new_sizes = sizes if self.limit is None else shares(sizes, self.limit)
+        length = new_sizes.sum(1)
+        column = np.arange(max(int(length.max(initial=1)), 1))
+        index = np.where(column < new_sizes[:, :1], bounds[:, :1, 0] + column, bounds[:, 1:, 0] + column - new_sizes[:, :1])
+        copies = rows.take(owner).splice(np.clip(index, 0, rows["tokens"].shape[1] - 1), length.astype(np.int32))
+        stop = np.cumsum(new_sizes, axis=1)
+        fields: dict[str, NDArray[Any]] = {"owner": owner, "parts": np.stack([stop - new_sizes, stop], axis=2)}
         if self.over == "choices":
             right = rows[f"column/{self.answer}"][owner]
             fields[f"column/{self.answer}"] = (nth == right).astype(np.int32)
-        return made.having_all(fields)
+        return copies.having_all(fields)

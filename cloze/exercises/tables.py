@@ -30,10 +30,10 @@ def table_of(edit: str, table: str, tables: Mapping[str, Any] | None) -> Any:
 def items_of(row: Int64, number: NDArray[Any], rows: int) -> tuple[NDArray[np.int32], Int64]:
     """Items by their ascending row (N,) and number (N,) as a field (B, R), 0 for none; and the place of each in its row, (N,)."""
     counts = np.bincount(row, minlength=rows)
-    place = slots(counts)
+    slot = slots(counts)
     items = np.zeros((rows, max(int(counts.max(initial=0)), 1)), np.int32)
-    items[row, place] = number
-    return items, place
+    items[row, slot] = number
+    return items, slot
 
 
 def links_of(row: Int64, column: Int64, item: Int64, rows: int) -> NDArray[np.int32]:

@@ -56,11 +56,11 @@ class Windows(Edit):
         centres, contexts = self.pairs(tokens.shape[1], rows["length"], draw)
         if self.together:
             columns = np.arange(tokens.shape[1], dtype=np.int32)
-            asked = np.zeros(tokens.shape, np.bool_)
+            mask = np.zeros(tokens.shape, np.bool_)
             row, slot = np.nonzero(centres >= 0)
-            asked[row, centres[row, slot]] = True
-            given = {"centers": centres, "contexts": contexts, f"positions/{self.set}": np.where(asked, columns, np.int32(-1))}
-            return rows.having_all({**given, f"targets/{self.set}": np.where(asked, tokens, 0)})
+            mask[row, centres[row, slot]] = True
+            arrays = {"centers": centres, "contexts": contexts, f"positions/{self.set}": np.where(mask, columns, np.int32(-1))}
+            return rows.having_all({**arrays, f"targets/{self.set}": np.where(mask, tokens, 0)})
         positions, asked_for = (centres, contexts) if self.ask == "context" else (contexts, centres)
         targets = np.take_along_axis(tokens, np.maximum(asked_for, 0), axis=1) if positions.shape[1] else positions
         return rows.having_all({f"positions/{self.set}": positions, f"targets/{self.set}": np.where(positions >= 0, targets, 0)})
@@ -78,10 +78,10 @@ class Windows(Edit):
             exists &= np.abs(offsets) <= radius[:, :, None]
         number = np.count_nonzero(exists.reshape(len(length), -1), axis=1)
         flat = np.flatnonzero(exists)
-        row, place = np.divmod(flat, max(width * len(offsets), 1))
+        row, position = np.divmod(flat, max(width * len(offsets), 1))
         slot = np.arange(len(flat)) - np.repeat(np.cumsum(number) - number, number)
         centres = np.full((len(length), int(number.max(initial=0))), -1, np.int32)
         contexts = centres.copy()
-        centres[row, slot] = place // len(offsets)
-        contexts[row, slot] = other.reshape(-1)[place]
+        centres[row, slot] = position // len(offsets)
+        contexts[row, slot] = other.reshape(-1)[position]
         return centres, contexts

@@ -52,13 +52,13 @@ class WriteItems(Edit):
     @cached_property
     def _ids(self) -> _Ids:
         spellings = needed(self.tokenizer, "write_items").spellings
-        known = [number for number, spelling in enumerate(spellings) if spelling.startswith(f"[{self.set}/")]
-        if not known:
+        ids = [number for number, spelling in enumerate(spellings) if spelling.startswith(f"[{self.set}/")]
+        if not ids:
             raise RecipeError(
                 f"write_items: the vocabulary has no visual words [{self.set}/0], [{self.set}/1], …\n  Make them: cloze vocab "
                 f"visual ITEMS.npz --set {self.set} --tokenizer BERT --out WORDS, and build the store with --tokenizer WORDS."
             )
-        return _Ids(known[0], len(known))
+        return _Ids(ids[0], len(ids))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         numbers = rows[f"items/{self.set}/{self.array}"]
@@ -69,8 +69,8 @@ class WriteItems(Edit):
                 "  Build the store with the tokenizer that `cloze vocab visual` wrote with these words."
             )
         step = 1 + draw.integers("write_items", self.steps)
-        kept = np.arange(width) % step[:, None] == 0
-        written = before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & kept
+        sampled = np.arange(width) % step[:, None] == 0
+        written = before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & sampled
         columns = columns_of(written)
         tokens = np.take_along_axis(numbers, columns, 1) if width else np.zeros_like(columns)
         return rows.having_all({

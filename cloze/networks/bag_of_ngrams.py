@@ -56,15 +56,15 @@ class BagOfNGrams(Network):
         tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         super().__init__()
-        known = {} if tables is None else tables
-        require_table("network.bag_of_ngrams.ngrams", ngrams, known)
-        table = known[ngrams]
+        lookups = {} if tables is None else tables
+        require_table("network.bag_of_ngrams.ngrams", ngrams, lookups)
+        table = lookups[ngrams]
         self.width, self.vocab_size, self.spread = width, vocab_size, spread
         self.bag = Bag(spellings, table) if spellings is not None and isinstance(table, KeptBuckets) else None
         self.embeddings = nn.Embedding(vocab_size + table.size, width)
         self.takes = self.needs | {"block", "characters"}
         self.gives = {**reading_kinds("itself"), "summary": StateKind("E D", "all")}
-        self.known_vectors: Any = None if vectors is None else self._vectors_of(vectors, known)
+        self.known_vectors: Any = None if vectors is None else self._vectors_of(vectors, lookups)
         self.reset_parameters()
 
     @property
@@ -89,23 +89,23 @@ class BagOfNGrams(Network):
     def reset_parameters(self) -> None:
         """Redraw every row from torch's generator, but rows that begin with vectors."""
         nn.init.uniform_(self.embeddings.weight, -self.spread / self.width, self.spread / self.width)
-        known = self.known_vectors
-        if known is not None and not self.embeddings.weight.is_meta:
+        table = self.known_vectors
+        if table is not None and not self.embeddings.weight.is_meta:
             with torch.no_grad():
-                rows = torch.from_numpy(np.flatnonzero(known.known)).to(self.embeddings.weight.device)
-                self.embeddings.weight[rows] = torch.from_numpy(known.matrix[known.known]).to(rows.device)
+                rows = torch.from_numpy(np.flatnonzero(table.known)).to(self.embeddings.weight.device)
+                self.embeddings.weight[rows] = torch.from_numpy(table.matrix[table.known]).to(rows.device)
 
     def _vectors_of(self, name: str, tables: Mapping[str, Any]) -> Any:
         """The table that rows begin with; None for a stand-in, which knows none."""
         require_table("network.bag_of_ngrams.vectors", name, tables)
-        found = matrix_of(tables[name])
-        if found is STAND_IN:
+        matrix = matrix_of(tables[name])
+        if matrix is STAND_IN:
             return None
-        if found is None or found.shape != (self.vocab_size, self.width):
-            sizes = "none" if found is None else f"{found.shape[0]:,} of {found.shape[1]} numbers"
+        if matrix is None or matrix.shape != (self.vocab_size, self.width):
+            sizes = "none" if matrix is None else f"{matrix.shape[0]:,} of {matrix.shape[1]} numbers"
             raise RecipeError(
                 f"network.bag_of_ngrams.vectors: {name} has vectors: {sizes}; expected {self.vocab_size:,} of {self.width}.\n"
-                f"  Say how many numbers its vectors have: --set network.width={0 if found is None else found.shape[1]}"
+                f"  Say how many numbers its vectors have: --set network.width={0 if matrix is None else matrix.shape[1]}"
             )
         return tables[name]
 
@@ -113,16 +113,16 @@ class BagOfNGrams(Network):
         self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, characters: Tensor | None = None
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L); `characters` (B, L, C) spell words without an id, zeros elsewhere."""
-        made: dict[str, Tensor] = {}
+        states: dict[str, Tensor] = {}
         if want & {"hidden", "layers"}:
             everyone = torch.arange(tokens.numel(), device=tokens.device)
             hidden = self._means(tokens, everyone, torch.ones_like(everyone, dtype=torch.bool), characters, runs=False)
             hidden = hidden.view(*tokens.shape, self.width)
-            made |= {name: state for name, state in (("hidden", hidden), ("layers", hidden[None])) if name in want}
+            states |= {name: state for name, state in (("hidden", hidden), ("layers", hidden[None])) if name in want}
         if "summary" in want:
             example, inside, exists = examples_of(tokens, block)
-            made["summary"] = self._means(tokens, example, inside, characters, runs=True, count=len(exists))[exists]
-        return made
+            states["summary"] = self._means(tokens, example, inside, characters, runs=True, count=len(exists))[exists]
+        return states
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
@@ -138,17 +138,17 @@ class BagOfNGrams(Network):
             raise RecipeError("bag_of_ngrams: needs the words' spellings and a bound table of n-grams, and was built without.")
         bag = self.bag
         ids = tokens.flatten().cpu().numpy()
-        kept = np.flatnonzero(bag.spoken[ids] & inside.cpu().numpy())
-        owners = owner.cpu().numpy()[kept]
+        positions = np.flatnonzero(bag.spoken[ids] & inside.cpu().numpy())
+        owners = owner.cpu().numpy()[positions]
         order = np.argsort(owners, kind="stable")
-        kept, owners = kept[order], owners[order]
-        rows, of, total = bag.of_texts(ids[kept], owners, self._unseen(characters, ids, kept), runs=runs)
+        positions, owners = positions[order], owners[order]
+        rows, of, total = bag.of_texts(ids[positions], owners, self._unseen(characters, ids, positions), runs=runs)
         number = tokens.numel() if count is None else count
         sizes = np.zeros(number, np.int64)
         sizes[: len(total)] = total
-        place = tokens.device
-        found = F.embedding(torch.from_numpy(rows).to(place), self.embeddings.weight)
-        sums = found.new_zeros(number, self.width).index_add(0, torch.from_numpy(of).to(place), found)
+        device = tokens.device
+        vectors = F.embedding(torch.from_numpy(rows).to(device), self.embeddings.weight)
+        sums = vectors.new_zeros(number, self.width).index_add(0, torch.from_numpy(of).to(device), vectors)
         return sums / torch.from_numpy(np.maximum(sizes, 1)).to(sums)[:, None]
 
     def _unseen(self, characters: Tensor | None, ids: Any, kept: Any) -> dict[int, str]:
@@ -157,7 +157,7 @@ class BagOfNGrams(Network):
             return {}
         spelled = characters.flatten(0, 1).cpu().numpy()[kept]
         places = np.flatnonzero(self.bag.unknown[ids[kept]] & (spelled[:, 0] == WORD_BEGINS))
-        return {int(place): _word(spelled[place]) for place in places}
+        return {int(index): _word(spelled[index]) for index in places}
 
 
 def examples_of(tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -178,5 +178,5 @@ def examples_of(tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor, T
 
 def _word(characters: Any) -> str:
     """The word that characters spell (`spelling.py`): 1 + byte each, between two marks."""
-    found = characters[(characters > 0) & (characters <= 256)] - 1
-    return bytes(found.tolist()).decode("utf-8", "surrogateescape")
+    codes = characters[(characters > 0) & (characters <= 256)] - 1
+    return bytes(codes.tolist()).decode("utf-8", "surrogateescape")

@@ -40,13 +40,13 @@ class BothWays(nn.Module):
         """
         if isinstance(backwards, bool):
             layer = self.backwards if backwards else self.forwards
-            made: tuple[Tensor, State] = layer(x, state, lengths, ends)
-            return made
+            outputs: tuple[Tensor, State] = layer(x, state, lengths, ends)
+            return outputs
         parts, positions = [], []
         for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
             read = rows if len(rows) else rows.new_zeros(1)  # for nothing, so that all ranks have all gradients
-            own = [None if one is None else one[read] for one in (lengths, ends)]
-            out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *own)
+            limits = [None if limit is None else limit[read] for limit in (lengths, ends)]
+            out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *limits)
             parts.append((out[: len(rows)], (h[: len(rows)], c[: len(rows)])))
             positions.append(rows)
         back = torch.cat(positions).argsort()
@@ -187,8 +187,8 @@ class BiLSTM(Network):
         """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
         positions = columns_backwards(x.shape[1], lengths, x.device)
         other = ~backwards if isinstance(backwards, Tensor) else not backwards
-        found, _ = self._stack("against", reorder(x, positions), other, lengths, None, None)
-        return [reorder(one, positions) for one in found]
+        passed, _ = self._stack("against", reorder(x, positions), other, lengths, None, None)
+        return [reorder(states, positions) for states in passed]
 
     def _stack(
         self, way: str, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, ends: Tensor | None,
@@ -198,9 +198,9 @@ class BiLSTM(Network):
         drop = self.dropouts[way]
         passed, after = [], []
         for number, layer in enumerate(self.layers):
-            given = drop[number](x)  # type: ignore[index]
-            made, state = layer(given, None if before is None else before[number], lengths, ends, backwards)
-            x = after_layer(self.around, number, made + given if self.skip and number else made)
+            dropped = drop[number](x)  # type: ignore[index]
+            out, state = layer(dropped, None if before is None else before[number], lengths, ends, backwards)
+            x = after_layer(self.around, number, out + dropped if self.skip and number else out)
             passed.append(x)
             after.append(state)
         return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]

@@ -24,10 +24,10 @@ class Clock:
         self, *, seed: int | None = None, step: int | None = None, first_row: int | None = None, share: float | None = None
     ) -> None:
         """Fill in place whatever is given."""
-        given = (seed, step, first_row)
-        first, second, third = (known if new is None else new for known, new in zip(self.numbers, given, strict=True))
+        numbers = (seed, step, first_row)
+        first, second, third = (current if new is None else new for current, new in zip(self.numbers, numbers, strict=True))
         self.numbers = (first, second, third)
-        for tensor, number in zip((self.seed, self.step, self.first_row, self.share), (*given, share), strict=True):
+        for tensor, number in zip((self.seed, self.step, self.first_row, self.share), (*numbers, share), strict=True):
             if number is not None:
                 tensor.fill_(number)
 

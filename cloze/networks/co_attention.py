@@ -107,20 +107,20 @@ class CoAttentionTransformer(Bert):
             raise RecipeError(
                 f"network.co_attention.item_stack.layers: got {item_stack.layers}, expected 1 to {layers}, as the text has."
             )
-        own = text._replace(width=item_stack.width, heads=item_stack.heads, inner=item_stack.inner)
+        item = text._replace(width=item_stack.width, heads=item_stack.heads, inner=item_stack.inner)
         self.first = layers - item_stack.layers
-        self.items = ItemVectors(items, own.width, epsilon=own.epsilon, dropout=Dropout(own.rates.hidden, own.clock))
+        self.items = ItemVectors(items, item.width, epsilon=item.epsilon, dropout=Dropout(item.rates.hidden, item.clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
-            own.layer() for _ in range(item_stack.layers)
+            item.layer() for _ in range(item_stack.layers)
         )
         self.co_layers: Sequence[CoAttentionLayer] = nn.ModuleList(  # type: ignore[assignment]
-            CoAttentionLayer(text, own, crossing) for _ in range(item_stack.layers)
+            CoAttentionLayer(text, item, crossing) for _ in range(item_stack.layers)
         )
-        self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(own.width, crossing.width)
+        self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(item.width, crossing.width)
         self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         self.gives = {**self.gives, "item_hidden": StateKind("B R W", "order"), "pooled": StateKind("E C", "order")}
-        self.widths = {"item_hidden": own.width, "pooled": crossing.width}
+        self.widths = {"item_hidden": item.width, "pooled": crossing.width}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -143,11 +143,11 @@ class CoAttentionTransformer(Bert):
         stream = ItemStream(self, residual_dtype(self.items(rows)), Views.of(text, block, seen, rows.real))
         below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
         states = super().forward(want=below, tokens=tokens, block=block, around=[stream, *around], **given)
-        made = {**states, "item_hidden": stream.x[:, 1:]}
+        outputs = {**states, "item_hidden": stream.x[:, 1:]}
         if "pooled" in want:
             picture = self.item_pooler(stream.x[:, 0]).relu()
-            made["pooled"] = self.text_pooler(states["summary"]).relu() * picture
-        return {name: state for name, state in made.items() if name in want}
+            outputs["pooled"] = self.text_pooler(states["summary"]).relu() * picture
+        return {name: state for name, state in outputs.items() if name in want}
 
     def _with_whole(self, rows: ItemRows | None, tokens: Tensor) -> ItemRows:
         """The items with the whole picture in front of them; it is real in rows that have items."""
@@ -158,10 +158,10 @@ class CoAttentionTransformer(Bert):
         if boxes is not None:
             picture = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
             boxes = torch.cat([picture, boxes[..., :4]], 1)
-        some = rows.real.any(1, keepdim=True)
+        has_items = rows.real.any(1, keepdim=True)
         return replace(
             rows, features=torch.cat([rows.whole(of_shown=False)[:, None], rows.features], 1), boxes=boxes,
-            real=torch.cat([some, rows.real], 1), hidden=torch.cat([torch.zeros_like(some), rows.hidden], 1),
+            real=torch.cat([has_items, rows.real], 1), hidden=torch.cat([torch.zeros_like(has_items), rows.hidden], 1),
         )
 
     def count_operations(
@@ -169,8 +169,8 @@ class CoAttentionTransformer(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and through those that join them."""
-        size, own = shown(fields), shown_items(fields, self.items.items.set) or Shown(0, 0, 0)
-        rows = Shown(size.rows, own.tokens + size.rows, own.length + 1)  # with the whole picture
+        size, item_size = shown(fields), shown_items(fields, self.items.items.set) or Shown(0, 0, 0)
+        rows = Shown(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
         items = counted.branch(live=False)
         self.items.count_operations(items, rows.tokens)
         if self.first == 0:

@@ -59,8 +59,8 @@ class Operations:
 
     def join(self, *branches: Operations, share: float = 1.0) -> None:
         """Add what branches cost, or a share of it. Rows are live after them if those of one branch are."""
-        self.total += share * sum(one.total for one in branches)
-        self.live = self.live or any(one.live for one in branches)
+        self.total += share * sum(branch.total for branch in branches)
+        self.live = self.live or any(branch.live for branch in branches)
 
     def maps(self, rows: float, *modules: nn.Module | None, without: Sequence[nn.Module | None] = ()) -> None:
         """So many rows meet the linear maps inside some modules, in the order in which these are registered.

@@ -59,21 +59,21 @@ class CrossModal(Bert):
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, **bert)
-        made = self.made
-        self.items = ItemVectors(items, width, epsilon=made.epsilon, dropout=Dropout(made.rates.hidden, made.clock))
+        factory = self.made
+        self.items = ItemVectors(items, width, epsilon=factory.epsilon, dropout=Dropout(factory.rates.hidden, factory.clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
-            made.layer() for _ in range(item_layers)
+            factory.layer() for _ in range(item_layers)
         )
         self.cross_layers: Sequence[CrossLayer] = nn.ModuleList(  # type: ignore[assignment]
-            CrossLayer(made) for _ in range(cross_layers)
+            CrossLayer(factory) for _ in range(cross_layers)
         )
         self.pooler = nn.Linear(width, width)
         self.item_map = nn.Linear(width, width) if items.transform else None
-        self.item_norm = nn.LayerNorm(width, eps=made.epsilon) if items.transform else None
+        self.item_norm = nn.LayerNorm(width, eps=factory.epsilon) if items.transform else None
         self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
-        given = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
-        self.gives = {**self.gives, **given, **({"item_transformed": given["item_hidden"]} if items.transform else {})}
+        kinds = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
+        self.gives = {**self.gives, **kinds, **({"item_transformed": kinds["item_hidden"]} if items.transform else {})}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -114,14 +114,14 @@ class CrossModal(Bert):
             above.append(pair.text)
         if "layers" in want:
             states["layers"] = torch.cat([states["layers"], torch.stack(above)])
-        found = pair.items if item_vectors is not None else pair.items[:, :0]
-        made = {**states, "hidden": pair.text, "item_hidden": found}
+        item_states = pair.items if item_vectors is not None else pair.items[:, :0]
+        outputs = {**states, "hidden": pair.text, "item_hidden": item_states}
         if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
-            made["item_transformed"] = self.item_norm(F.gelu(self.item_map(found)))
+            outputs["item_transformed"] = self.item_norm(F.gelu(self.item_map(item_states)))
         if want & {"summary", "pooled"}:
-            made["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
-            made["pooled"] = torch.tanh(self.pooler(made["summary"]))
-        return {name: state for name, state in made.items() if name in want}
+            outputs["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
+            outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
+        return {name: state for name, state in outputs.items() if name in want}
 
     def _nothing(self, tokens: Tensor) -> ItemRows:
         """One item per row, which is padding, in place of the items that a batch lacks."""

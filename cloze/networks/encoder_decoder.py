@@ -82,20 +82,20 @@ class Coder(nn.Module):
         x = self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
         seen = visibility(order, block, length=length, past=past, device=x.device)
         relation = NONE if self.buckets is None else Bias(self.buckets(length, past))
-        rows, own, crossing = _real(block, x, cache), Record.of(want, prefix), None
+        rows, record, crossing = _real(block, x, cache), Record.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
         number, across = len(self.layers), None
         inputs = AttentionInputs(seen, relation, rows=rows, further=further)
-        given = each_layer([inputs] * number, caches=caches, gates=gates[0], record=own)
+        inputs_by_layer = each_layer([inputs] * number, caches=caches, gates=gates[0], record=record)
         if source is not None:
             crossing = Record.of(want, "crossing_")
             inputs = replace(source, rows=rows, further=further)
             across = each_layer([inputs] * number, caches=sources, gates=gates[1], record=crossing)
-        passed = Stack(self.layers, given, [*self.around], across).run(x if rows is None else rows.take(x))
+        passed = Stack(self.layers, inputs_by_layer, [*self.around], across).run(x if rows is None else rows.take(x))
         if rows is not None:
             passed = [rows.put_back(states) for states in (passed if f"{prefix}layers" in want else passed[-1:])]
         hidden = passed[-1] if self.norm is None else self.final_dropout(self.norm(passed[-1]))
-        states = {} if own is None else own.stacked(prefix)
+        states = {} if record is None else record.stacked(prefix)
         states |= {} if crossing is None else crossing.stacked("crossing_")
         if f"{prefix}layers" in want:
             states[f"{prefix}layers"] = torch.stack([*passed[:-1], hidden])
@@ -222,7 +222,10 @@ class EncoderDecoder(Network):
         stacks = (self.encoder, self.decoder)
         inward = [[_inward(layer) for layer in stack.layers] for stack in stacks]
         initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
-        tables = [self.embeddings.tokens.weight * self.embeddings.scale, *(one.weight for one in self.embeddings.inputs.values())]
+        tables = [
+            self.embeddings.tokens.weight * self.embeddings.scale,
+            *(table.weight for table in self.embeddings.inputs.values()),
+        ]
         attend_to_offsets(
             self.initial.offsets, self.encoder.positions, tables, self.encoder.layers,
             normed=self.encoder.embedding_norm is not None,

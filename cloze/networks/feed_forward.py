@@ -92,13 +92,13 @@ class Window(Network):
         embedded = F.embedding(tokens, self.embeddings.weight)
         past = 0 if cache is None else cache.length
         if cache is not None:
-            embedded = torch.cat([*(kept[:, 0] for kept in cache.layers[0]), embedded], dim=1)
+            embedded = torch.cat([*(vectors[:, 0] for vectors in cache.layers[0]), embedded], dim=1)
             cache.layers[0][:] = [embedded[:, None]]
-        place = torch.arange(past, past + tokens.shape[1], device=tokens.device)
+        columns = torch.arange(past, past + tokens.shape[1], device=tokens.device)
         # how many tokens of its example stand before each
-        since = place.expand(tokens.shape) if position_ids is None else torch.minimum(position_ids, place)
+        since = columns.expand(tokens.shape) if position_ids is None else torch.minimum(position_ids, columns)
         row = torch.arange(len(tokens), device=tokens.device)[:, None]
-        seen = [embedded[row, place - since.clamp(max=distance)] for distance in range(self.before)]
+        seen = [embedded[row, columns - since.clamp(max=distance)] for distance in range(self.before)]
         x = self.dropout(torch.cat(seen, dim=-1))
         parts = [] if self.inner is None else [torch.tanh(self.inner(x))]
         hidden = torch.cat([*parts, x], dim=-1) if self.direct else parts[0]

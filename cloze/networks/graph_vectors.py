@@ -97,15 +97,15 @@ class GraphVectors(Network):
         if self.training and self.unit == "updated":
             self._shorten()
         hidden = self.rows(tokens)
-        made: dict[str, Tensor] = {}
+        states: dict[str, Tensor] = {}
         if "hidden" in want:
-            made["hidden"] = hidden
+            states["hidden"] = hidden
         if "layers" in want:
-            made["layers"] = hidden[None]
+            states["layers"] = hidden[None]
         if "distance" in want:
             head, relation, tail = hidden.unbind(1)
-            made["distance"] = torch.linalg.vector_norm(head + relation - tail, ord=self.norm, dim=1)
-        return made
+            states["distance"] = torch.linalg.vector_norm(head + relation - tail, ord=self.norm, dim=1)
+        return states
 
     def rows(self, ids: Tensor) -> Tensor:
         """The vectors of ids, (…, D), as triples are measured with them."""

@@ -81,9 +81,9 @@ class GRU(Network):
             for reverse in ways
         )
         self.around = nn.ModuleList()  # objects that every pass calls
-        own = {"condition"} if condition is not None else set()
-        self.needs = frozenset({"tokens", *own})
-        self.takes = frozenset({"tokens", "order", "block", *own})
+        names = {"condition"} if condition is not None else set()
+        self.needs = frozenset({"tokens", *names})
+        self.takes = frozenset({"tokens", "order", "block", *names})
         sees = "order" if both_directions else "left_to_right"
         summary = StateKind("B D", "all" if both_directions else "left_to_right")
         self.gives = {**reading_kinds(sees), "summary": summary}
@@ -125,8 +125,8 @@ class GRU(Network):
         if order is not None:
             require_order("gru", order, "open" if self.both_directions else "left_to_right")
         if (condition is None) != (self.condition is None):
-            given = "no vector to write from; write `take: {condition: PASS.summary}`" if condition is None else "a condition"
-            raise RecipeError(f"gru: condition is {self.condition}, and the pass gives {given}.")
+            supplied = "no vector to write from; write `take: {condition: PASS.summary}`" if condition is None else "a condition"
+            raise RecipeError(f"gru: condition is {self.condition}, and the pass gives {supplied}.")
         x, state = self.embeddings(tokens), None
         if self.first == "zero":
             x = F.pad(x[:, 1:], (0, 0, 1, 0))
@@ -135,8 +135,8 @@ class GRU(Network):
         elif condition is not None:
             state = condition
         lengths = lengths_of(block, "gru")
-        made = [layer(x, state, lengths) for layer in self.layers]
-        hidden, summary = (after_layer(self.around, 0, torch.cat(parts, -1)) for parts in zip(*made, strict=True))
+        outputs = [layer(x, state, lengths) for layer in self.layers]
+        hidden, summary = (after_layer(self.around, 0, torch.cat(parts, -1)) for parts in zip(*outputs, strict=True))
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 
@@ -147,7 +147,7 @@ class GRU(Network):
         size = shown(fields)
         counted.above(self.embeddings)
         layers = [counted.branch() for _ in self.layers]
-        for layer, own in zip(self.layers, layers, strict=True):
-            layer.count_operations(own, size.tokens)
+        for layer, branch in zip(self.layers, layers, strict=True):
+            layer.count_operations(branch, size.tokens)
         counted.join(*layers)
         count_around(counted, self.around, 0, size)

@@ -37,9 +37,9 @@ class _Side(NamedTuple):
 
     def mean(self, *, first: int = 0) -> Tensor:
         """The mean of the real states from position `first` on (B, D)."""
-        shown = self.real.clone()
-        shown[:, :first] = False
-        return (self.x * shown[..., None]).sum(1) / shown.sum(1, keepdim=True).clamp(min=1)
+        mask = self.real.clone()
+        mask[:, :first] = False
+        return (self.x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 @register("network", "joint_modal")
@@ -83,16 +83,20 @@ class JointModal(Bert):
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, **bert)
-        made = self.made
-        self.items = OrderedVectors(items, width, epsilon=made.epsilon, dropout=Dropout(made.rates.hidden, made.clock))
-        self.item_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(items.layers))  # type: ignore[assignment]
+        factory = self.made
+        self.items = OrderedVectors(items, width, epsilon=factory.epsilon, dropout=Dropout(factory.rates.hidden, factory.clock))
+        self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            factory.layer() for _ in range(items.layers)
+        )
         self.joint_positions = nn.Embedding(self.max_length + items.most, width)
         self.joint_segments = nn.Embedding(2, width)
-        self.joint_norm = nn.LayerNorm(width, eps=made.epsilon)
-        self.joint_dropout = Dropout(made.rates.hidden, made.clock)
-        self.joint_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(joint_layers))  # type: ignore[assignment]
+        self.joint_norm = nn.LayerNorm(width, eps=factory.epsilon)
+        self.joint_dropout = Dropout(factory.rates.hidden, factory.clock)
+        self.joint_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            factory.layer() for _ in range(joint_layers)
+        )
         self.pooler = nn.Linear(width, width)
-        self.decoder = JointDecoder(made, decoder_layers) if decoder_layers else None
+        self.decoder = JointDecoder(factory, decoder_layers) if decoder_layers else None
         self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         kinds = {"item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D"}
@@ -128,8 +132,8 @@ class JointModal(Bert):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), of their items (B, R) and of the `decoder` (B, T)."""
         require_order("joint_modal", given.get("order", "open"), "open")
-        own = want & self._of_text
-        states = super().forward(want=own | {"hidden"}, tokens=tokens, block=block, **given)
+        names = want & self._of_text
+        states = super().forward(want=names | {"hidden"}, tokens=tokens, block=block, **given)
         text = _Side(states["hidden"], torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0)
         rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length)
         if rows is None:
@@ -139,22 +143,22 @@ class JointModal(Bert):
             for layer in self.item_layers:
                 x = layer(x, seen)
             film = _Side(x, rows.real)
-        made = {**states, "item_tower": film.x, "text_mean": text.mean(first=1), "item_mean": film.mean()}
+        outputs = {**states, "item_tower": film.x, "text_mean": text.mean(first=1), "item_mean": film.mean()}
         if want & _JOINT:
             passed = self._joint(text, film)
-            made |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
+            outputs |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
             if "layers" in want:
-                made["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
-            first = passed[-1][:, 0] if summaries is None else made["hidden"].flatten(0, 1)[summaries]
-            made["summary"] = first
+                outputs["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
+            first = passed[-1][:, 0] if summaries is None else outputs["hidden"].flatten(0, 1)[summaries]
+            outputs["summary"] = first
             if "decoder_hidden" in want and self.decoder is not None and decoder is not None:
-                shown = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
-                made["decoder_hidden"] = self.decoder(self.embeddings, decoder, AttentionInputs(shown, source=passed[-1]))
+                visible = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
+                outputs["decoder_hidden"] = self.decoder(self.embeddings, decoder, AttentionInputs(visible, source=passed[-1]))
             if "pooled" in want:
-                made["pooled"] = torch.tanh(self.pooler(first))
+                outputs["pooled"] = torch.tanh(self.pooler(first))
         if "pair_pooled" in want:
-            made["pair_pooled"] = self._pairs(text, film)
-        return {name: state for name, state in made.items() if name in want}
+            outputs["pair_pooled"] = self._pairs(text, film)
+        return {name: state for name, state in outputs.items() if name in want}
 
     @property
     def _of_text(self) -> frozenset[str]:
@@ -178,13 +182,13 @@ class JointModal(Bert):
         """What is pooled of every text with the items of every row (B, B, D), some texts at a time."""
         rows, width = len(text.x), text.x.shape[1] + film.x.shape[1]
         together = max(1, _PAIRS_HELD // max(1, rows * width))
-        made = []
+        pooled = []
         for low in range(0, rows, together):
-            some = _Side(*(side[low : low + together].repeat_interleave(rows, 0) for side in text))
-            count = len(some.x) // rows
+            texts = _Side(*(side[low : low + together].repeat_interleave(rows, 0) for side in text))
+            count = len(texts.x) // rows
             every = _Side(*(side.repeat(count, *(1,) * (side.dim() - 1)) for side in film))
-            made.append(torch.tanh(self.pooler(self._joint(some, every)[-1][:, 0])).view(count, rows, -1))
-        return torch.cat(made)
+            pooled.append(torch.tanh(self.pooler(self._joint(texts, every)[-1][:, 0])).view(count, rows, -1))
+        return torch.cat(pooled)
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
@@ -232,9 +236,9 @@ class JointDecoder(nn.Module):
         length = read.tokens.shape[1]
         x = embeddings.tokens(read.tokens) + embeddings.positions.weight[:length]
         x = residual_dtype(self.dropout(self.norm(x)))
-        own = AttentionInputs(visibility("left_to_right", read.block, length=length, past=0, device=x.device))
+        inputs = AttentionInputs(visibility("left_to_right", read.block, length=length, past=0, device=x.device))
         for layer in self.layers:
-            x = layer(x, own, memory)
+            x = layer(x, inputs, memory)
         return x
 
 

@@ -48,8 +48,8 @@ class EntityLayer(nn.Module):
         """Entities (E, R, W) after attention among those of the same text."""
         if self.attention is None:
             return x
-        made: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, given)))
-        return made
+        entities: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, given)))
+        return entities
 
 
 class Entities(Around):
@@ -70,9 +70,9 @@ class Entities(Around):
         """The feed-forward of a layer with entities is called through a `Joined`."""
         if number < self.first:
             return given
-        own = self.layers[number - self.first]
-        self.x = own.meet(self.x, self.given) * self.real
-        return replace(given, host=Joined(layer, own, self))
+        entity_layer = self.layers[number - self.first]
+        self.x = entity_layer.meet(self.x, self.given) * self.real
+        return replace(given, host=Joined(layer, entity_layer, self))
 
 
 class Joined:
@@ -83,21 +83,21 @@ class Joined:
 
     def inner(self, w: Tensor) -> Tensor:
         """(…, D) to (…, inner), before the activation; the bias of U is added at every token, with or without an entity."""
-        made, pairs = self.layer.inner(w), self.entities.pairs
-        made = made + self.own.inward.bias.to(made.dtype)
+        projected, pairs = self.layer.inner(w), self.entities.pairs
+        projected = projected + self.own.inward.bias.to(projected.dtype)
         if not len(pairs):
-            return made
+            return projected
         joining = F.linear(self.entities.x.flatten(0, 1).index_select(0, pairs[:, 1]), self.own.inward.weight)
-        return made.flatten(0, -2).index_add(0, pairs[:, 0], joining.to(made.dtype)).view_as(made)
+        return projected.flatten(0, -2).index_add(0, pairs[:, 0], joining.to(projected.dtype)).view_as(projected)
 
     def outer(self, h: Tensor) -> Tensor:
         """(…, inner) to (…, D); the entities are updated on the way."""
-        own, entities = self.own, self.entities
-        if own is not entities.layers[-1]:
-            read = own.dropout(own.outward(h.flatten(0, -2).index_select(0, entities.home)).view_as(entities.x))
-            entities.x = own.norm(entities.x + read)
-        made: Tensor = self.layer.outer(h)
-        return made
+        entity_layer, entities = self.own, self.entities
+        if entity_layer is not entities.layers[-1]:
+            read = entity_layer.dropout(entity_layer.outward(h.flatten(0, -2).index_select(0, entities.home)).view_as(entities.x))
+            entities.x = entity_layer.norm(entities.x + read)
+        output: Tensor = self.layer.outer(h)
+        return output
 
 
 class CountedEntities(Around):
@@ -112,14 +112,14 @@ class CountedEntities(Around):
         if number < self.first:
             return
         layer = self.layers[number - self.first]
-        own = counted.branch(live=self.live)
+        branch = counted.branch(live=self.live)
         if layer.attention is not None:
-            own.maps(self.items, *layer.attention.projection_maps)
-            own.products(2 * self.items * self.length * layer.attention.inside)
-            own.maps(self.items, layer.attention.out)
-            own.above(layer.attention_norm)
-        own.weights(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
-        counted.join(own)
+            branch.maps(self.items, *layer.attention.projection_maps)
+            branch.products(2 * self.items * self.length * layer.attention.inside)
+            branch.maps(self.items, layer.attention.out)
+            branch.above(layer.attention_norm)
+        branch.weights(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
+        counted.join(branch)
         if layer is not self.layers[-1]:
             back = counted.branch()
             back.maps(self.items, layer.outward)

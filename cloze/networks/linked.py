@@ -42,25 +42,25 @@ class Linker(nn.Module):
         self, *, width: int, entities: choices.LinkedEntities, epsilon: float, rates: choices.Dropouts, clock: Clock
     ) -> None:
         super().__init__()
-        own = entities.width
+        inner_width = entities.width
 
         def layer(projections: Projections) -> Layer:
             return Layer(
-                width=own, norm=choices.Post(epsilon=epsilon), feed_forward=FeedForward(entities.inner, "gelu", True),
+                width=inner_width, norm=choices.Post(epsilon=epsilon), feed_forward=FeedForward(entities.inner, "gelu", True),
                 attention=Attention(
-                    width=own, heads=entities.heads, dropout=Dropout(rates.of_attention, clock), projections=projections
+                    width=inner_width, heads=entities.heads, dropout=Dropout(rates.of_attention, clock), projections=projections
                 ),
                 dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
             )
 
         self.threshold = entities.threshold
-        self.inward, self.pool = nn.Linear(width, own), nn.Linear(own, 1, bias=False)
-        self.span_norm, self.entity_norm = nn.LayerNorm(own, eps=_EPSILON), nn.LayerNorm(own, eps=_EPSILON)
+        self.inward, self.pool = nn.Linear(width, inner_width), nn.Linear(inner_width, 1, bias=False)
+        self.span_norm, self.entity_norm = nn.LayerNorm(inner_width, eps=_EPSILON), nn.LayerNorm(inner_width, eps=_EPSILON)
         self.encoder = layer(Stacked())
         self.score_inner, self.score_outer = nn.Linear(2, entities.scorer), nn.Linear(entities.scorer, 1)
-        self.entity_dropout, self.mixed_norm = Dropout(rates.hidden, clock), nn.LayerNorm(own, eps=_EPSILON)
+        self.entity_dropout, self.mixed_norm = Dropout(rates.hidden, clock), nn.LayerNorm(inner_width, eps=_EPSILON)
         self.reader = layer(Across())
-        self.outward, self.dropout = nn.Linear(own, width), Dropout(rates.hidden, clock)
+        self.outward, self.dropout = nn.Linear(inner_width, width), Dropout(rates.hidden, clock)
         self.norm = nn.LayerNorm(width, eps=_EPSILON)
 
     def invert(self) -> None:
@@ -85,21 +85,21 @@ class Linker(nn.Module):
         """The score of each candidate (P,): of its name and its normed vector (P, W), and of its prior."""
         product = (spans * vectors).sum(-1) / vectors.shape[-1] ** 0.5
         both = torch.stack([product, prior.to(product.dtype)], -1)
-        made: Tensor = self.score_outer(self.score_inner(both).relu()).squeeze(-1)
-        return made
+        logits: Tensor = self.score_outer(self.score_inner(both).relu()).squeeze(-1)
+        return logits
 
     def mixed(self, scores: Tensor, item: Tensor, vectors: Tensor, null: Tensor, count: int) -> Tensor:
         """The entity of each name (count, W): a mean of its candidates, weighted by a softmax of the scores (P,) that reach the
         threshold; the vector `null` (W,) where none does."""
-        kept = torch.ones_like(scores, dtype=torch.bool) if self.threshold is None else scores >= self.threshold
+        eligible = torch.ones_like(scores, dtype=torch.bool) if self.threshold is None else scores >= self.threshold
         highest = scores.detach().new_full((count,), -torch.inf)
-        highest = highest.scatter_reduce(0, item, scores.detach().masked_fill(~kept, -torch.inf), "amax")
-        some = highest > -torch.inf
-        weights = (scores - highest.where(some, 0)[item]).masked_fill(~kept, -torch.inf).exp()
+        highest = highest.scatter_reduce(0, item, scores.detach().masked_fill(~eligible, -torch.inf), "amax")
+        has_candidate = highest > -torch.inf
+        weights = (scores - highest.where(has_candidate, 0)[item]).masked_fill(~eligible, -torch.inf).exp()
         sums = weights.new_zeros(count).index_add(0, item, weights)
-        weights = weights / sums.where(some, 1)[item]
-        made = vectors.new_zeros(count, vectors.shape[1]).index_add(0, item, vectors * weights[:, None])
-        return torch.where(some[:, None], made, null.to(made.dtype))
+        weights = weights / sums.where(has_candidate, 1)[item]
+        means = vectors.new_zeros(count, vectors.shape[1]).index_add(0, item, vectors * weights[:, None])
+        return torch.where(has_candidate[:, None], means, null.to(means.dtype))
 
 
 class Linked(Around):
@@ -129,9 +129,9 @@ class Linked(Around):
         mixed = linker.mixed(self.scores, pairs.item, vectors, self.network.null_vector, count)
         mixed = torch.cat([mixed, mixed.new_zeros(1, mixed.shape[1])])[names]
         read = linker.mixed_norm(spans + linker.entity_dropout(mixed))
-        told = linker.reader(projected, AttentionInputs(seen_by_tokens, source=read))
-        made: Tensor = linker.norm(x + linker.dropout(linker.outward(told)))
-        return made
+        knowledge = linker.reader(projected, AttentionInputs(seen_by_tokens, source=read))
+        output: Tensor = linker.norm(x + linker.dropout(linker.outward(knowledge)))
+        return output
 
     def _laid_out(self, x: Tensor) -> tuple[Tensor, Visibility, Visibility]:
         """The flat numbers of names in each row (B, K), their number for none, and what names and tokens see of them."""
@@ -148,8 +148,8 @@ class Linked(Around):
         names[row, slot] = real
         blocks = torch.zeros_like(names)
         blocks[row, slot] = 1 if self.block is None else self.block.flatten()[first[real]].long()
-        own = blocks.new_ones(batch, length) if self.block is None else self.block.long()
-        seen = (own[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, None, :]
+        token_blocks = blocks.new_ones(batch, length) if self.block is None else self.block.long()
+        seen = (token_blocks[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, None, :]
         among = visibility("open", blocks, length=names.shape[1], past=0, device=x.device)
         return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)
 
@@ -262,8 +262,8 @@ class LinkedTransformer(Bert):
         else:
             named, pairs = items["surface"], links["surface"].long()
         linked = Linked(self, named, pairs, block)
-        made = super().forward(want=want - {"linking"}, tokens=tokens, block=block, around=[linked, *around], **given)
-        return {**made, "linking": linked.scores} if "linking" in want and linked.scores is not None else made
+        states = super().forward(want=want - {"linking"}, tokens=tokens, block=block, around=[linked, *around], **given)
+        return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,

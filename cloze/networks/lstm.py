@@ -199,14 +199,14 @@ class LSTM(Network):
     ) -> tuple[Tensor, State]:
         """Tokens (B, L, I) through one layer, gradients ending after every `truncate` tokens of a whole text."""
         if not (self.truncate and self.training and ends is None):
-            made: tuple[Tensor, State] = layer(x, state, lengths, ends)
-            return made
+            outputs: tuple[Tensor, State] = layer(x, state, lengths, ends)
+            return outputs
         read = []
         for start in range(0, x.shape[1], self.truncate):
             piece = x[:, start : start + self.truncate]
-            own = None if lengths is None else (lengths - start).clamp(0, piece.shape[1])
+            piece_lengths = None if lengths is None else (lengths - start).clamp(0, piece.shape[1])
             state = None if state is None else (state[0].detach(), state[1].detach())
-            out, state = layer(piece, state, own)
+            out, state = layer(piece, state, piece_lengths)
             read.append(out)
         assert state is not None  # a row has at least one token
         return torch.cat(read, dim=1), state

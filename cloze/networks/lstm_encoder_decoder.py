@@ -53,14 +53,14 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Encoded:
         """(B, L, E) to the states of every layer."""
-        made, ends = [], []
+        layers, ends = [], []
         for number, (ahead, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
             x = self.dropouts[number - 1](x) if number else x
-            (one, (h, c)), (other, (g, d)) = ahead(x, None, lengths), back(x, None, lengths)
-            x = torch.cat([one, other], dim=2)
-            made.append(x)
+            (forward_states, (h, c)), (backward_states, (g, d)) = ahead(x, None, lengths), back(x, None, lengths)
+            x = torch.cat([forward_states, backward_states], dim=2)
+            layers.append(x)
             ends.append((torch.cat([h, g], dim=1), torch.cat([c, d], dim=1)))
-        return Encoded(made, ends)
+        return Encoded(layers, ends)
 
 
 class Decoder(nn.Module):
@@ -248,8 +248,8 @@ class LSTMEncoderDecoder(Network):
             missing = "it has no decoder" if self.decoder is None else "the exercise has no second text; write `answer` in it"
             raise RecipeError(f"lstm_encoder_decoder: decoder_hidden is wanted, but {missing}.")
         if cache is not None and cache.encoded is not None:
-            *kept, (fed,) = cache.layers
-            cells, source = [(h, c) for h, c in kept], cache.encoded
+            *states_by_layer, (fed,) = cache.layers
+            cells, source = [(h, c) for h, c in states_by_layer], cache.encoded
         else:
             encoded = self.encoder(self.embeddings(tokens), lengths) if encoded is None else encoded
             cells, source = encoded.last, encoded.layers[-1]

@@ -95,8 +95,8 @@ class TrigramEmbeddings(nn.Module):
         x = x + (table[: x.shape[1]] if position_ids is None else F.embedding(position_ids, table))
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else F.embedding(segments, self.segments.weight))
-        made: Tensor = self.norm(x)
-        return made
+        embedded: Tensor = self.norm(x)
+        return embedded
 
 
 class ResidualFeedForward(nn.Module):
@@ -112,8 +112,8 @@ class ResidualFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, W) to (…, W)."""
-        made: Tensor = self.norm(self.outer(activate(self.inner(x), self.activation)) + x)
-        return made
+        output: Tensor = self.norm(self.outer(activate(self.inner(x), self.activation)) + x)
+        return output
 
 
 class MobileLayer(nn.Module):
@@ -152,8 +152,10 @@ class MobileLayer(nn.Module):
         if self.reads == "shared":
             asking = self.shared_norm(self.shared(x))
         attention = self.attention
-        made = [*attention.query_key(asking).chunk(2, dim=-1), attention.value(inside if self.reads == "layer" else x)]
-        query, key, value = (one.unflatten(-1, (attention.heads, attention.head_width)).transpose(1, 2) for one in made)
+        projected = [*attention.query_key(asking).chunk(2, dim=-1), attention.value(inside if self.reads == "layer" else x)]
+        query, key, value = (
+            projection.unflatten(-1, (attention.heads, attention.head_width)).transpose(1, 2) for projection in projected
+        )
         seen = attention(x, replace(given, projected=QueryKeyValue(query, key, value, NONE)))
         inside = self.attention_norm(seen + inside)
         for part in self.feed_forwards:
@@ -254,9 +256,9 @@ class MobileTransformer(Network):
         """
         require_order("mobile_transformer", order, "open")
         record = Record.of(want)
-        given = self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=0)
+        inputs = self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=0)
         x = residual_dtype(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, block, vectors)))
-        stack = Stack(self.layers, each_layer(given, gates=gates, record=record), [*self.around, *around])  # type: ignore[arg-type]
+        stack = Stack(self.layers, each_layer(inputs, gates=gates, record=record), [*self.around, *around])  # type: ignore[arg-type]
         passed = stack.run(x)
         states = reading_states(want, passed[-1], passed, summaries)
         return states if record is None else {**states, **record.stacked()}

@@ -154,15 +154,15 @@ class Network(nn.Module, ABC):
     def __call__(self, **given: Any) -> Any:
         """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
         call: Callable[..., Any] = super().__call__
-        for each in self.outside:
-            call = partial(each.call, self, call)
+        for change in self.outside:
+            call = partial(change.call, self, call)
         return call(**given)
 
     @property
     def outside(self) -> Sequence[Any]:
         """The objects around the whole network."""
-        found: Any = self._modules.get("outside")
-        return () if found is None else found
+        changes: Any = self._modules.get("outside")
+        return () if changes is None else changes
 
     def put_outside(self, each: nn.Module) -> None:
         """Add an object around the whole network (`Outside`); it is called before those that are there."""
@@ -259,8 +259,9 @@ def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
 def require_order(network: str, order: Tensor | str, own: str) -> None:
     """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
     if not isinstance(order, str) or order != own:
-        given = order if isinstance(order, str) else "that of each row"
+        recipe_order = order if isinstance(order, str) else "that of each row"
         raise RecipeError(
-            f"order: {network} reads in the order {own} alone, and the recipe has {given}, in which all of its networks read.\n"
+            f"order: {network} reads in the order {own} alone, and the recipe has {recipe_order}, "
+            "in which all of its networks read.\n"
             f"  Write `order: {own}` in the recipe, or start from a checkpoint that was trained in this order."
         )

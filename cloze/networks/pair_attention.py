@@ -70,8 +70,8 @@ class PairAttention(Network):
                 "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."
             )
         x, y = (F.embedding(ids, self.tokens.weight) for ids in (tokens, other.tokens))
-        own, across, both = self.weight.to(x.dtype).chunk(3)
-        scores = (x @ own)[:, :, None] + (y @ across)[:, None, :]
+        within, across, both = self.weight.to(x.dtype).chunk(3)
+        scores = (x @ within)[:, :, None] + (y @ across)[:, None, :]
         if self.product:
             scores = scores + (x * both) @ y.transpose(1, 2)
         mask = None if other.block is None else other.block[:, None, :] > 0

@@ -87,8 +87,8 @@ class ParagraphVectors(WordVectors):
         contexts: Tensor | None = None, cell: Tensor | None = None, paragraph: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L)."""
-        own = self._own(tokens, block, paragraph)
-        return self.states(own, want, tokens=tokens, block=block, centers=centers, contexts=contexts)
+        vectors = self._own(tokens, block, paragraph)
+        return self.states(vectors, want, tokens=tokens, block=block, centers=centers, contexts=contexts)
 
     def states(
         self, own: Tensor, want: frozenset[str], *, tokens: Tensor, block: Tensor | None = None, centers: Tensor | None = None,
@@ -96,18 +96,18 @@ class ParagraphVectors(WordVectors):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) whose paragraphs have the vectors `own` (B, D)."""
         hidden = own[:, None].expand(*tokens.shape, self.width)
-        made = {"hidden": hidden, "layers": hidden[None], "summary": own}
+        outputs = {"hidden": hidden, "layers": hidden[None], "summary": own}
         if "context" in want:
-            made["context"] = self._context(own, tokens, block, centers, contexts).view(*tokens.shape, self.width)
-        return {name: state for name, state in made.items() if name in want}
+            outputs["context"] = self._context(own, tokens, block, centers, contexts).view(*tokens.shape, self.width)
+        return {name: state for name, state in outputs.items() if name in want}
 
     def _own(self, tokens: Tensor, block: Tensor | None, paragraph: Tensor | None) -> Tensor:
         """The vectors of the paragraphs (B, D), or those of new texts."""
         if paragraph is not None:
-            known = len(own_weight(self.embeddings)) - self.first
-            if paragraph.numel() and int(paragraph.max()) >= known:
+            count = len(own_weight(self.embeddings)) - self.first
+            if paragraph.numel() and int(paragraph.max()) >= count:
                 raise RecipeError(
-                    f"paragraph_vectors: the paragraph {int(paragraph.max()):,} of {known:,}; the table has the documents of one "
+                    f"paragraph_vectors: the paragraph {int(paragraph.max()):,} of {count:,}; the table has the documents of one "
                     "whole store.\n  Build the store in one piece: `cloze corpus build`."
                 )
             return F.embedding(paragraph.long() + self.first, self.embeddings.weight)
@@ -126,8 +126,8 @@ class ParagraphVectors(WordVectors):
         spread = own.repeat_interleave(tokens.shape[1], 0)
         if centers is None or contexts is None:
             example, real = self._examples(tokens, block)
-            shown = torch.where(real[:, None], words, 0.0)
-            total = torch.zeros_like(own).index_add(0, example, shown)[example] - shown
+            real_words = torch.where(real[:, None], words, 0.0)
+            total = torch.zeros_like(own).index_add(0, example, real_words)[example] - real_words
             number = torch.zeros_like(own[:, 0]).index_add(0, example, real.to(own.dtype))[example] - real.to(own.dtype)
         else:
             total = torch.zeros_like(words).index_add(0, centers, words.index_select(0, contexts))
@@ -137,7 +137,7 @@ class ParagraphVectors(WordVectors):
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """A network that is opened for use has as many paragraphs as were saved."""
-        given = state.get(f"{prefix}embeddings.weight")
-        if self.documents is None and given is not None and len(given) >= self.first:
-            resize_table(self.embeddings, len(given))
+        table = state.get(f"{prefix}embeddings.weight")
+        if self.documents is None and table is not None and len(table) >= self.first:
+            resize_table(self.embeddings, len(table))
         super()._load_from_state_dict(state, prefix, *rest)

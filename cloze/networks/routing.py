@@ -25,32 +25,32 @@ def seen_by(network: Any, batch: Batch, view: str) -> Batch:
     seen = batch.view(view)
     further = {other for other, _, _ in map(fields.split, network.takes)} - {"main"}
     for other in further:
-        own = batch.view(fields.join(view, other))
-        seen = Batch({**seen, **{f"{other}.{name}": value for name, value in own.items()}}, checked=True)
+        further_fields = batch.view(fields.join(view, other))
+        seen = Batch({**seen, **{f"{other}.{name}": value for name, value in further_fields.items()}}, checked=True)
         if network.writes is not None:
-            targets = {name: value for name, value in own.items() if fields.split(name).field in _TARGETS}
+            targets = {name: value for name, value in further_fields.items() if fields.split(name).field in _TARGETS}
             seen = Batch({**seen, **targets}, checked=True)
     return seen
 
 
 def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, Any]:
     """The fields that a network takes, by keyword; `order` holds for all rows unless the batch has an `order` field."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in network.takes & seen.keys():
         view, field, chosen = fields.split(name)
         if view != "main":
-            given.setdefault(view, {})[field] = seen[name]
+            arguments.setdefault(view, {})[field] = seen[name]
         elif chosen:
-            given.setdefault(field, {})[chosen] = seen[name]
+            arguments.setdefault(field, {})[chosen] = seen[name]
         else:
-            given[name] = seen[name]
-    for view in {view for view, _, _ in map(fields.split, network.takes)} & given.keys():
-        given[view] = TokenSequence(**given[view])
+            arguments[name] = seen[name]
+    for view in {view for view, _, _ in map(fields.split, network.takes)} & arguments.keys():
+        arguments[view] = TokenSequence(**arguments[view])
     if "order" in network.takes:
-        given.setdefault("order", order)
-    if "visible" in given:
-        given["order"] = Restricted(given["order"], given.pop("visible"))
-    return given
+        arguments.setdefault("order", order)
+    if "visible" in arguments:
+        arguments["order"] = Restricted(arguments["order"], arguments.pop("visible"))
+    return arguments
 
 
 def takes_positions(network: Any) -> bool:

@@ -38,14 +38,14 @@ def spell(words: Sequence[str], per_word: int = 50) -> Characters:
     if per_word < 3:
         raise RecipeError(f"per_word: {per_word} leaves no room for a byte between two marks; expected at least 3.")
     pieces = [word.encode("utf-8", "replace")[: per_word - 2] for word in words]
-    made = np.full((len(pieces), per_word), PADDING, np.int16)
+    characters = np.full((len(pieces), per_word), PADDING, np.int16)
     sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
     rows = np.repeat(np.arange(len(pieces)), sizes)
     columns = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
-    made[rows, columns] = np.frombuffer(b"".join(pieces), np.uint8).astype(np.int16) + 1
-    made[:, 0] = WORD_BEGINS
-    made[np.arange(len(pieces)), sizes + 1] = WORD_ENDS
-    return made
+    characters[rows, columns] = np.frombuffer(b"".join(pieces), np.uint8).astype(np.int16) + 1
+    characters[:, 0] = WORD_BEGINS
+    characters[np.arange(len(pieces)), sizes + 1] = WORD_ENDS
+    return characters
 
 
 def spell_vocabulary(spellings: Sequence[str], per_word: int = 50) -> Characters:
@@ -53,14 +53,14 @@ def spell_vocabulary(spellings: Sequence[str], per_word: int = 50) -> Characters
 
     [UNK] is spelled as its name: what a network learns of words that its vocabulary left out while it was trained.
     """
-    made = spell(spellings, per_word)
+    characters = spell(spellings, per_word)
     for number, spelling in enumerate(spellings):
         if spelling in _PADDINGS:
-            made[number] = NOTHING
+            characters[number] = NOTHING
         elif spelling in _MARKS:
-            made[number] = PADDING
-            made[number, :3] = WORD_BEGINS, _MARKS[spelling], WORD_ENDS
-    return made
+            characters[number] = PADDING
+            characters[number, :3] = WORD_BEGINS, _MARKS[spelling], WORD_ENDS
+    return characters
 
 
 def unknown_id(spellings: Sequence[str] | None) -> int:

@@ -149,9 +149,9 @@ class Transformer(Network):
             inward = [[(layer.inner if by_depth else layer.attention.out).weight, layer.outer.weight] for layer in self.layers]
             initialise_apart(self.initial, [self.embeddings.positions], [inward])
             tables = self.embeddings
-            added = [one for one in (tables.tokens, tables.segments, *tables.inputs.values()) if isinstance(one, nn.Embedding)]
+            added = [part for part in (tables.tokens, tables.segments, *tables.inputs.values()) if isinstance(part, nn.Embedding)]
             attend_to_offsets(
-                self.initial.offsets, tables.positions, [one.weight for one in added], self.layers,
+                self.initial.offsets, tables.positions, [part.weight for part in added], self.layers,
                 normed=tables.norm is not None, project=None if self.project is None else self.project.weight,
             )
 
@@ -171,7 +171,7 @@ class Transformer(Network):
         """
         past = cache.length if cache is not None else 0
         record = Record.of(want)
-        given = each_layer(
+        inputs_by_layer = each_layer(
             self.layer_inputs(
                 tokens, position_ids=position_ids, order=order, block=block, past=past, distances=self.distances
             ),
@@ -180,7 +180,7 @@ class Transformer(Network):
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        stack = Stack(self.layers, given, [*self.around, *around])
+        stack = Stack(self.layers, inputs_by_layer, [*self.around, *around])
         at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, at=at)
         hidden = self.finish(passed[-1])

@@ -62,9 +62,9 @@ class RelativeTransformer(Network):
         self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
         self.clamp, self.init_std, self.carries = positions.clamp, init_std, self.memory > 0
         self.embeddings = embeddings
-        own = (heads, self.head_width)
-        self.content_bias = None if positions.untie else nn.Parameter(torch.zeros(own))
-        self.distance_bias = None if positions.untie else nn.Parameter(torch.zeros(own))
+        shape = (heads, self.head_width)
+        self.content_bias = None if positions.untie else nn.Parameter(torch.zeros(shape))
+        self.distance_bias = None if positions.untie else nn.Parameter(torch.zeros(shape))
         make_dropout = partial(Dropout, rates.hidden, clock)
 
         def layer() -> Layer:
@@ -100,8 +100,8 @@ class RelativeTransformer(Network):
         """What the stack gives, and the wanted states of attention."""
         record = Record.of(want)
         past = None if memory is None else memory.states
-        each = each_layer([given] * len(self.layers), past=past, gates=gates, record=record)
-        passed = Stack(self.layers, each, [*self.around, *around]).run(x, unread=unread and record is None)
+        inputs_by_layer = each_layer([given] * len(self.layers), past=past, gates=gates, record=record)
+        passed = Stack(self.layers, inputs_by_layer, [*self.around, *around]).run(x, unread=unread and record is None)
         return passed, {} if record is None else record.stacked()
 
     def _read(
@@ -210,8 +210,8 @@ class TransformerXL(RelativeTransformer):
             seen = seen & _near(length, relation.keys, self.memory, tokens.device)
         passed, states = self._run(x, AttentionInputs(Visibility("mask", seen), relation), memory, want, gates, around)
         if cache is not None:
-            for number, kept in enumerate(cache.layers):
-                kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
+            for number, layer_cache in enumerate(cache.layers):
+                layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]
         return states | self._read(want, passed, memory, tokens, block, summaries)
 
     def count_operations(
@@ -240,9 +240,9 @@ def count_relative(
     counted.maps(size.tokens, projections)
     remembered = size.rows * past * 2 * inside * projections.in_features
     counted.weights(remembered, trained=is_trained(projections), live=False)
-    known = counted.branch(live=False)
-    known.maps(far, distances)
-    counted.join(known)
+    branch = counted.branch(live=False)
+    branch.maps(far, distances)
+    counted.join(branch)
     second = counted.branch()
     ways = [(counted, size.tokens, size.tokens)] if content else []
     if queries is not None:
@@ -260,7 +260,7 @@ def count_relative(
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:
     """A cache holds the inputs of every layer (B, 1, M, D), as a carry does."""
-    return {"states": torch.cat([kept[0] for kept in cache.layers], dim=1)} if cache.length else None
+    return {"states": torch.cat([layer_cache[0] for layer_cache in cache.layers], dim=1)} if cache.length else None
 
 
 def causal(length: int, block: Tensor | None, device: torch.device) -> Tensor:

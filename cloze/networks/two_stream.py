@@ -98,7 +98,7 @@ class TwoStream(RelativeTransformer):
         self.relative_segments = relative_segments
         self.unknown = nn.Parameter(torch.zeros(width))
         for layer in self.layers:
-            query_rates = zip(QUERY_DROPS, (each.rate for each in layer.drops), strict=True)
+            query_rates = zip(QUERY_DROPS, (drop.rate for drop in layer.drops), strict=True)
             layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in query_rates})
         self.unknown_dropout, self.query_dropout = (Dropout(self.final_dropout.rate, clock) for _ in range(2))
         optional = {"order", "block", "reversed", "restarts", "summaries"} | ({"segments"} if relative_segments else set())
@@ -130,12 +130,12 @@ class TwoStream(RelativeTransformer):
         `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """
         memory = recall(carry, restarts)
-        given, relation = self._content(tokens, segments, order, block, reversed, memory)
+        inputs, relation = self._content(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens))
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
         bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
-            x, given, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
+            x, inputs, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
         )
         if stream is not None:
             chosen = stream.given.at

@@ -90,12 +90,12 @@ class Visual(Bert):
         rows = item_rows(self.items.set, tokens, item_vectors, items, item_length, links)
         joined = self.items.join(self.embeddings, tokens, vectors, block, rows)
         if rows is None:
-            made = super().forward(
+            text_states = super().forward(
                 want=want - {"item_hidden"}, tokens=tokens, block=block, summaries=summaries, positions=positions,
                 vectors=joined.vectors, gates=gates, around=around, **given,
             )
             none = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
-            return {**made, "item_hidden": none} if "item_hidden" in want else made
+            return {**text_states, "item_hidden": none} if "item_hidden" in want else text_states
         require_order("a row of tokens and items", given.get("order", "open"), "open")
         record, length = Record.of(want), tokens.shape[1]
         x = self._embedded(tokens, joined, given)
@@ -125,8 +125,8 @@ class Visual(Bert):
         real = block
         if joined.real is not None:
             text = x.shape[1] - joined.real.shape[1]
-            own = torch.ones_like(joined.real[:, :1]).expand(-1, text) if block is None else block > 0
-            real = torch.cat([own, joined.real], 1).long()
+            text_mask = torch.ones_like(joined.real[:, :1]).expand(-1, text) if block is None else block > 0
+            real = torch.cat([text_mask, joined.real], 1).long()
         return visibility("open", real, length=x.shape[1], past=0, device=x.device)
 
     def _selected(
@@ -152,9 +152,9 @@ class Visual(Bert):
         if items is None:
             super().count_operations(counted, fields, want=want, positions=positions, around=around)
             return
-        own = counted.branch(live=False)
-        self.items.count_operations(own, items.tokens, size.rows, size.tokens)
-        counted.join(own)
+        branch = counted.branch(live=False)
+        self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
+        counted.join(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
         self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)

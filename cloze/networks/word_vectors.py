@@ -91,8 +91,8 @@ class WordVectors(Network):
         """What the spellings say of rows, as buffers that move with the module and are not saved."""
         starts, rows = None, None
         if self.spellings is not None and self.subwords is not None:
-            known = rows_of_words(self.spellings, self.subwords, self.buckets)
-            starts, rows = (torch.from_numpy(array) for array in known)
+            arrays = rows_of_words(self.spellings, self.subwords, self.buckets)
+            starts, rows = (torch.from_numpy(array) for array in arrays)
         for name, buffer in (("starts", starts), ("rows", rows)):
             self.register_buffer(name, buffer, persistent=False)
 
@@ -125,25 +125,25 @@ class WordVectors(Network):
         contexts: Tensor | None = None, cell: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L)."""
-        made: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         if want & {"hidden", "layers", "context", "summary"}:
             sums, sizes = self._sums(tokens.flatten())
             hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
         if want & {"hidden", "layers"}:
             full = self.gradient == "full" and sizes is not None
-            own = (Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
-            made |= {name: state for name, state in (("hidden", own), ("layers", own[None])) if name in want}
+            states = (Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
+            outputs |= {name: state for name, state in (("hidden", states), ("layers", states[None])) if name in want}
         if "context" in want:
             if centers is not None and contexts is not None:
                 context = self._of_pairs(sums, sizes, centers, contexts)
             else:
                 context = self._of_others(hidden, tokens, block)
-            made["context"] = context.view(*tokens.shape, self.width)
+            outputs["context"] = context.view(*tokens.shape, self.width)
         if "summary" in want:
-            made["summary"] = self._summary(hidden, tokens, block)
+            outputs["summary"] = self._summary(hidden, tokens, block)
         if "association" in want:
-            made["association"] = self._association(cell)
-        return made
+            outputs["association"] = self._association(cell)
+        return outputs
 
     def vectors(self) -> Tensor:
         """The vector of every word (V, D): its table row, the mean with its n-grams, or, `both_sides`, w + c."""
@@ -157,12 +157,12 @@ class WordVectors(Network):
 
     def vector_of(self, word: str) -> Tensor | None:
         """The vector (D,) of any word: an unseen one is the mean of its n-grams, zero if it has none; None without subwords."""
-        known = self._ids.get(word)
+        number = self._ids.get(word)
         with torch.no_grad():
-            if known is not None:
+            if number is not None:
                 if self.contexts is not None:
-                    return self.embeddings.weight[known] + self.contexts.weight[known]
-                return self._means(torch.tensor([known], device=self.embeddings.weight.device))[0]
+                    return self.embeddings.weight[number] + self.contexts.weight[number]
+                return self._means(torch.tensor([number], device=self.embeddings.weight.device))[0]
             if self.subwords is None:
                 return None
             rows = ngram_rows(word, self.subwords, self.buckets, self.vocab_size)
@@ -191,28 +191,28 @@ class WordVectors(Network):
         if self.subwords is None:
             return F.embedding(ids, self.embeddings.weight), None
         starts, rows = self._buffer("starts"), self._buffer("rows")
-        distinct, place = torch.unique(ids, return_inverse=True)
+        distinct, index = torch.unique(ids, return_inverse=True)
         sizes = starts[distinct + 1] - starts[distinct]
         offsets = sizes.cumsum(0) - sizes
         number = torch.arange(int(sizes.sum()), device=ids.device)
-        taken = rows[number + (starts[distinct] - offsets).repeat_interleave(sizes)]
-        sums = F.embedding_bag(taken, self.embeddings.weight, offsets, mode="sum")
-        return sums.index_select(0, place), sizes[place]
+        table_rows = rows[number + (starts[distinct] - offsets).repeat_interleave(sizes)]
+        sums = F.embedding_bag(table_rows, self.embeddings.weight, offsets, mode="sum")
+        return sums.index_select(0, index), sizes[index]
 
     def _of_pairs(self, sums: Tensor, sizes: Tensor | None, centers: Tensor, contexts: Tensor) -> Tensor:
         """The mean of all rows of the words at `contexts`, by centre, (B*L, D)."""
-        own = sums.new_ones(len(sums)) if sizes is None else sizes.to(sums.dtype)
+        row_counts = sums.new_ones(len(sums)) if sizes is None else sizes.to(sums.dtype)
         total = torch.zeros_like(sums).index_add(0, centers, sums.index_select(0, contexts))
-        number = torch.zeros_like(own).index_add(0, centers, own.index_select(0, contexts)).clamp(min=1)
+        number = torch.zeros_like(row_counts).index_add(0, centers, row_counts.index_select(0, contexts)).clamp(min=1)
         mean = total / number[:, None]
         return Scaled.apply(mean, number) if self.gradient == "full" else mean
 
     def _of_others(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The mean of the other words of each token's example, (B*L, D)."""
         example, words = self._examples(tokens, block)
-        total, number, shown = _by_example(hidden, example, words, int(example.max()) + 1 if len(example) else 1)
+        total, number, vectors = _by_example(hidden, example, words, int(example.max()) + 1 if len(example) else 1)
         others = (number[example] - words.to(hidden.dtype)).clamp(min=1)
-        return (total[example] - shown) / others[:, None]
+        return (total[example] - vectors) / others[:, None]
 
     def _summary(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The mean over the words of each example, (E, D), examples row by row."""
@@ -254,9 +254,9 @@ class WordVectors(Network):
 
 def _by_example(hidden: Tensor, example: Tensor, words: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the words' vectors by example, their number, and the vectors with zeros for what is no word."""
-    shown = torch.where(words[:, None], hidden, 0.0)
-    total = hidden.new_zeros(examples, hidden.shape[1]).index_add(0, example, shown)
-    return total, hidden.new_zeros(examples).index_add(0, example, words.to(hidden.dtype)), shown
+    vectors = torch.where(words[:, None], hidden, 0.0)
+    total = hidden.new_zeros(examples, hidden.shape[1]).index_add(0, example, vectors)
+    return total, hidden.new_zeros(examples).index_add(0, example, words.to(hidden.dtype)), vectors
 
 
 class Scaled(torch.autograd.Function):

@@ -52,10 +52,10 @@ class CountedNGrams(Around):
     def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
         """The n-gram layer next to this layer, if there is one."""
         if number < len(self.layers):
-            own = counted.branch(live=self.live)
-            self.layers[number].count_operations(own, self.items, self.length)
-            counted.join(own)
-            self.live = own.live
+            branch = counted.branch(live=self.live)
+            self.layers[number].count_operations(branch, self.items, self.length)
+            counted.join(branch)
+            self.live = branch.live
 
 
 @register("network", "zen")
@@ -87,11 +87,11 @@ class Zen(Bert):
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, feed_forward=feed_forward, **bert)
         clock, norm = self.clock, choices.Post(epsilon=self.made.epsilon)
-        known = {} if tables is None else tables
-        require_table("network.zen.ngrams", ngrams, known)
+        lookups = {} if tables is None else tables
+        require_table("network.zen.ngrams", ngrams, lookups)
         if not 1 <= ngram_layers <= layers:
             raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
-        self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=self.segments, norm=norm)
+        self.ngrams = Embeddings(vocab_size=lookups[ngrams].size, width=width, segments=self.segments, norm=norm)
         self.ngram_dropout = Dropout(self.rates.hidden, clock)
         self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
@@ -143,7 +143,7 @@ class Zen(Bert):
         linked = first < spare
         first = first.where(linked, 0)
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
-        own = linked.long() if block is None else block.flatten()[first].long() * linked
-        seen = visibility("open", own.view_as(items), length=items.shape[1], past=0, device=items.device)
+        blocks = linked.long() if block is None else block.flatten()[first].long() * linked
+        seen = visibility("open", blocks.view_as(items), length=items.shape[1], past=0, device=items.device)
         x = residual_dtype(self.ngram_dropout(self.ngrams(items, None, kinds, None)))
         return NGrams(self.ngram_layers, x, AttentionInputs(seen), pairs)

@@ -77,17 +77,17 @@ class AdaptiveHead(nn.Module):
     def losses(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropies, cluster by cluster, and the rows of `x` that they belong to: (M,) both, in another order."""
         first, head = self._first(x), self.bounds[0][1]
-        made, rows = [], []
+        losses, rows = [], []
         for number, (low, high) in enumerate(self.bounds):
             chosen = ((targets >= low) & (targets < high)).nonzero().view(-1)
             inside = (targets[chosen] - low)[:, None]
             if number == 0:
-                made.append(-first[chosen].gather(1, inside).squeeze(1))
+                losses.append(-first[chosen].gather(1, inside).squeeze(1))
             else:  # computed for zero rows too, so that every rank takes part with all parameters
                 within = self._within(number, x[chosen]).gather(1, inside).squeeze(1)
-                made.append(-first[chosen, head + number - 1] - within)
+                losses.append(-first[chosen, head + number - 1] - within)
             rows.append(chosen)
-        return torch.cat(made), torch.cat(rows)
+        return torch.cat(losses), torch.cat(rows)
 
     def _first(self, x: Tensor) -> Tensor:
         weight, bias = self._vectors(0), self.bias[: self.bounds[0][1]]
@@ -105,8 +105,8 @@ class AdaptiveHead(nn.Module):
         if table is None:
             return self.tables[str(number)]
         if isinstance(table, AdaptiveEmbedding) and len(table.tables) > 1:
-            own: Tensor = table.tables[number].weight  # type: ignore[assignment]
-            return own
+            weight: Tensor = table.tables[number].weight  # type: ignore[assignment]
+            return weight
         whole: Tensor = table.tables[0].weight if isinstance(table, AdaptiveEmbedding) else table.weight  # type: ignore[assignment]
         low, high = self.bounds[number]
         return whole[low:high]
@@ -162,20 +162,20 @@ def adaptive_prediction(
     """
     if tie and table is None:
         raise RecipeError("adaptive_prediction: tie is true, but the network it reads has no token table.")
-    known = table if tie else None
-    if isinstance(known, AdaptiveEmbedding):
-        wide, parts = known.width, known.bounds
+    tied = table if tie else None
+    if isinstance(tied, AdaptiveEmbedding):
+        wide, parts = tied.width, tied.bounds
     else:
-        wide = (embedding_width or width) if known is None else known.embedding_dim
+        wide = (embedding_width or width) if tied is None else tied.embedding_dim
         parts = [(0, vocab_size)]
-    fits = known is None or len(parts) == 1 and divide == 1 or parts == bounds(cutoffs, vocab_size) and known.divide == divide
+    fits = tied is None or len(parts) == 1 and divide == 1 or parts == bounds(cutoffs, vocab_size) and tied.divide == divide
     if not fits:
         raise RecipeError(
             "adaptive_prediction: tie is true, but the network's embedding has other clusters. Write the same `cutoffs` and "
             "`divide` in both, or `tie: false`."
         )
     head = AdaptiveHead(
-        width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=wide, table=known,
+        width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=wide, table=tied,
         tie_projections=tie_projections,
     )
     return AdaptivePrediction(head, set=set)

@@ -52,8 +52,8 @@ class ArcHead(nn.Module):
         dependent, head = self._parts(views)[:2]
         head = torch.cat([self._root(views)[0].expand(len(views), 1, -1), head], 1)
         scores = _with_one(dependent) @ self.arc.to(views.dtype) @ head.transpose(1, 2)
-        place = torch.arange(scores.shape[2], device=views.device)
-        absent = (place > sizes[:, None])[:, None] | (place == place[1:, None])
+        column = torch.arange(scores.shape[2], device=views.device)
+        absent = (column > sizes[:, None])[:, None] | (column == column[1:, None])
         return scores.masked_fill(absent, -torch.inf)
 
     def relations(self, views: Tensor, heads: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Arcs(TargetsAtPositions):
         arcs = self.head.arcs(laid, chains.sizes)
         losses = [_entropies(arcs, heads), _entropies(self.head.relations(laid, heads), relations)]
         inside = torch.arange(laid.shape[1], device=laid.device) < chains.sizes[:, None]
-        total = sum(torch.where(inside & (counted > 0), one * counted, 0.0).sum() for one in losses)
+        total = sum(torch.where(inside & (counted > 0), entropies * counted, 0.0).sum() for entropies in losses)
         right = torch.where(inside, (arcs.detach().argmax(2) == heads).to(counted.dtype) * counted, 0.0)
         assert isinstance(total, Tensor)
         return Loss(total, {"correct": right.sum()})
@@ -122,8 +122,8 @@ class Arcs(TargetsAtPositions):
 
 def _entropies(scores: Tensor, targets: Tensor) -> Tensor:
     """(N, T) from scores (N, T, C); impossible targets get a finite loss that is not counted."""
-    found = -scores.log_softmax(2).gather(2, targets[:, :, None]).squeeze(2)
-    return torch.where(found.isfinite(), found, 0.0)
+    losses = -scores.log_softmax(2).gather(2, targets[:, :, None]).squeeze(2)
+    return torch.where(losses.isfinite(), losses, 0.0)
 
 
 @register("objective", "arcs")

@@ -40,28 +40,28 @@ def chains_of(owner: Tensor) -> Chains:
     """The chains of rows that belong to `owner` (M,): rows of one owner follow one another in their order. M is above 0."""
     _, chain, sizes = torch.unique(owner, return_inverse=True, return_counts=True)
     order = torch.argsort(chain, stable=True)
-    place = torch.empty_like(order)
+    offset = torch.empty_like(order)
     begins = torch.cumsum(sizes, 0) - sizes
-    place[order] = torch.arange(len(owner), device=owner.device) - begins[chain[order]]
-    return Chains(chain, place, sizes)
+    offset[order] = torch.arange(len(owner), device=owner.device) - begins[chain[order]]
+    return Chains(chain, offset, sizes)
 
 
 def log_total(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
     """(N,): the logarithm of the sum over all sequences of the exponential of their scores."""
     alpha = scores[:, 0] + moves.start
-    for place in range(1, scores.shape[1]):
-        longer = torch.logsumexp(alpha[:, :, None] + moves.between, 1) + scores[:, place]
-        alpha = torch.where((place < sizes)[:, None], longer, alpha)
+    for step in range(1, scores.shape[1]):
+        longer = torch.logsumexp(alpha[:, :, None] + moves.between, 1) + scores[:, step]
+        alpha = torch.where((step < sizes)[:, None], longer, alpha)
     return torch.logsumexp(alpha + moves.end, 1)
 
 
 def path_score(scores: Tensor, sizes: Tensor, moves: Moves, labels: Tensor) -> Tensor:
     """(N,): the score of one sequence of labels (N, T) per chain."""
     inside = torch.arange(scores.shape[1], device=scores.device) < sizes[:, None]
-    own = scores.gather(2, labels[:, :, None]).squeeze(2)
+    emissions = scores.gather(2, labels[:, :, None]).squeeze(2)
     steps = moves.between[labels[:, :-1], labels[:, 1:]]
     last = labels.gather(1, sizes[:, None] - 1).squeeze(1)
-    total = torch.where(inside, own, 0.0).sum(1) + torch.where(inside[:, 1:], steps, 0.0).sum(1)
+    total = torch.where(inside, emissions, 0.0).sum(1) + torch.where(inside[:, 1:], steps, 0.0).sum(1)
     return total + moves.start[labels[:, 0]] + moves.end[last]
 
 
@@ -70,18 +70,18 @@ def best_path(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
     its end."""
     best = scores[:, 0] + moves.start
     back = []
-    for place in range(1, scores.shape[1]):
+    for step in range(1, scores.shape[1]):
         reached, came = (best[:, :, None] + moves.between).max(1)
-        running = (place < sizes)[:, None]
-        best = torch.where(running, reached + scores[:, place], best)
+        running = (step < sizes)[:, None]
+        best = torch.where(running, reached + scores[:, step], best)
         back.append(torch.where(running, came, torch.arange(scores.shape[2], device=scores.device)))
     label = (best + moves.end).argmax(1)
     path = [label]
     for came in reversed(back):  # after a chain's end every label came from itself
         label = came.gather(1, label[:, None]).squeeze(1)
         path.append(label)
-    found = torch.stack(path[::-1], 1)
-    return torch.where(torch.arange(found.shape[1], device=found.device) < sizes[:, None], found, 0)
+    labels = torch.stack(path[::-1], 1)
+    return torch.where(torch.arange(labels.shape[1], device=labels.device) < sizes[:, None], labels, 0)
 
 
 def marginals(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
@@ -90,7 +90,7 @@ def marginals(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
     They are the gradient of `log_total` by the scores.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        given = scores.detach().clone().requires_grad_()
-        total = log_total(given, sizes.clone(), Moves(*(part.detach().clone() for part in moves)))
-        found: Tensor = torch.autograd.grad(total.sum(), given)[0]
-    return found
+        leaf = scores.detach().clone().requires_grad_()
+        total = log_total(leaf, sizes.clone(), Moves(*(part.detach().clone() for part in moves)))
+        probabilities: Tensor = torch.autograd.grad(total.sum(), leaf)[0]
+    return probabilities

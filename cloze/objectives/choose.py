@@ -41,8 +41,8 @@ class Choose(Objective):
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """A score for every row, (R,)."""
-        found: Tensor = self.head(read_texts(readings, batch, self.reading))
-        return found.squeeze(-1)
+        logits: Tensor = self.head(read_texts(readings, batch, self.reading))
+        return logits.squeeze(-1)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no rows give a zero connected to the parameters."""

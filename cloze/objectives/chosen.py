@@ -122,15 +122,15 @@ class TextClassification(Chosen):
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
         if self.soft is not None:
-            own = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
-            return "soft_classification", {**own, **head_of(start, self.pool)}
+            arguments = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
+            return "soft_classification", {**arguments, **head_of(start, self.pool)}
         if start.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
-            own = {"set": self.set, "dropout": self.dropout, "pool": pool}
-            return "pooled_classification", {**own, "class_weights": self.class_weights}
-        own, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
-        own |= {"class_weights": self.class_weights}
-        return ("relation_prediction" if "pool" in head else "classify"), {**own, **head}
+            arguments = {"set": self.set, "dropout": self.dropout, "pool": pool}
+            return "pooled_classification", {**arguments, "class_weights": self.class_weights}
+        arguments, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
+        arguments |= {"class_weights": self.class_weights}
+        return ("relation_prediction" if "pool" in head else "classify"), {**arguments, **head}
 
 
 @register("objective", "text_regression")
@@ -194,9 +194,9 @@ class WordLabelling(Chosen):
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
-        own: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
-        own |= {"class_weights": self.class_weights}
-        return "sequence_labelling", own | ({} if self.encoder else plain_map(start))
+        arguments: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
+        arguments |= {"class_weights": self.class_weights}
+        return "sequence_labelling", arguments | ({} if self.encoder else plain_map(start))
 
 
 @register("objective", "answer_extraction")

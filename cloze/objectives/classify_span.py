@@ -59,18 +59,18 @@ class ClassifySpan(TargetsAtPositions):
             length = hidden.shape[1]
             sums = F.pad(hidden.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))  # before each token of a row, and after the last
             row = first // length
-            found = (sums[row, last % length + 1] - sums[row, first % length]) / (last + 1 - first)[..., None]
-            found = found.to(hidden.dtype)
+            vectors = (sums[row, last % length + 1] - sums[row, first % length]) / (last + 1 - first)[..., None]
+            vectors = vectors.to(hidden.dtype)
         elif self.pool == "first":
-            found = flat[first]
+            vectors = flat[first]
         else:
-            found = torch.cat([flat[first], flat[last]], dim=-1)
-        return found.flatten(1)
+            vectors = torch.cat([flat[first], flat[last]], dim=-1)
+        return vectors.flatten(1)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        found: Tensor = self.head(self.vectors(readings["hidden"], batch[self.target_positions].long()))
-        return found
+        logits: Tensor = self.head(self.vectors(readings["hidden"], batch[self.target_positions].long()))
+        return logits
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""

@@ -52,8 +52,8 @@ class Contrast(Objective):
         self.least_rows = 1 if wrong else 2
         self.temperature, self.width = temperature, project or width
         self.normalise = normalise
-        made = {} if project is None else {name: dense(width, project) for name in ("query", "key")}
-        self.head = nn.ModuleDict(made)
+        projections = {} if project is None else {name: dense(width, project) for name in ("query", "key")}
+        self.head = nn.ModuleDict(projections)
 
     def count(self, batch: Batch) -> Tensor:
         """The number of examples."""
@@ -73,14 +73,14 @@ class Contrast(Objective):
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss over all keys of the step."""
-        kept = self.kept(readings, batch)
-        return self.compare(kept) if self.instead is None else self.instead(kept)
+        vectors = self.kept(readings, batch)
+        return self.compare(vectors) if self.instead is None else self.instead(vectors)
 
     def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
         keys' fingerprints."""
-        found = {name: self._mapped(name, readings[name]) for name in self.reads}
-        return {**found, "known": fingerprints(batch["tokens"], batch.get("block"))}
+        vectors = {name: self._mapped(name, readings[name]) for name in self.reads}
+        return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"))}
 
     def compare(self, kept: Mapping[str, Tensor]) -> Loss:
         """The sum of the losses of the examples that `kept` was called for."""
@@ -88,8 +88,8 @@ class Contrast(Objective):
 
     def _products(self, kept: Mapping[str, Tensor]) -> Tensor:
         scores = kept["query"] @ kept["key"].t() / self.temperature
-        known = kept["known"]
-        same = (known[:, None] == known) & ~torch.eye(len(known), dtype=torch.bool, device=known.device)
+        prints = kept["known"]
+        same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         scores = scores.masked_fill(same, float("-inf"))
         return torch.cat([scores, kept["query"] @ kept["wrong"].t() / self.temperature], dim=1) if "wrong" in kept else scores
 

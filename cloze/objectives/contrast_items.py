@@ -57,14 +57,14 @@ class ContrastItems(TargetsAtPositions):
         """(M, M): every query with every key; minus infinity at padding."""
         rows = readings["hidden"].flatten(0, -2).index_select(0, batch[self.target_positions].long())
         query, key = self.head["query"](rows), self.head["key"](batch[self.values].to(rows.dtype))
-        found = query @ key.t() / self.temperature
+        similarities = query @ key.t() / self.temperature
         if self.weights not in batch:
-            return found
-        others = (batch[self.weights] == 0)[None] & ~torch.eye(len(found), dtype=torch.bool, device=found.device)
-        return found.masked_fill(others, float("-inf"))
+            return similarities
+        others = (batch[self.weights] == 0)[None] & ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+        return similarities.masked_fill(others, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""
-        own = torch.arange(len(scores), device=scores.device)
-        total, correct = cross_entropy_sum(scores, own, batch.get(self.weights))
+        diagonal = torch.arange(len(scores), device=scores.device)
+        total, correct = cross_entropy_sum(scores, diagonal, batch.get(self.weights))
         return Loss(total, {"correct": correct})

@@ -47,11 +47,11 @@ class ContrastPairs(Objective):
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(B, B): a row for each text, or for the items of each row; minus infinity where another row has the same text."""
-        found = self.head(readings["pairs"]).squeeze(-1)
-        known = fingerprints(batch["tokens"], batch.get("block"))
-        same = (known[:, None] == known) & ~torch.eye(len(known), dtype=torch.bool, device=known.device)
-        found = found.masked_fill(same, float("-inf"))
-        return found if self.among == "items" else found.t()
+        logits = self.head(readings["pairs"]).squeeze(-1)
+        prints = fingerprints(batch["tokens"], batch.get("block"))
+        same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
+        logits = logits.masked_fill(same, float("-inf"))
+        return logits if self.among == "items" else logits.t()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the pairs."""

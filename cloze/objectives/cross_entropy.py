@@ -100,7 +100,7 @@ class _VocabularyLoss(torch.autograd.Function):
             total, right = _zero_sums(dtype)
             count = len(rows)
             rows, targets, weights = _evened(rows, targets, _weights(weights, count, total.dtype))
-            for_rows, for_table, for_bias = (gradient and wanted for wanted in ctx.needs_input_grad[:3])
+            for_rows, for_table, for_bias = (gradient and required for required in ctx.needs_input_grad[:3])
             d_rows = torch.empty_like(rows) if for_rows else None
             d_table = torch.zeros_like(table) if for_table and not len(rows) else None  # else the first block's own
             d_bias = torch.zeros_like(bias) if for_bias and bias is not None else None
@@ -126,7 +126,7 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_rows, d_table, d_bias = ctx.saved_tensors
         scale = float(gradient)
-        scaled = (None if one is None else one * scale for one in (d_rows, d_table, d_bias))
+        scaled = (None if part is None else part * scale for part in (d_rows, d_table, d_bias))
         return *scaled, None, None, None, None, None
 
 
@@ -184,15 +184,17 @@ def _add_compiled(
     from cloze.objectives.cross_entropy_kernels import take_losses
 
     rows, classes = scores.shape
-    found = np.empty((2, rows))
-    made = np.empty((0, classes), dtype=np.int16) if into is None else bits(into, classes)
-    given = (bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, made, *found)
+    sums = np.empty((2, rows))
+    gradients = np.empty((0, classes), dtype=np.int16) if into is None else bits(into, classes)
+    arguments = (
+        bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, gradients, *sums,
+    )
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # starts a thread when it gets work, not before
-        others = [pool.submit(take_losses, *given, *part) for part in pairwise(borders[1:])]
-        take_losses(*given, 0, borders[1])
+        others = [pool.submit(take_losses, *arguments, *part) for part in pairwise(borders[1:])]
+        take_losses(*arguments, 0, borders[1])
         for other in others:
             other.result()
-    total += found[0].sum()
-    right += found[1].sum()
+    total += sums[0].sum()
+    right += sums[1].sum()

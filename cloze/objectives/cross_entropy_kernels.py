@@ -59,9 +59,9 @@ def take_losses(
         for at in range(0, classes, SIMD_WIDTH):
             total = add(total, exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top)))
         mass = np.float64(total_of(total))
-        meant = chosen * (1.0 - smoothing) + total_of(sum_) / classes * smoothing
+        expected = chosen * (1.0 - smoothing) + total_of(sum_) / classes * smoothing
         log_sum = math.log(mass) + best
-        losses[row] = weights[row] * (log_sum - meant + z_loss * log_sum * log_sum)
+        losses[row] = weights[row] * (log_sum - expected + z_loss * log_sum * log_sum)
         if len(into):
             held = (1.0 + 2.0 * z_loss * log_sum) / mass
             share, even = spread(np.float32(weights[row] * held)), spread(np.float32(-weights[row] * smoothing / classes))

@@ -28,8 +28,8 @@ class EntityHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, W)."""
-        made: Tensor = self.norm(transformed(self.dense(x), "gelu"))
-        return made
+        vectors: Tensor = self.norm(transformed(self.dense(x), "gelu"))
+        return vectors
 
 
 @register("objective", "entity_prediction")
@@ -73,8 +73,8 @@ class EntityPrediction(TargetsAtPositions):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
         rows = readings["hidden"].flatten(0, -2).index_select(0, batch[self.target_positions].long())
-        made = self.head(rows)
-        return made @ self.vectors(self.candidates(batch)).to(made.dtype).t()
+        queries = self.head(rows)
+        return queries @ self.vectors(self.candidates(batch)).to(queries.dtype).t()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies."""

@@ -121,10 +121,10 @@ class Factorisation(Objective):
         else:
             value = self.values(batch["weights/main"].to(wide.dtype), batch["targets/main"])
             document = batch["positions/main"] // sequence(batch).shape[1]
-            found = wide.new_zeros(len(sequence(batch)), wide.shape[1]).index_add(0, document, wide * value[:, None])
+            projections = wide.new_zeros(len(sequence(batch)), wide.shape[1]).index_add(0, document, wide * value[:, None])
             basis = self.basis().to(wide.dtype)
             whole = value.square().sum()
-            total = whole - 2 * found.square().sum() + ((found @ (basis.T @ basis)) * found).sum()
+            total = whole - 2 * projections.square().sum() + ((projections @ (basis.T @ basis)) * projections).sum()
         return Loss(total, {"explained": (whole - total).detach()})
 
     def fold_in(self, counts: Tensor, terms: Tensor) -> Tensor:

@@ -47,10 +47,10 @@ def huffman(counts: NDArray[np.int64]) -> Codes:
     points, bits = np.full((len(counts), depth), -1, np.int32), np.full((len(counts), depth), -1, np.int8)
     if depth:
         up, branches = np.stack([s[0] for s in steps], 1), np.stack([s[1] for s in steps], 1)
-        own = (up >= 0).sum(1)
-        back = own[:, None] - 1 - np.arange(depth)  # the path from the root is the climb read backwards
+        depths = (up >= 0).sum(1)
+        back = depths[:, None] - 1 - np.arange(depth)  # the path from the root is the climb read backwards
         inside = back >= 0
-        lengths[words] = own
+        lengths[words] = depths
         points[words] = np.where(inside, np.take_along_axis(up, np.maximum(back, 0), 1), -1)
         bits[words] = np.where(inside, np.take_along_axis(branches, np.maximum(back, 0), 1), -1)
     return Codes(points, bits, lengths)
@@ -62,16 +62,16 @@ def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8
     weight = [*counts.tolist(), *([0] * max(number - 1, 0))]
     parent, bit = np.zeros(max(2 * number - 2, 0), np.int64), np.zeros(max(2 * number - 2, 0), np.int8)
     leaf, inner = number - 1, number  # the smallest leaf and the smallest inner node that have no parent yet
-    for made in range(number, 2 * number - 1):
+    for node in range(number, 2 * number - 1):
         chosen = []
         for _ in range(2):
-            if leaf >= 0 and (inner >= made or weight[leaf] < weight[inner]):
+            if leaf >= 0 and (inner >= node or weight[leaf] < weight[inner]):
                 chosen.append(leaf)
                 leaf -= 1
             else:
                 chosen.append(inner)
                 inner += 1
-        weight[made] = weight[chosen[0]] + weight[chosen[1]]
-        parent[chosen] = made
+        weight[node] = weight[chosen[0]] + weight[chosen[1]]
+        parent[chosen] = node
         bit[chosen[1]] = 1
     return parent, bit

@@ -45,10 +45,10 @@ class JoinedPrediction(TokenPrediction):
         targets, weights = batch[self.targets].long(), self._weights(batch)
         of_text = targets < self.first
         totals, right = [], []
-        for mine, part in ((of_text, slice(0, self.first)), (~of_text, slice(self.first, None))):
+        for mask, part in ((of_text, slice(0, self.first)), (~of_text, slice(self.first, None))):
             if not len(table[part]):
                 continue
-            at = mine.nonzero()[:, 0]
+            at = mask.nonzero()[:, 0]
             total, correct = vocabulary_loss(
                 rows[at], table[part], None if bias is None else bias[part], targets[at] - part.start,
                 None if weights is None else weights[at],

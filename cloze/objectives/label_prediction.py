@@ -28,10 +28,10 @@ def label_prediction(
 
     `reading: summary` predicts the label of the whole row. Parameters: `head.dense.*`, `head.norm.*`, `head.bias`.
     """
-    known = vector_tables or {}
-    if table not in known:
-        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {nearest(table, known)}")
-    rows = known[table]
+    tables = vector_tables or {}
+    if table not in tables:
+        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {nearest(table, tables)}")
+    rows = tables[table]
     head = VocabularyHead(
         width=width, vocab_size=rows.num_embeddings, transform=transform, table=rows, bias=True, norm_epsilon=norm_epsilon,
     )

@@ -77,30 +77,30 @@ class LinearClassification(Objective):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C): log-probabilities up to a constant, or with `one_versus_all` the log-odds of each class."""
         rows = readings["summary"].index_select(0, batch[self.target_positions].long())
-        found: Tensor = self.head(rows)
-        return found if self.codes is None else _leaves(wide(found), self.codes)
+        logits: Tensor = self.head(rows)
+        return logits if self.codes is None else _leaves(wide(logits), self.codes)
 
     def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """What `softmax` over the classes, or with `several` the sigmoid of each, turns into the probabilities of the loss."""
-        found = wide(self.scores(readings, batch))
+        logits = wide(self.scores(readings, batch))
         if self.formula == "one_versus_all":
-            return found if self.several else F.logsigmoid(found)
-        return torch.logit(found.softmax(-1).clamp(1e-7, 1 - 1e-7)) if self.several else found
+            return logits if self.several else F.logsigmoid(logits)
+        return torch.logit(logits.softmax(-1).clamp(1e-7, 1 - 1e-7)) if self.several else logits
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no texts give a zero connected to the parameters."""
-        found = wide(scores)
+        logits = wide(scores)
         if self.several:
-            wanted = batch[self.values][: len(found)].to(found.dtype)
+            labels = batch[self.values][: len(logits)].to(logits.dtype)
         else:
-            wanted = F.one_hot(batch[self.targets].long(), self.classes).to(found.dtype)
+            labels = F.one_hot(batch[self.targets].long(), self.classes).to(logits.dtype)
         if self.formula == "one_versus_all":
-            losses = F.binary_cross_entropy_with_logits(found, wanted, reduction="none").sum(-1)
+            losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(-1)
         else:
-            losses = -(found.log_softmax(-1) * wanted / wanted.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
+            losses = -(logits.log_softmax(-1) * labels / labels.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
         if self.class_weights is not None:
             losses = losses * of_targets(self.class_weights, batch[self.targets])
-        correct = wanted.gather(1, found.detach().argmax(-1, keepdim=True)).sum()
+        correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).sum()
         return Loss(losses.sum(), {"correct": correct})
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:

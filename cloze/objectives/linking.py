@@ -72,10 +72,10 @@ class Linking(OfCandidates):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
-        asked, side = self._sides(batch)
+        counted, side = self._sides(batch)
         signed = wide(scores) * side.to(scores.device)
-        losses = (self.by - signed).clamp(min=0) * asked
-        return Loss(losses.sum(), {"correct": ((signed > 0) & asked).detach().sum().to(losses.dtype)})
+        losses = (self.by - signed).clamp(min=0) * counted
+        return Loss(losses.sum(), {"correct": ((signed > 0) & counted).detach().sum().to(losses.dtype)})
 
 
 @register("objective", "link_choice")
@@ -105,7 +105,7 @@ class LinkChoice(OfCandidates):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
-        item, right = (one.to(scores.device) for one in self._right(batch))
+        item, right = (indices.to(scores.device) for indices in self._right(batch))
         scores = wide(scores)
         best = scores.new_full((batch[self.items].numel(),), -torch.inf).scatter_reduce(0, item, scores.detach(), "amax")
         sums = scores.new_zeros(len(best)).index_add(0, item, (scores - best[item]).exp())

@@ -66,8 +66,8 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
         _require(teacher % student == 0, f"the teacher's {teacher} layers are not a multiple of the student's {student}", layers)
         counted = range(1, student) if layers == "skip" else range(0 if embeddings else 1, student + 1)
         return [(layer, layer * (teacher // student)) for layer in counted]
-    known = all(1 <= layer <= teacher for layer in layers)
-    _require(known and 0 < len(layers) <= student, f"the student has {student} layers, the teacher {teacher}", list(layers))
+    exist = all(1 <= layer <= teacher for layer in layers)
+    _require(exist and 0 < len(layers) <= student, f"the student has {student} layers, the teacher {teacher}", list(layers))
     return list(enumerate(layers, start=1))
 
 
@@ -81,11 +81,11 @@ def _require(fits: bool, reason: str, layers: Any, *, first: str = "List") -> No
 def ensemble_scores(teachers: Sequence[Tensor], *, loss: ScoreLoss, temperature: float) -> Tensor:
     """The common scores (…, C) of several teachers: for a squared difference the mean of their scores, otherwise scores whose
     softmax at the `temperature` is the mean of their probabilities."""
-    given = torch.stack([wide(scores) for scores in teachers])
-    if loss == "squared" or len(given) == 1:
-        return given.mean(0)
-    shares = torch.log_softmax(given / temperature, dim=-1)
-    return temperature * (torch.logsumexp(shares, dim=0) - math.log(len(given)))
+    logits = torch.stack([wide(scores) for scores in teachers])
+    if loss == "squared" or len(logits) == 1:
+        return logits.mean(0)
+    shares = torch.log_softmax(logits / temperature, dim=-1)
+    return temperature * (torch.logsumexp(shares, dim=0) - math.log(len(logits)))
 
 
 def score_distance(
@@ -97,8 +97,8 @@ def score_distance(
         apart = (student - teacher).square()
     else:
         goal = F.log_softmax(teacher / temperature, dim=-1)
-        found = F.log_softmax(student / temperature, dim=-1)
-        apart = goal.exp() * (goal - found if loss == "kl_divergence" else -found)
+        log_probabilities = F.log_softmax(student / temperature, dim=-1)
+        apart = goal.exp() * (goal - log_probabilities if loss == "kl_divergence" else -log_probabilities)
         apart = apart * temperature**2 if rescale else apart
     return apart.mean(-1) if over == "mean" else apart.sum(-1)
 
@@ -112,8 +112,8 @@ class Match(Objective):
 
     def teacher(self, readings: Mapping[str, Any]) -> Any:
         """What the teacher gives."""
-        found = readings["teacher"]
-        return found.constant() if isinstance(found, Product) else found.detach()
+        reading = readings["teacher"]
+        return reading.constant() if isinstance(reading, Product) else reading.detach()
 
 
 def over_pairs(
@@ -168,12 +168,12 @@ class MatchScores(Match):
         """What the teacher gives, or several together."""
         if "teacher" in self.reads:
             return super().teacher(readings)
-        given = [readings[name].detach() for name in self.reads[1:]]
-        if shapes := {tuple(one.shape) for one in given[1:]} - {tuple(given[0].shape)}:
+        logits = [readings[name].detach() for name in self.reads[1:]]
+        if shapes := {tuple(tensor.shape) for tensor in logits[1:]} - {tuple(logits[0].shape)}:
             raise RecipeError(
-                f"match_scores: (targets, classes): one teacher has {tuple(given[0].shape)}, another {shapes.pop()}.\n  {_SAME}"
+                f"match_scores: (targets, classes): one teacher has {tuple(logits[0].shape)}, another {shapes.pop()}.\n  {_SAME}"
             )
-        return ensemble_scores(given, loss=self.kind_of_loss, temperature=self.temperature)
+        return ensemble_scores(logits, loss=self.kind_of_loss, temperature=self.temperature)
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""
@@ -194,7 +194,7 @@ class MatchScores(Match):
         _alike(tuple(student.shape), tuple(teacher.shape), "match_scores: (targets, classes)", _SAME)
         if isinstance(student, Product) and isinstance(teacher, Product):
             return distance_in_blocks(student, teacher, weights, self.distance)
-        distances = self.distance(*(one.scores() if isinstance(one, Product) else one for one in (student, teacher)))
+        distances = self.distance(*(side.scores() if isinstance(side, Product) else side for side in (student, teacher)))
         return (distances if weights is None else distances * weights).sum()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
@@ -341,9 +341,9 @@ class MatchAttention(Match):
         """Who sees whom, (L, L) or (B, 1, L, L)."""
         tokens = sequence(batch)
         length, order = tokens.shape[1], batch.get("order", self.order)
-        found = visibility(order, batch.get("block"), length=length, past=0, device=tokens.device)
+        pattern = visibility(order, batch.get("block"), length=length, past=0, device=tokens.device)
         every = torch.ones(length, length, dtype=torch.bool, device=tokens.device)
-        mask = found.mask_of(every)
+        mask = pattern.mask_of(every)
         return every if mask is None else mask
 
     def _distance(self, student: Tensor, teacher: Tensor, sees: Tensor, batch: Batch) -> Tensor:
@@ -353,8 +353,8 @@ class MatchAttention(Match):
             seen = sees.to(here.dtype).expand(len(here), 1, *here.shape[-2:])
             apart = ((here - there) * seen).square().sum(-1) / seen.sum(-1).clamp(min=1.0)
         else:
-            found, goal = here.clamp(min=_LEAST).log(), there.clamp(min=_LEAST).log()
-            apart = (there * (goal - found if self.kind_of_loss == "kl_divergence" else -found)).sum(-1)
+            log_attention, goal = here.clamp(min=_LEAST).log(), there.clamp(min=_LEAST).log()
+            apart = (there * (goal - log_attention if self.kind_of_loss == "kl_divergence" else -log_attention)).sum(-1)
         of_tokens = apart.mean(1)  # over heads: (B, L)
         return of_tokens[batch["block"] > 0].sum() if "block" in batch else of_tokens.sum()
 

@@ -91,24 +91,24 @@ class MatchParameters(Match):
             there, here = teacher.shape[axis], student.shape[axis]
             if there == here:
                 continue
-            found = self._map(pair.name, side, there, here)
-            found = found if self.direction == "down" else found.t()
-            moved = found @ moved if side == "rows" else moved @ found
+            mapping = self._map(pair.name, side, there, here)
+            mapping = mapping if self.direction == "down" else mapping.t()
+            moved = mapping @ moved if side == "rows" else moved @ mapping
         apart = (moved - (student if self.direction == "down" else teacher)).square()
         return apart.mean() if self.over == "mean" else apart.sum()
 
     def _map(self, name: str, side: str, there: int, here: int) -> Tensor:
         maps: Any = self.head
-        known = maps[side]
+        matrices = maps[side]
         key = _key(there, here)
-        if key not in known:
-            told = ", ".join(each.replace("_", " to ") for each in known) or "none"
+        if key not in matrices:
+            listed = ", ".join(pair.replace("_", " to ") for pair in matrices) or "none"
             raise RecipeError(
                 f"match_parameters: {name} has {there:,} {side} in the teacher and {here:,} in the student, and there is no map "
-                f"between these.\n  Maps: {told}. Give both networks an inner width that is `inner` times their width."
+                f"between these.\n  Maps: {listed}. Give both networks an inner width that is `inner` times their width."
             )
-        found: Tensor = known[key]
-        return found
+        matrix: Tensor = matrices[key]
+        return matrix
 
 
 def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Iterator[Pair]:
@@ -119,12 +119,12 @@ def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> It
             f"match_parameters: {apart[0]} is a parameter of one network alone.\n"
             "  Use a student of the same kind with as many layers as its teacher."
         )
-    for name, mine in student.items():
-        theirs = teacher[name]
-        if name.endswith("tokens.weight") and len(theirs) > len(mine):
-            theirs = theirs[: len(mine)]
+    for name, weight in student.items():
+        target = teacher[name]
+        if name.endswith("tokens.weight") and len(target) > len(weight):
+            target = target[: len(weight)]
         parts = stacked(name)
-        yield from (Pair(name, *pair) for pair in zip(mine.chunk(parts), theirs.chunk(parts), strict=True))
+        yield from (Pair(name, *pair) for pair in zip(weight.chunk(parts), target.chunk(parts), strict=True))
 
 
 def _key(there: int, here: int) -> str:

@@ -112,12 +112,13 @@ class NegativeSampling(OutputWords):
     def _words(self, row: Tensor, slot: Tensor, attempt: int) -> Tensor:
         assert self._shares is not None  # set by `draw`
         columns = torch.arange(self.negatives, device=row.device)
-        place = (slot[:, None] * self.negatives + columns).flatten()
+        column = (slot[:, None] * self.negatives + columns).flatten()
         rows = row[:, None].expand(-1, self.negatives).flatten()
-        high = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}", rows, place).double()
-        low = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}.low", rows, place).double()  # 24 bits are few for words
-        found = torch.searchsorted(self._shares, (high + low * 2.0**-24) * self._shares[-1], right=True)
-        return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
+        high = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}", rows, column).double()
+        # 24 bits are few for words
+        low = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}.low", rows, column).double()
+        words = torch.searchsorted(self._shares, (high + low * 2.0**-24) * self._shares[-1], right=True)
+        return words.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
 
     def usable_as(self, sees: Sequence[str]) -> Kind | None:
         """Token prediction, if it reads a state that does not see the word itself (context2vec, CBOW)."""
@@ -136,17 +137,17 @@ class NegativeSampling(OutputWords):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Every target meets its word and the negatives."""
         weight = self.head.weight
-        met = batch[self.target_positions].shape[0] * (1 + self.negatives)
-        counted.weights(met * weight.shape[1], trained=weight.requires_grad)
+        products = batch[self.target_positions].shape[0] * (1 + self.negatives)
+        counted.weights(products * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""
         state = readings[self.reads[0]]
         targets = batch[self.targets].long()
         negatives = self.draw(targets, batch[self.target_positions].long(), state.shape[1])
-        asked = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
+        words = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
         rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
-        scores = torch.bmm(F.embedding(asked, self.head.weight), rows)
+        scores = torch.bmm(F.embedding(words, self.head.weight), rows)
         gone = F.pad(negatives < 0, (1, 0))
         return scores.squeeze(2).masked_fill(gone, -torch.inf)
 

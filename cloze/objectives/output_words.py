@@ -59,7 +59,7 @@ def word_counts(
     vocab_size: int, counts: NDArray[np.int64] | None, spellings: Sequence[str] | None
 ) -> NDArray[np.int64]:
     """How often each word occurs (V,): 0 for roles, at least 1 for words; 1 for every word if there are no counts."""
-    known = np.ones(vocab_size, np.int64) if counts is None else np.maximum(np.asarray(counts, np.int64), 1)
+    occurrences = np.ones(vocab_size, np.int64) if counts is None else np.maximum(np.asarray(counts, np.int64), 1)
     roles = 0 if spellings is None else count_roles(spellings)
-    known[: roles if roles < vocab_size else 0] = 0
-    return known
+    occurrences[: roles if roles < vocab_size else 0] = 0
+    return occurrences

@@ -63,27 +63,27 @@ class _Distance(torch.autograd.Function):
     ) -> Tensor:
         device = rows.device.type
         with torch.autocast(device, enabled=False):
-            own = Product(rows, table.to(rows.dtype), None if bias is None else bias.to(rows.dtype))
-            theirs = teacher.constant(teacher.rows.dtype)
-            wanted = any(ctx.needs_input_grad[:3])
+            student = Product(rows, table.to(rows.dtype), None if bias is None else bias.to(rows.dtype))
+            target = teacher.constant(teacher.rows.dtype)
+            differentiable = any(ctx.needs_input_grad[:3])
             total = torch.zeros((), dtype=torch.float64 if rows.dtype == torch.float64 else torch.float32, device=rows.device)
-            d_rows, d_table = (torch.zeros_like(tensor) if wanted else None for tensor in (rows, table))
-            d_bias = torch.zeros_like(bias) if wanted and bias is not None else None
+            d_rows, d_table = (torch.zeros_like(tensor) if differentiable else None for tensor in (rows, table))
+            d_bias = torch.zeros_like(bias) if differentiable and bias is not None else None
             held = max(1, _SCORES_HELD // max(1, len(table)))
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
-                there = theirs._replace(rows=theirs.rows[part]).scores()
-                here = own._replace(rows=own.rows[part]).scores()
+                there = target._replace(rows=target.rows[part]).scores()
+                here = student._replace(rows=student.rows[part]).scores()
                 with torch.enable_grad():
-                    here.requires_grad_(wanted)
+                    here.requires_grad_(differentiable)
                     distances = distance(here, there)
                     loss = (distances if weights is None else distances * weights[part]).sum()
                 total += loss.detach()
                 if d_rows is None or d_table is None:
                     continue
                 (d_scores,) = torch.autograd.grad(loss, here)
-                torch.mm(d_scores, own.table, out=d_rows[part])
-                d_table += d_scores.t() @ own.rows[part]
+                torch.mm(d_scores, student.table, out=d_rows[part])
+                d_table += d_scores.t() @ student.rows[part]
                 if d_bias is not None:
                     d_bias += d_scores.sum(0)
         ctx.save_for_backward(d_rows, d_table, d_bias)
@@ -92,5 +92,5 @@ class _Distance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        made = [None if tensor is None else tensor * gradient.to(tensor.dtype) for tensor in ctx.saved_tensors]
-        return (*made, None, None, None)
+        gradients = [None if tensor is None else tensor * gradient.to(tensor.dtype) for tensor in ctx.saved_tensors]
+        return (*gradients, None, None, None)

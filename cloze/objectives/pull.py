@@ -47,6 +47,6 @@ class Pull(Objective):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of the distances of items from their own words."""
-        own = scores.diagonal()
-        correct = (own.detach() <= scores.detach().amin(1)).sum(dtype=torch.float32) if len(own) else own.sum()
-        return Loss(own.sum(), {"correct": correct})
+        distances = scores.diagonal()
+        correct = (distances.detach() <= scores.detach().amin(1)).sum(dtype=torch.float32) if len(distances) else distances.sum()
+        return Loss(distances.sum(), {"correct": correct})

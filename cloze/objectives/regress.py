@@ -53,10 +53,10 @@ class Regress(SummaryValues):
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         scores = wide(scores)
         values = self.target_values(batch).to(scores.dtype)
-        found = scores.detach()
+        predictions = scores.detach()
         if self.deviation == "kl":
-            found = found.softmax(-1)
-        distance = (found - values).abs().mean(-1)
+            predictions = predictions.softmax(-1)
+        distance = (predictions - values).abs().mean(-1)
         return Loss(
             self.weighed(_LOSSES[self.deviation](scores, values), batch), {"distance": self.weighed(distance, batch)}
         )
@@ -107,11 +107,11 @@ def regress(
         if output_bias:
             nn.init.constant_(head.output.bias, mean)
         return Regress(head, set=set, reading=reading, deviation=deviation)
-    known = {} if maps is None else maps
-    if tied_map not in known:
-        has = ", ".join(known) or "none"
+    linear_maps = {} if maps is None else maps
+    if tied_map not in linear_maps:
+        has = ", ".join(linear_maps) or "none"
         raise RecipeError(f"regress.tied_map: the network has no map {tied_map!r}; it has {has}. Leave tied_map out.")
-    source = known[tied_map]
+    source = linear_maps[tied_map]
     if (source.in_features, source.out_features) != (numbers, width):
         raise RecipeError(
             f"regress.tied_map: the map {tied_map!r} goes from {source.in_features} numbers to width {source.out_features}; the "

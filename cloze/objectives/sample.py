@@ -44,15 +44,15 @@ class Sample(nn.Module):
         if self.weights in batch:  # targets of weight 0 are padding: they write beyond the end
             positions = torch.where(batch[self.weights] > 0, positions, tokens.numel())
         spare = tokens.new_zeros(1)
-        shown = torch.cat([tokens.flatten(), spare]).index_copy(0, positions, drawn)[:-1]
+        inputs = torch.cat([tokens.flatten(), spare]).index_copy(0, positions, drawn)[:-1]
         replaced = torch.zeros(tokens.numel() + 1, dtype=torch.int64, device=tokens.device)
         replaced = replaced.index_copy(0, positions, (drawn != original).long())[:-1]
-        return {"tokens": shown.view_as(tokens), "targets/replaced": replaced}
+        return {"tokens": inputs.view_as(tokens), "targets/replaced": replaced}
 
     def draw(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
         """One class per row of scores (M, V), addressed by the clock and the position: (M,)."""
         rows = torch.div(positions, length, rounding_mode="floor")
         uniform = uniform_by_row(self.clock, "sample", rows, positions % length)
         summed = torch.softmax(scores.float() / self.temperature, dim=-1).cumsum_(dim=-1)
-        wanted = uniform[:, None] * summed[:, -1:]
-        return torch.searchsorted(summed, wanted, right=True).squeeze(1).clamp_(max=scores.shape[-1] - 1)
+        thresholds = uniform[:, None] * summed[:, -1:]
+        return torch.searchsorted(summed, thresholds, right=True).squeeze(1).clamp_(max=scores.shape[-1] - 1)

@@ -28,8 +28,8 @@ from cloze.registry import Given, register
 def log_uniform(ids: NDArray[np.int64], size: int) -> NDArray[np.float64]:
     """The probability of ids under the log-uniform distribution P(k) = log((k + 2) / (k + 1)) / log(size + 1), which is
     Zipf's law if ids are sorted by frequency."""
-    found: NDArray[np.float64] = np.log1p(1.0 / (ids + 1.0)) / math.log(size + 1)
-    return found
+    probabilities: NDArray[np.float64] = np.log1p(1.0 / (ids + 1.0)) / math.log(size + 1)
+    return probabilities
 
 
 def draw_log_uniform(number: int, size: int, key: int) -> tuple[NDArray[np.int64], int]:
@@ -40,10 +40,10 @@ def draw_log_uniform(number: int, size: int, key: int) -> tuple[NDArray[np.int64
         uniform = generator.random(max(2 * number, 64))
         more = np.minimum(np.exp(uniform * math.log(size + 1)).astype(np.int64) - 1, size - 1)
         drawn = np.concatenate([drawn, more])
-        found, first = np.unique(drawn, return_index=True)
-        if len(found) >= number:
+        ids, first = np.unique(drawn, return_index=True)
+        if len(ids) >= number:
             order = np.argsort(first)[:number]
-            return found[order], int(first[order[-1]]) + 1
+            return ids[order], int(first[order[-1]]) + 1
 
 
 def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.float64]:

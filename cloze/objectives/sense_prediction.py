@@ -26,8 +26,8 @@ def sense_losses(scores: Tensor, allowed: Tensor) -> Tensor:
     tensor([6.5147])
     """
     log = F.log_softmax(wide(scores), dim=-1)
-    some = torch.logsumexp(log.masked_fill(~allowed, float("-inf")), dim=-1)
-    return -some - log.masked_fill(~allowed, 0.0).sum(-1) / allowed.sum(-1)
+    log_mass = torch.logsumexp(log.masked_fill(~allowed, float("-inf")), dim=-1)
+    return -log_mass - log.masked_fill(~allowed, 0.0).sum(-1) / allowed.sum(-1)
 
 
 class SensePrediction(TargetsAtPositions):
@@ -62,9 +62,9 @@ class SensePrediction(TargetsAtPositions):
         product: Any = readings["scores"]
         if not isinstance(product, Product):
             raise RecipeError("sense_prediction: another objective reads the scores of its head, which it needs as a product.")
-        asked = batch[self.asked].long()
-        rows = torch.zeros(sequence(batch).shape[:2].numel(), dtype=torch.long, device=asked.device)
-        rows = rows.scatter(0, asked, torch.arange(len(asked), device=asked.device))
+        positions = batch[self.asked].long()
+        rows = torch.zeros(sequence(batch).shape[:2].numel(), dtype=torch.long, device=positions.device)
+        rows = rows.scatter(0, positions, torch.arange(len(positions), device=positions.device))
         return self.of_rows(product.rows.index_select(0, rows[batch[self.target_positions].long()]))
 
     def of_rows(self, rows: Tensor) -> Tensor:
@@ -111,8 +111,8 @@ def sense_prediction(
             f"sense_prediction: the network has no vectors of {senses!r}. {nearest(senses, named)}\n"
             f"  Write `embedding: {{table_with_senses: {{senses: {senses}}}}}` in the network."
         )
-    known = (tables or {})[senses].allowed  # None while a recipe is only checked
+    senses_of = (tables or {})[senses].allowed  # None while a recipe is only checked
     allowed = torch.zeros(vocab_size, vectors.num_embeddings, dtype=torch.bool)
-    if known is not None:
-        allowed[: len(known)] = torch.from_numpy(known)
+    if senses_of is not None:
+        allowed[: len(senses_of)] = torch.from_numpy(senses_of)
     return SensePrediction(set=set, of=of, name=senses, vectors=vectors, allowed=allowed)

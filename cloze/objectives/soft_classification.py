@@ -37,16 +37,16 @@ class SoftClassification(SummaryValues):
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = wide(scores)
         probabilities = self.target_values(batch).to(logits.dtype)
-        known = probabilities.clamp(min=_LEAST).log()
+        log_targets = probabilities.clamp(min=_LEAST).log()
         if self.squared:
-            apart = (logits - logits.mean(-1, keepdim=True)) - (known - known.mean(-1, keepdim=True))
+            apart = (logits - logits.mean(-1, keepdim=True)) - (log_targets - log_targets.mean(-1, keepdim=True))
             losses = apart.square().mean(-1)
         else:
-            goal = F.log_softmax(known / self.temperature, dim=-1)
-            found = F.log_softmax(logits / self.temperature, dim=-1)
-            losses = (goal.exp() * (goal - found)).sum(-1) * self.temperature**2
-        given, best = logits.detach(), probabilities.argmax(-1) if len(logits) else None
-        right = given[:, 0] if best is None else (given.argmax(-1) == best).to(logits.dtype)
+            goal = F.log_softmax(log_targets / self.temperature, dim=-1)
+            log_probabilities = F.log_softmax(logits / self.temperature, dim=-1)
+            losses = (goal.exp() * (goal - log_probabilities)).sum(-1) * self.temperature**2
+        predictions, best = logits.detach(), probabilities.argmax(-1) if len(logits) else None
+        right = predictions[:, 0] if best is None else (predictions.argmax(-1) == best).to(logits.dtype)
         return Loss(self.weighed(losses, batch), {"correct": self.weighed(right, batch)})
 
 

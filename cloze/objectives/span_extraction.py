@@ -46,20 +46,20 @@ class SpanExtraction(TargetsAtPositions):
         examples."""
         hidden = readings["hidden"]
         width = hidden.shape[1]
-        place = batch[self.target_positions][:, 0].long()
-        row = place // width
+        positions = batch[self.target_positions][:, 0].long()
+        row = positions // width
         scored: Tensor = self.head(hidden).movedim(-1, 0).index_select(1, row)
         if "block" not in batch:
             return scored
         block = batch["block"].index_select(0, row)
-        other = block != batch["block"].flatten().index_select(0, place)[:, None]
+        other = block != batch["block"].flatten().index_select(0, positions)[:, None]
         return scored.masked_fill(other, -torch.inf)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         width = scores.shape[-1]
         targets, weights = (batch[self.target_positions].long() % width).T, batch.get(self.weights)
-        found = [cross_entropy_sum(own, wanted, weights) for own, wanted in zip(scores, targets, strict=True)]
+        sums = [cross_entropy_sum(logits, labels, weights) for logits, labels in zip(scores, targets, strict=True)]
         right = (scores.detach().argmax(-1) == targets).all(0).float()
         correct = right.sum() if weights is None else (right * weights).sum()
-        return Loss((found[0][0] + found[1][0]) / 2, {"correct": correct})
+        return Loss((sums[0][0] + sums[1][0]) / 2, {"correct": correct})

@@ -107,10 +107,10 @@ class StochasticAnswer(TargetsAtPositions):
 
     def _mean(self, predicted: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
         """The logarithm of the mean probability (M, C) over those of the steps (M, K, C) that are kept; over all if none is."""
-        kept = self.left_out(torch.ones(len(hidden), self.steps, device=hidden.device)).index_select(0, row) > 0
-        kept = kept | ~kept.any(1, keepdim=True)
-        count = kept.sum(1, keepdim=True).float()
-        return predicted.masked_fill(~kept.unsqueeze(-1), float("-inf")).logsumexp(1) - count.log()
+        mask = self.left_out(torch.ones(len(hidden), self.steps, device=hidden.device)).index_select(0, row) > 0
+        mask = mask | ~mask.any(1, keepdim=True)
+        count = mask.sum(1, keepdim=True).float()
+        return predicted.masked_fill(~mask.unsqueeze(-1), float("-inf")).logsumexp(1) - count.log()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed cross-entropy."""

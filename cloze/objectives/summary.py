@@ -89,10 +89,10 @@ class SummaryValues(Objective):
         """(M, C), or of rows with an owner (records, C)."""
         texts = read_texts(readings, batch, self.reading)
         if "owner" not in batch:
-            asked: Tensor = self.head(texts.index_select(0, batch[self.target_positions].long()))
-            return asked
-        owner, found = batch["owner"].long(), self.head(texts)
-        sums = found.new_zeros(records_of(owner), found.shape[1]).index_add(0, owner, found)
+            logits: Tensor = self.head(texts.index_select(0, batch[self.target_positions].long()))
+            return logits
+        owner, row_logits = batch["owner"].long(), self.head(texts)
+        sums = row_logits.new_zeros(records_of(owner), row_logits.shape[1]).index_add(0, owner, row_logits)
         return sums / torch.bincount(owner, minlength=len(sums))[:, None]
 
     def target_values(self, batch: Batch) -> Tensor:

@@ -39,6 +39,6 @@ def token_labelling(
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)
-    made = TokenLabelling(head, set=set, everywhere=True)
-    made.kind = "token_labelling" if classes == 2 else None
-    return made
+    objective = TokenLabelling(head, set=set, everywhere=True)
+    objective.kind = "token_labelling" if classes == 2 else None
+    return objective

@@ -71,7 +71,7 @@ class Relu(_DenseMap):
 
 #: A parameter that takes one of these parts, or null for no dense map.
 Transform = Annotated[Gelu | GeluTanh | Tanh | Relu | None, PartMark("transform")]
-_BY_KIND: dict[Nonlinearity, type[Gelu | GeluTanh | Tanh | Relu]] = {one.kind: one for one in (Gelu, GeluTanh, Tanh, Relu)}
+_BY_KIND: dict[Nonlinearity, type[Gelu | GeluTanh | Tanh | Relu]] = {cls.kind: cls for cls in (Gelu, GeluTanh, Tanh, Relu)}
 
 
 def plain_transform(kind: Nonlinearity | None) -> Transform:

@@ -76,8 +76,8 @@ class Transport(TargetsAtPositions):
 
 def costs_of(x: Tensor, y: Tensor) -> Tensor:
     """1 - cosine of every pair: (B, M, D) and (B, N, D) to (B, M, N)."""
-    one, other = (F.normalize(z, dim=-1, eps=_SMALLEST_LENGTH) for z in (x, y))
-    return 1.0 - one @ other.transpose(1, 2)
+    left, right = (F.normalize(z, dim=-1, eps=_SMALLEST_LENGTH) for z in (x, y))
+    return 1.0 - left @ right.transpose(1, 2)
 
 
 def transport_plan(costs: Tensor, rows: Tensor, columns: Tensor, *, beta: float, steps: int) -> Tensor:

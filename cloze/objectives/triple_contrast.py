@@ -78,11 +78,11 @@ class TripleContrast(Objective):
         fact = _first(owner)
         number = int(fact.sum())
         wrong_of = owner[~fact]
-        each = scores.new_zeros(number).index_add(0, wrong_of, F.logsigmoid(scores[~fact] - self.margin))
+        sums = scores.new_zeros(number).index_add(0, wrong_of, F.logsigmoid(scores[~fact] - self.margin))
         wrong = torch.bincount(wrong_of, minlength=number).to(scores.dtype)
-        losses = -0.5 * (F.logsigmoid(self.margin - scores[fact]) + each / wrong)
-        own = scores[fact].detach()[wrong_of]
-        nearer = scores.new_zeros(number).index_add(0, wrong_of, (scores[~fact].detach() <= own).to(scores.dtype))
+        losses = -0.5 * (F.logsigmoid(self.margin - scores[fact]) + sums / wrong)
+        right = scores[fact].detach()[wrong_of]
+        nearer = scores.new_zeros(number).index_add(0, wrong_of, (scores[~fact].detach() <= right).to(scores.dtype))
         return Loss(losses.sum(), {"correct": (nearer == 0).sum(dtype=scores.dtype)})
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:

@@ -48,8 +48,8 @@ class Adafactor(OptimizerSpec):
         for name, parameter in parameters:
             if parameter.requires_grad:
                 stacks.setdefault(stacked(name), []).append(parameter)
-        made = [{"params": stack, "stacked": count, "lr": 0.0} for count, stack in stacks.items()]
-        return _AdafactorOptimizer(made, self.options)
+        groups = [{"params": stack, "stacked": count, "lr": 0.0} for count, stack in stacks.items()]
+        return _AdafactorOptimizer(groups, self.options)
 
 
 class _AdafactorOptimizer(TensorwiseOptimizer):
@@ -72,8 +72,8 @@ class _AdafactorOptimizer(TensorwiseOptimizer):
             column = _mixed(state, "column", square.mean(1), mixing)
             update = gradient * (row / row.mean(1, keepdim=True)).rsqrt()[:, :, None] * column.rsqrt()[:, None]
         else:
-            kept = _mixed(state, "square", square.reshape(parameter.shape), mixing)
-            update = gradient * kept.reshape(shape).rsqrt()
+            squares = _mixed(state, "square", square.reshape(parameter.shape), mixing)
+            update = gradient * squares.reshape(shape).rsqrt()
         update = update / (_size(update) / group["clip"]).clamp(min=1.0)
         if group["relative"]:
             update = update * _size(weight).clamp(min=second)
@@ -83,8 +83,8 @@ class _AdafactorOptimizer(TensorwiseOptimizer):
 def _mixed(state: dict[str, Any], key: str, new: Tensor, mixing: Tensor) -> Tensor:
     """The running mean under `key` with a share `mixing` of `new`; the first share is 1."""
     state[key] = torch.lerp(whole(state[key]), new, mixing) if key in state else new
-    kept: Tensor = state[key]
-    return kept
+    mean: Tensor = state[key]
+    return mean
 
 
 def _size(x: Tensor) -> Tensor:

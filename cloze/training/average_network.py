@@ -31,36 +31,36 @@ class Average(nn.Module):
         if last is None:
             return
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
-        for number, (_, own) in enumerate(self._tensors()):
-            self.register_buffer(f"history_{number}", torch.zeros(last, *own.shape))
+        for number, (_, trained) in enumerate(self._tensors()):
+            self.register_buffer(f"history_{number}", torch.zeros(last, *trained.shape))
 
     @torch.no_grad()
     def begin(self) -> None:
         """Copy the modules that are trained."""
-        for theirs, own in self._tensors():
-            theirs.copy_(own)
+        for average, trained in self._tensors():
+            average.copy_(trained)
 
     @torch.no_grad()
     def follow(self) -> None:
         """Take up the weights after an update. A collective under FSDP."""
         if self.decay is not None:
-            for theirs, own in self._tensors():
-                if theirs.is_floating_point():
-                    theirs.lerp_(own, 1.0 - self.decay)
+            for average, trained in self._tensors():
+                if average.is_floating_point():
+                    average.lerp_(trained, 1.0 - self.decay)
                 else:
-                    theirs.copy_(own)
+                    average.copy_(trained)
             return
         updates: Tensor = self.get_buffer("updates")
-        for number, (theirs, own) in enumerate(self._tensors()):
+        for number, (average, trained) in enumerate(self._tensors()):
             history = self.get_buffer(f"history_{number}")
-            history[int(updates) % len(history)] = whole(own).to(history.dtype)
+            history[int(updates) % len(history)] = whole(trained).to(history.dtype)
             mean = history[: int(updates) + 1].mean(0)
-            put_whole(theirs, mean)
+            put_whole(average, mean)
         updates += 1
 
     def _tensors(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Every parameter and persistent buffer of the modules, and its counterpart that is trained."""
         for module, trained in self.pairs:
-            own = trained.state_dict(keep_vars=True)
-            for name, theirs in module.state_dict(keep_vars=True).items():
-                yield theirs.detach(), own[name].detach()
+            tensors = trained.state_dict(keep_vars=True)
+            for name, average in module.state_dict(keep_vars=True).items():
+                yield average.detach(), tensors[name].detach()

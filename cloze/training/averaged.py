@@ -80,12 +80,12 @@ class AveragingOptimizer(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update."""
         for group in self.param_groups:
-            given = [parameter for parameter in group["params"] if parameter.grad is not None]
-            gradients: list[Tensor] = [parameter.grad for parameter in given]
-            if group["weight_decay"] and given:
-                gradients = list(torch._foreach_add(gradients, given, alpha=group["weight_decay"]))
-            if given:
-                torch._foreach_add_(given, gradients, alpha=-group["lr"])
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            gradients: list[Tensor] = [parameter.grad for parameter in parameters]
+            if group["weight_decay"] and parameters:
+                gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+            if parameters:
+                torch._foreach_add_(parameters, gradients, alpha=-group["lr"])
         counters = self._counters
         counters["steps"] = counters.get("steps", torch.zeros(())) + 1
         if self.after is not None and int(counters["steps"]) > self.after:
@@ -155,7 +155,7 @@ def following(optimizer: torch.optim.Optimizer, decay: float | None) -> Iterator
 def averages(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """A context in which the parameters are those to evaluate: their means, where the optimiser has any."""
     means = [(parameter, state["average"]) for parameter, state in optimizer.state.items() if "average" in state]
-    kept = [parameter.detach().clone() for parameter, _ in means]
+    copies = [parameter.detach().clone() for parameter, _ in means]
     with torch.no_grad():
         for parameter, mean in means:
             parameter.copy_(mean)
@@ -163,8 +163,8 @@ def averages(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for (parameter, _), own in zip(means, kept, strict=True):
-                parameter.copy_(own)
+            for (parameter, _), copy in zip(means, copies, strict=True):
+                parameter.copy_(copy)
 
 
 def averaged(optimizer: torch.optim.Optimizer, gather: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor] | None:

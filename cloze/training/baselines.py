@@ -45,13 +45,13 @@ def baselines_from(record: Mapping[str, Any] | None) -> dict[str, Baseline]:
 def with_measured(baselines: Mapping[str, Baseline], metrics: Mapping[str, float]) -> dict[str, Baseline]:
     """The baselines, and those of binary objectives whose targets are made during the step, from the fraction of positive
     ones."""
-    found = dict(baselines)
+    merged = dict(baselines)
     for name, share in metrics.items():
         objective, _, metric = name.rpartition(".")
-        if metric == "positive" and objective not in found and 0.0 <= share <= 1.0:
+        if metric == "positive" and objective not in merged and 0.0 <= share <= 1.0:
             rest = [part for part in (share, 1.0 - share) if part > 0]
-            found[objective] = Baseline(math.log(2), -sum(part * math.log(part) for part in rest))
-    return found
+            merged[objective] = Baseline(math.log(2), -sum(part * math.log(part) for part in rest))
+    return merged
 
 
 def not_learning(

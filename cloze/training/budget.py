@@ -72,10 +72,10 @@ class Budget:
         >>> Budget.parse("50Mtokens")
         Budget(kind='tokens', amount=50000000.0)
         """
-        found = _FORM.fullmatch(text.strip())
-        if found is None:
+        match = _FORM.fullmatch(text.strip())
+        if match is None:
             raise BudgetError(f"cannot read the budget {text!r}. Examples: {_EXAMPLES}.")
-        amount, unit = float(found["number"].replace("_", "")), found["unit"]
+        amount, unit = float(match["number"].replace("_", "")), match["unit"]
         if unit in _SECONDS:
             return cls("seconds", amount * _SECONDS[unit])
         for kind in (*get_args(Kind), *_SINGULAR):

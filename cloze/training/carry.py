@@ -34,25 +34,25 @@ class Carries:
 
     def of(self, entry: str, first: int, lanes: int, device: torch.device) -> Carry:
         """The carry of the lanes `first` … `first + lanes` of an entry; empty if nothing has been read yet."""
-        known = self._now.setdefault(entry, {})
-        if first not in known:
+        carries = self._now.setdefault(entry, {})
+        if first not in carries:
             passes: dict[str, dict[str, Tensor]] = {}
             for name, tensor in self._saved.items():
                 whose, pass_name, key = name.split(":")
                 if whose == entry:
                     passes.setdefault(pass_name, {})[key] = tensor[first : first + lanes].to(device)
-            known[first] = Carry(dict(passes))
-        return known[first]
+            carries[first] = Carry(dict(passes))
+        return carries[first]
 
     def gather(self, world: int) -> dict[str, Tensor]:
         """Every lane of every entry as `entry:pass:name` → tensor, on the CPU. A collective when there are several ranks."""
         gathered = {name: tensor for name, tensor in self._saved.items() if name.split(":")[0] not in self._now}
-        for entry, known in self._now.items():
-            parts = [known[first].passes for first in sorted(known)]
+        for entry, carries in self._now.items():
+            parts = [carries[first].passes for first in sorted(carries)]
             for pass_name, tensors in parts[0].items():
                 for key in tensors:
-                    own = torch.cat([part[pass_name][key] for part in parts]).cpu()
-                    gathered[f"{entry}:{pass_name}:{key}"] = own if world == 1 else _of_all_ranks(own, world)
+                    lanes = torch.cat([part[pass_name][key] for part in parts]).cpu()
+                    gathered[f"{entry}:{pass_name}:{key}"] = lanes if world == 1 else _of_all_ranks(lanes, world)
         return gathered
 
 

@@ -44,13 +44,13 @@ class Checkpoints:
 
     def recover(self) -> None:
         """Restore the name of a checkpoint that a killed process had moved aside to save the same step again."""
-        for kept in self.folder.glob(".step-*.kept"):
-            recover(self.folder / kept.name[1 : -len(".kept")])
+        for copy in self.folder.glob(".step-*.kept"):
+            recover(self.folder / copy.name[1 : -len(".kept")])
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, ascending."""
-        found = self.folder.glob("step-*") if self.folder.is_dir() else ()
-        return sorted(int(path.name[5:]) for path in found if path.name[5:].isdigit())
+        paths = self.folder.glob("step-*") if self.folder.is_dir() else ()
+        return sorted(int(path.name[5:]) for path in paths if path.name[5:].isdigit())
 
     def path(self, step: int) -> Path:
         """The folder of the checkpoint of a step."""
@@ -113,8 +113,8 @@ class Checkpoints:
         file, expected = path / _STATE / f"{name}.safetensors", state["files"][name]
         size = file.stat().st_size if file.is_file() else None
         if size != expected["bytes"]:
-            found = "no" if size is None else str(size)
-            raise self._damaged(path, f"{file.name} has {found} bytes of {expected['bytes']}")
+            actual = "no" if size is None else str(size)
+            raise self._damaged(path, f"{file.name} has {actual} bytes of {expected['bytes']}")
         if sha256(file) != expected["sha256"]:
             raise self._damaged(path, f"{file.name} does not match its checksum")
         return read_tensors(file)

@@ -71,8 +71,8 @@ class Ranks:
 
     def most(self, numbers: torch.Tensor) -> list[float]:
         """The largest value of each number (N) on any rank."""
-        found = cast(list[float], numbers.tolist())
-        return self._reduce(found, dist.ReduceOp.MAX) if self.world > 1 else found
+        values = cast(list[float], numbers.tolist())
+        return self._reduce(values, dist.ReduceOp.MAX) if self.world > 1 else values
 
     def gather(self, rows: torch.Tensor) -> list[torch.Tensor]:
         """The rows (N, …) of every rank, in the order of the ranks; ranks may have different numbers of rows."""
@@ -81,9 +81,9 @@ class Ranks:
         counts = [int(n) for n in self.add([float(len(rows)) if rank == self.rank else 0.0 for rank in range(self.world)])]
         padded = rows.new_zeros(max(counts), *rows.shape[1:])
         padded[: len(rows)] = rows
-        found = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(found, padded)
-        return [one[:count] for one, count in zip(found, counts, strict=True)]
+        blocks = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(blocks, padded)
+        return [block[:count] for block, count in zip(blocks, counts, strict=True)]
 
     def share(self, tensor: torch.Tensor) -> torch.Tensor:
         """The first rank's tensor on every rank; the others give one of its shape and type, which may be on `meta`."""
@@ -110,12 +110,12 @@ class Ranks:
         """
         if self.world == 1:
             return dict(tensors or {})
-        known = {name: [list(one.shape), NAMES[one.dtype]] for name, one in (tensors or {}).items()}
-        known = self.share_data(known)
+        layouts = {name: [list(tensor.shape), NAMES[tensor.dtype]] for name, tensor in (tensors or {}).items()}
+        layouts = self.share_data(layouts)
         if self.first:
             return dict(tensors or {})
         kinds = {name: kind for kind, name in NAMES.items()}
-        return {name: torch.empty(shape, dtype=kinds[kind], device="meta") for name, (shape, kind) in known.items()}
+        return {name: torch.empty(shape, dtype=kinds[kind], device="meta") for name, (shape, kind) in layouts.items()}
 
     @property
     def meeting(self) -> torch.device:
@@ -231,12 +231,12 @@ def check_launch(strategy: Strategy, shard: int | None) -> None:
 
 def time_limit() -> timedelta:
     """How long a process waits for another one: CLOZE_TIMEOUT, such as 90s, 30m or 2h. Raises `UserError` for anything else."""
-    given = os.environ.get("CLOZE_TIMEOUT", _TIMEOUT)
+    text = os.environ.get("CLOZE_TIMEOUT", _TIMEOUT)
     with suppress(BudgetError, OverflowError):
-        budget = Budget.parse(given)
+        budget = Budget.parse(text)
         if budget.kind == "seconds":
             return timedelta(seconds=budget.amount)
-    raise UserError(f"CLOZE_TIMEOUT={given}: expected a duration, such as 90s, 30m or 2h.")
+    raise UserError(f"CLOZE_TIMEOUT={text}: expected a duration, such as 90s, 30m or 2h.")
 
 
 def _meet(device: torch.device, world: int) -> None:
@@ -247,9 +247,9 @@ def _meet(device: torch.device, world: int) -> None:
     limit = time_limit()
     try:
         store = own_store(rank(), limit)
-        mine = (-1, -1) if store is None else (rank(), world)  # -1: as the environment says
+        membership = (-1, -1) if store is None else (rank(), world)  # -1: as the environment says
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=limit, store=store, rank=mine[0], world_size=mine[1])
+        dist.init_process_group(backend, timeout=limit, store=store, rank=membership[0], world_size=membership[1])
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise DeviceError(
@@ -272,9 +272,9 @@ def own_store(rank: int, limit: timedelta) -> dist.Store | None:
     address = os.environ["MASTER_ADDR"]
     common = dist.TCPStore(address, int(os.environ["MASTER_PORT"]), is_master=False, timeout=limit)
     if rank == 0:
-        own = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit)
-        common.set(_PORT, str(own.port))
-        return own
+        store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit)
+        common.set(_PORT, str(store.port))
+        return store
     until = time.monotonic() + limit.total_seconds()
     while True:
         port = int(common.get(_PORT))

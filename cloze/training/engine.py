@@ -119,8 +119,8 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
 
     Raises `RecipeError` if `engine: compiled` is asked for and none fits, `MissingExtra` if its package is missing.
     """
-    wanted = run.training.engine
-    if wanted == "loop":
+    preference = run.training.engine
+    if preference == "loop":
         return Choice(None, run.device)
     reasons, expected = {}, []
     for engine in engines:
@@ -129,12 +129,12 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
             try:
                 return _chosen(engine, run)
             except MissingExtra as missing:
-                if wanted == "compiled":
+                if preference == "compiled":
                     raise
                 return Choice(None, run.device, f"hint: this recipe trains in the ordinary loop, which is slow. {missing}")
         if engine.meant_for(run):
             expected.append(reasons[engine.name])
-    if wanted == "compiled":
+    if preference == "compiled":
         listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.{listed}\n  Write `engine: auto`.")
     slow = "hint: this recipe trains in the ordinary loop, which is slow. The compiled engine does not fit:"

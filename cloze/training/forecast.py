@@ -82,8 +82,10 @@ class Forecast:
             at_once = "" if self.micro_batch >= self.batch else f", {self.micro_batch:,} at once"
             updates = _rounded(self.updates)
             rows = f"{self.batch:,} {'row' if self.batch == 1 else 'rows'}"
-            one = f" (one takes {_time(self.seconds / self.updates)})" if self.updates < 1 and self.seconds is not None else ""
-            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {rows}{at_once}{one}")
+            update_time = (
+                f" (one takes {_time(self.seconds / self.updates)})" if self.updates < 1 and self.seconds is not None else ""
+            )
+            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {rows}{at_once}{update_time}")
         if self.tokens is not None:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:
@@ -204,11 +206,11 @@ class Costs:
 
     def _grown(self, phase: Phase) -> float:
         """The mean part of the batch that the steps of a phase have."""
-        growth, place = self.run.training.growth, list(self.phases).index(phase)
+        growth, index = self.run.training.growth, list(self.phases).index(phase)
         if growth is None:
             return 1.0
-        begin = self.phases[place - 1].until if place else 0.0
-        return sum(growth(begin + (part + 0.5) / _PARTS * self.shares[place]) for part in range(_PARTS)) / _PARTS
+        begin = self.phases[index - 1].until if index else 0.0
+        return sum(growth(begin + (part + 0.5) / _PARTS * self.shares[index]) for part in range(_PARTS)) / _PARTS
 
     def _shorter(self, entry: str, length: int | None) -> float:
         """About how many rows an epoch has at a length for each row that it has at the current one."""

@@ -111,16 +111,16 @@ def parameters_by_depth(network: Any) -> list[list[nn.Parameter]]:
     final norm) is in the group of the parameter before it in the network, or with the embeddings if there is none.
     """
     groups = network.depth_groups()
-    place: dict[int, int] = {}
+    depth: dict[int, int] = {}
     for number, group in enumerate(groups):
         for parameter in group.parameters():
-            place.setdefault(id(parameter), number)
-    found: list[list[nn.Parameter]] = [[] for _ in groups]
+            depth.setdefault(id(parameter), number)
+    parts: list[list[nn.Parameter]] = [[] for _ in groups]
     last = 0
     for parameter in network.parameters():
-        last = place.get(id(parameter), last)
-        found[last].append(parameter)
-    return found
+        last = depth.get(id(parameter), last)
+        parts[last].append(parameter)
+    return parts
 
 
 class Freezing:
@@ -146,10 +146,10 @@ class Freezing:
             self.depths[name] = len(groups)
             factors = _factors(layerwise, len(groups))
             for number, group in enumerate(groups):
-                own = [p for p in group if id(p) in unfrozen and id(p) not in seen]
-                seen.update(map(id, own))
-                self.groups[name, number] = own
-                self._factors.update({id(p): factors[number] for p in own})
+                parameters = [p for p in group if id(p) in unfrozen and id(p) not in seen]
+                seen.update(map(id, parameters))
+                self.groups[name, number] = parameters
+                self._factors.update({id(p): factors[number] for p in parameters})
         top = _factors(layerwise, max(self.depths.values()))[-1] if networks else 1.0
         self.heads = [p for p in module.parameters() if id(p) in unfrozen - seen]
         self._factors.update({id(p): top for p in self.heads})
@@ -158,13 +158,13 @@ class Freezing:
 
     def prepare(self, optimizer: torch.optim.Optimizer) -> None:
         """Split the optimiser's groups so that each has one `factor` of the rate. Call it right after the optimiser is built."""
-        made: list[dict[str, Any]] = []
+        split: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
             parts: dict[Factor, list[nn.Parameter]] = {}
             for parameter in group["params"]:
                 parts.setdefault(self._factors.get(id(parameter), 1.0), []).append(parameter)
-            made += [{**group, "params": part, "factor": factor} for factor, part in parts.items()]
-        optimizer.param_groups[:] = made
+            split += [{**group, "params": part, "factor": factor} for factor, part in parts.items()]
+        optimizer.param_groups[:] = split
 
     def enter(self, *, epochs: float, share: float) -> bool:
         """Freeze and unfreeze groups for this point of the run; true if the set of trained groups has changed."""
@@ -184,19 +184,19 @@ class Freezing:
 
     def trainable(self, *, epochs: float, share: float) -> frozenset[tuple[str, int]]:
         """The groups that are trained, by network and number; the heads are `("", -1)`, trained if any network's way says so."""
-        found: set[tuple[str, int]] = set()
+        trained: set[tuple[str, int]] = set()
         for name, way in self.train.items():
             groups = self.depths[name]
             numbers = way.trainable(groups, epochs=epochs, share=share)
-            found |= {(name, number) for number in numbers if number < groups}
-            found |= {_HEADS} if groups in numbers else set()
-        if not any(self.heads if group == _HEADS else self.groups[group] for group in found):
+            trained |= {(name, number) for number in numbers if number < groups}
+            trained |= {_HEADS} if groups in numbers else set()
+        if not any(self.heads if group == _HEADS else self.groups[group] for group in trained):
             ways = ", ".join(f"{name}: {type(way).__name__.lower()}" for name, way in self.train.items())
             raise RecipeError(
                 f"train: {ways}: after {share:.0%} of the budget nothing is trained, because no head has parameters of its own.\n"
                 "  Train at least one depth group from the beginning."
             )
-        return frozenset(found)
+        return frozenset(trained)
 
     def drop(self) -> None:
         """Drop the gradients of frozen groups. Call it before gradients are measured, clipped and applied."""

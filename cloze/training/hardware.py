@@ -85,7 +85,7 @@ def environment(device: torch.device, precision: str) -> dict[str, Any]:
         "device": str(device),
         "precision": precision,
         "allocator": allocator(),
-        "packages": {"cloze": __version__} | {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": {"cloze": __version__} | {name: installed for name in _PACKAGES if (installed := _version(name))},
     }
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)

@@ -33,19 +33,19 @@ def interrupts() -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread():
         yield seen
         return
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
 
     def note(number: int, frame: FrameType | None) -> None:
-        one = signal.Signals(number)
-        seen.name = one.name
-        signal.signal(one, before[one])
+        received = signal.Signals(number)
+        seen.name = received.name
+        signal.signal(received, before[received])
         with suppress(RuntimeError):  # the signal came while the same stream was being written
-            seen.say(NOTICE.format(name="Ctrl-C" if one is signal.SIGINT else one.name))
+            seen.say(NOTICE.format(name="Ctrl-C" if received is signal.SIGINT else received.name))
 
-    for one in before:
-        signal.signal(one, note)
+    for signum in before:
+        signal.signal(signum, note)
     try:
         yield seen
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

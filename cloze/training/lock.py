@@ -28,16 +28,16 @@ def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
     if not first or holds(folder):
         yield
         return
-    place, me = folder.resolve(), (os.getpid(), threading.get_ident())
+    path, me = folder.resolve(), (os.getpid(), threading.get_ident())
     with _locked(folder) as held:
         held.truncate(0)
         held.write(f"pid {os.getpid()}")
         held.flush()
-        _held[place] = me
+        _held[path] = me
         try:
             yield
         finally:
-            del _held[place]
+            del _held[path]
 
 
 def holds(folder: Path) -> bool:

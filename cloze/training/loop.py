@@ -119,8 +119,8 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
 
     # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
-    own = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
-    *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(own)
+    local = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
+    *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(local)
     counts = dict(zip(counts, summed, strict=True))
     session.progress.spent.seconds = seconds
     session.stopping = stop > 0
@@ -131,8 +131,8 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
 
     for _, group in groupby(pieces, key=lambda piece: piece.entry):
-        with together(session, mine := list(group), share):
-            for piece in mine:
+        with together(session, entry_pieces := list(group), share):
+            for piece in entry_pieces:
                 _backward(session, piece, share, weights, divisors, last=piece is pieces[-1])
     norm = _update(session, share)
 

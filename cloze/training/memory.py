@@ -26,8 +26,8 @@ def available(device: torch.device) -> int | None:
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    found = [bytes_ for bytes_ in (_system(), *_limits()) if bytes_ is not None]
-    return min(found) // processes_here() if found else None
+    bounds = [bytes_ for bytes_ in (_system(), *_limits()) if bytes_ is not None]
+    return min(bounds) // processes_here() if bounds else None
 
 
 def resident() -> int:
@@ -59,12 +59,12 @@ class _Counting(TorchDispatchMode):
         self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = {id(storage) for storage in _storages((args, kwargs))}
-        for storage in _storages(made):
-            if id(storage) not in given:
+        results = func(*args, **(kwargs or {}))
+        inputs = {id(storage) for storage in _storages((args, kwargs))}
+        for storage in _storages(results):
+            if id(storage) not in inputs:
                 self._add(storage)
-        return made
+        return results
 
     def _add(self, storage: Any) -> None:
         if storage in self._known:
@@ -81,12 +81,12 @@ class _Counting(TorchDispatchMode):
 
 def _storages(tensors: Any) -> list[Any]:
     """The memory behind tensors; those of other libraries (oneDNN's weights) do not show theirs."""
-    found = []
+    storages = []
     for leaf in tree_leaves(tensors):
         if isinstance(leaf, Tensor):
             with suppress(NotImplementedError, RuntimeError):
-                found.append(leaf.untyped_storage())
-    return found
+                storages.append(leaf.untyped_storage())
+    return storages
 
 
 def _system() -> int | None:
@@ -108,21 +108,21 @@ def _limits() -> list[int | None]:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found: list[int | None] = []
+    bounds: list[int | None] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            found += _left(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
+            bounds += _left(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            found += _left(_GROUPS / "memory", path, *names)
-    return found
+            bounds += _left(_GROUPS / "memory", path, *names)
+    return bounds
 
 
 def _left(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int | None]:
     """Limit less usage of a group and of all groups above it; unused file pages do not count as used."""
     inner = root / path.lstrip("/")
-    found: list[int | None] = []
+    bounds: list[int | None] = []
     for folder in [inner, *inner.parents]:
         if root not in (folder, *folder.parents):
             break
@@ -133,5 +133,5 @@ def _left(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> li
         except (OSError, ValueError):
             continue
         if most != "max":
-            found.append(max(int(most) - used + int(stat.get(reclaimable, 0)), 0))
-    return found
+            bounds.append(max(int(most) - used + int(stat.get(reclaimable, 0)), 0))
+    return bounds

@@ -65,13 +65,13 @@ class Meter:
         names = sorted(name for name in self.sums if self.counts.get(name.partition(".")[0]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
-        each = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
-        objectives = {name: value for name, value in each.items() if "." not in name}
+        averages = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
+        objectives = {name: value for name, value in averages.items() if "." not in name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
             "loss": sum(weights.get(name, 1.0) * value for name, value in objectives.items()),
             "objectives": objectives,
-            "metrics": {name: value for name, value in each.items() if "." in name},
+            "metrics": {name: value for name, value in averages.items() if "." in name},
         }
 
     def check(self) -> None:

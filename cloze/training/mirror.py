@@ -83,16 +83,16 @@ class Mirror:
 
     def copy(self, run: Path, steps: Collection[int]) -> None:
         """Copy the run's checkpoints of these steps, unless they are there, and what it records; remove copies of other steps."""
-        wanted = {f"step-{step:08d}" for step in steps}
+        folders = {f"step-{step:08d}" for step in steps}
         try:
             if not self._own:
                 self.require_own(run, steps)
             for name in _RUN:
                 if (run / "cloze" / name).is_file():
                     self._put(run / "cloze" / name, f"cloze/{name}")
-            for name in sorted(wanted - self.whole(), reverse=True):  # the last one first
+            for name in sorted(folders - self.whole(), reverse=True):  # the last one first
                 self._checkpoint(run / "cloze" / "checkpoints" / name, f"cloze/checkpoints/{name}")
-            for name in self._names() - wanted:
+            for name in self._names() - folders:
                 self.files.rm(f"{self.root}/cloze/checkpoints/{name}", recursive=True)
         except Exception as error:  # any file system may raise anything
             self.failed(error)
@@ -110,10 +110,10 @@ class Mirror:
 
     def _names(self) -> set[str]:
         try:
-            found: list[Any] = self.files.ls(f"{self.root}/cloze/checkpoints", detail=False, refresh=True)
+            entries: list[Any] = self.files.ls(f"{self.root}/cloze/checkpoints", detail=False, refresh=True)
         except FileNotFoundError:
             return set()
-        names = {str(one).rstrip("/").rpartition("/")[2] for one in found}
+        names = {str(path).rstrip("/").rpartition("/")[2] for path in entries}
         return {name for name in names if re.fullmatch(r"step-\d{8,}", name)}
 
     def _checkpoint(self, folder: Path, target: str) -> None:
@@ -130,9 +130,9 @@ class Mirror:
                 self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self.files.put_file(str(file), path)
                 self.files.invalidate_cache()
-                if (found := self.files.size(path)) == size or file.name == "log.jsonl":  # which grows meanwhile
+                if (actual := self.files.size(path)) == size or file.name == "log.jsonl":  # which grows meanwhile
                     return
-                raise OSError(f"{target} has {found} bytes there and {size} here")
+                raise OSError(f"{target} has {actual} bytes there and {size} here")
             except Exception:  # any file system may raise anything
                 if number + 1 == _TRIES:
                     raise
@@ -146,8 +146,8 @@ def below(url: str, part: Path) -> str:
 
 def _identity(record: bytes) -> tuple[Any, ...]:
     """What tells runs apart, from the bytes of run.json."""
-    found = json.loads(record)
-    return found.get("recipe_hash"), found.get("seed")
+    values = json.loads(record)
+    return values.get("recipe_hash"), values.get("seed")
 
 
 def _protocols(files: Any) -> tuple[str, ...]:

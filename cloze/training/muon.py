@@ -49,11 +49,14 @@ class Muon(Moments):
         """The optimiser over these named parameters."""
         named = list(parameters)
         inner = {id(parameter): stacked(name) for name, parameter in named if parameter.dim() == 2 and ".layers." in f".{name}"}
-        made = self.groups((name, parameter) for name, parameter in named if id(parameter) not in inner)
+        param_groups = self.groups((name, parameter) for name, parameter in named if id(parameter) not in inner)
         for count in sorted(set(inner.values())):
-            some = [(name, parameter) for name, parameter in named if inner.get(id(parameter)) == count]
-            made += [{**each, "stacked": count} for each in groups(some, weight_decay=self.weight_decay, decay=self.decay)]
-        return _MuonOptimizer(made, self)
+            matrices = [(name, parameter) for name, parameter in named if inner.get(id(parameter)) == count]
+            param_groups += [
+                {**group, "stacked": count}
+                for group in groups(matrices, weight_decay=self.weight_decay, decay=self.decay)
+            ]
+        return _MuonOptimizer(param_groups, self)
 
 
 class _MuonOptimizer(torch.optim.AdamW):

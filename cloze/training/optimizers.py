@@ -55,8 +55,8 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
     named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
     decayed = [(name, p) for name, p in named if decay == "all" or p.dim() > 1]
     spared = [(name, p) for name, p in named if not (decay == "all" or p.dim() > 1)]
-    made = [(decayed, weight_decay), (spared, 0.0)]
-    return [{"params": [p for _, p in part], "weight_decay": value, "lr": 0.0} for part, value in made if part]
+    parts = [(decayed, weight_decay), (spared, 0.0)]
+    return [{"params": [p for _, p in part], "weight_decay": value, "lr": 0.0} for part, value in parts if part]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,8 @@ class AdamW(Moments):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = self.groups(parameters)
-        return torch.optim.AdamW(made, betas=self.betas, eps=self.epsilon, fused=True)
+        param_groups = self.groups(parameters)
+        return torch.optim.AdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 @register("optimizer", "bert_adam")
@@ -121,8 +121,8 @@ class GptAdam(Moments):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = self.groups(parameters)
-        return _GptAdamOptimizer(made, betas=self.betas, eps=self.epsilon, fused=True)
+        param_groups = self.groups(parameters)
+        return _GptAdamOptimizer(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 class _GptAdamOptimizer(torch.optim.AdamW):
@@ -187,13 +187,13 @@ class Lamb(Moments):
         """The optimiser over these named parameters."""
         named = list(parameters)
         stacks = {id(parameter): stacked(name) for name, parameter in named}
-        made: list[dict[str, Any]] = []
+        param_groups: list[dict[str, Any]] = []
         for group in self.groups(named):
             parts: dict[int, list[nn.Parameter]] = {}
             for parameter in group["params"]:
                 parts.setdefault(stacks[id(parameter)], []).append(parameter)
-            made += [{**group, "params": part, "stacked": count} for count, part in parts.items()]
-        return _LambOptimizer(made, self)
+            param_groups += [{**group, "params": part, "stacked": count} for count, part in parts.items()]
+        return _LambOptimizer(param_groups, self)
 
 
 class _LambOptimizer(TensorwiseOptimizer):

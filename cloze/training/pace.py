@@ -69,8 +69,8 @@ def pace(run: Run, engines: Sequence[Engine], *, seconds: float = _SECONDS) -> P
         return None
     training = replace(run.training, log_every=_LOG_STEPS, evaluate_every=0.0, keep_steps=())
     with tempfile.TemporaryDirectory(prefix="cloze-pace-") as folder, join(choice.device) as ranks:
-        tried = replace(run, folder=Path(folder), budget=Budget("epochs", 1e9), training=training, selection=None, mirror=None)
-        session, interrupt = Rehearsal(tried, ranks), Interrupt()
+        trial = replace(run, folder=Path(folder), budget=Budget("epochs", 1e9), training=training, selection=None, mirror=None)
+        session, interrupt = Rehearsal(trial, ranks), Interrupt()
         try:
             worker = EngineLoop(session, choice.engine)
             worker.step(interrupt)  # it may compile

@@ -80,8 +80,8 @@ class Record:
 
         Runs of one identity differ only in text, seed and budget.
         """
-        known = self.inputs or {}
-        weights = {"init": known.get("init"), **known.get("networks", {})}
+        inputs = self.inputs or {}
+        weights = {"init": inputs.get("init"), **inputs.get("networks", {})}
         digests = {
             name: sorted(file["sha256"] for file in entry["files"]) for name, entry in weights.items() if entry is not None
         }
@@ -330,9 +330,9 @@ def _difference(old: Any, new: Any, path: str = "") -> str:
         for key in [*old, *(key for key in new if key not in old)]:
             if key in _WORDS and not path:
                 continue
-            found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-            if found:
-                return found
+            difference = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+            if difference:
+                return difference
         return "" if path else "the same values, written by another version of cloze"
     return "" if old == new else f"{path}: then {_short(old)}, now {_short(new)}"
 

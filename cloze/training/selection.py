@@ -67,10 +67,10 @@ class Selection:
         """The standing after another evaluation; the first of equals is the best."""
         number = min(step, 1) if standing is None else standing.evaluations + 1
         start = standing.start if standing is not None else None if step else dict(metrics)
-        made = Standing(number, step, dict(metrics), number, -self.loss(metrics), start=start)
+        latest = Standing(number, step, dict(metrics), number, -self.loss(metrics), start=start)
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
-            return made
-        return replace(standing, evaluations=number, last=made)
+            return latest
+        return replace(standing, evaluations=number, last=latest)
 
     def loss(self, metrics: Metrics) -> float:
         """The metric as a loss: lower is better, and NaN counts as the worst."""

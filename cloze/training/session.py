@@ -66,15 +66,15 @@ class Session:
         self.checkpoints = self.saver.checkpoints
         saved = self.saver.load()
         self.precision = choose_precision(run.training.precision, ranks.device)
-        kept = keep_memory() if ranks.device.type == "cpu" else False
+        memory_kept = keep_memory() if ranks.device.type == "cpu" else False
         self.model = run.step.to(ranks.device).train()
         self.model.clock.to(ranks.device)
         compile_layers(self.model, run.training.compile, ranks.device)
         self.module = ranks.wrap(self.model, half=self.precision == "bf16")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
-        for one in self.observers:
-            one.seen.zero_()  # what trials before the run have seen
+        for observer in self.observers:
+            observer.seen.zero_()  # what trials before the run have seen
         self.optimizer = run.optimizer.build(self.model.named_parameters())
         self.freezing = Freezing(
             self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
@@ -107,7 +107,7 @@ class Session:
         self.meter = Meter(self.single_objective)
         self.log: Log | None = None
         try:
-            self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+            self._open(saved is not None, hint=None if memory_kept else allocator_hint(ranks.device))
         except BaseException:
             self.close()
             raise
@@ -120,8 +120,10 @@ class Session:
             described |= {"matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
             self._guard(lambda: write_run_record(run, described))
             self.log = Log(run.folder, after=self.step if resumed else None, tensorboard=run.training.tensorboard)
-            known = {name: baseline.to_json() for name, baseline in run.baselines.items()}
-            self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
+            baselines = {name: baseline.to_json() for name, baseline in run.baselines.items()}
+            self.log.write(
+                "resume" if resumed else "start", self.step, budget=str(run.budget), baselines=baselines, **self._spent()
+            )
             if resumed:
                 self._guard(self.checkpoints.publish_last)
                 self.saver.copy_behind()
@@ -319,10 +321,10 @@ class Session:
         """Give every observer the largest number that it or its copies on other ranks have seen in this step."""
         if not self.observers:
             return
-        for one, largest in zip(self.observers, self.ranks.most(torch.stack([o.seen for o in self.observers])), strict=True):
+        for observer, largest in zip(self.observers, self.ranks.most(torch.stack([o.seen for o in self.observers])), strict=True):
             if largest > 0:
-                one.learn(largest)
-            one.seen.zero_()
+                observer.learn(largest)
+            observer.seen.zero_()
 
     def _warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""
@@ -478,8 +480,10 @@ class Session:
         if self.log is not None:
             self.log.write("stop", self.step, reason=reason, finished=not self.stopping, **self._spent())
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
-        known = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
-        worth = "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].describe(self.measured[name])}" for name in known)
+        baselines = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
+        worth = "".join(
+            f"\n  {name} {self.measured[name]:.3f}: {baselines[name].describe(self.measured[name])}" for name in baselines
+        )
         if self.worked or self.stopping:
             self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}{self._which()}")
 

@@ -14,14 +14,14 @@ def is_sharded(tensor: Tensor) -> bool:
 
 def local(tensor: Any) -> Tensor:
     """The tensor itself, or this rank's part of a sharded one."""
-    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
-    return found
+    part: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return part
 
 
 def whole(tensor: Any) -> Tensor:
     """The tensor itself, or all of a sharded one: then a collective. Where one rank has all of it, that is its own memory."""
-    found: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
-    return found
+    full: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return full
 
 
 def spread(change: Tensor, parameter: Tensor) -> Tensor:

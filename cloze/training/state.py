@@ -25,13 +25,13 @@ class Gathering:
 
     def __call__(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """The tensors, each whole and on the CPU; nothing where they are not kept. A collective for those that are sharded."""
-        found: dict[str, Tensor] = {}
+        gathered: dict[str, Tensor] = {}
         for name, tensor in tensors:
-            own = whole(tensor.detach())
+            full = whole(tensor.detach())
             if self.kept:
-                moved = own.cpu()
-                found[name] = moved.clone() if self.apart and _same_memory(moved, local(tensor)) else moved
-        return found
+                moved = full.cpu()
+                gathered[name] = moved.clone() if self.apart and _same_memory(moved, local(tensor)) else moved
+        return gathered
 
 
 EVERYWHERE = Gathering()
@@ -71,10 +71,10 @@ def load_parameters(
     Raises:
         CheckpointError: names or shapes differ from the module's.
     """
-    own = without(_tensors(module), borrowed)
-    _compare({n: tuple(t.shape) for n, t in own.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
+    tensors = without(_tensors(module), borrowed)
+    _compare({n: tuple(t.shape) for n, t in tensors.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in tensors.items():
             put_whole(tensor, fetch(state[name]))
 
 
@@ -94,22 +94,22 @@ def load_optimizer(
 ) -> None:
     """Restore a gathered optimiser state, sharded as the parameters are; `fetch` as in `load_parameters`."""
     parameters = dict(module.named_parameters())
-    made: dict[str, dict[str, Any]] = {}
+    states: dict[str, dict[str, Any]] = {}
     for full, value in state.items():
         name, _, key = full.rpartition(":")
         if name not in parameters or not _fits(value, parameters[name]):
             raise CheckpointError(f"{where}: the optimiser state of {name!r} does not fit this run's parameters.")
-        made.setdefault(name, {})[key] = value
-    for name, values in made.items():
+        states.setdefault(name, {})[key] = value
+    for name, values in states.items():
         parameter = parameters[name]
-        own = optimizer.state[parameter]
-        for key, given in values.items():
-            value = fetch(given)
+        slots = optimizer.state[parameter]
+        for key, saved in values.items():
+            value = fetch(saved)
             if value.shape != parameter.shape:
-                own[key] = value.clone().to(parameter.device)
+                slots[key] = value.clone().to(parameter.device)
                 continue
-            own[key] = torch.zeros_like(parameter, requires_grad=False)
-            put_whole(own[key], value)
+            slots[key] = torch.zeros_like(parameter, requires_grad=False)
+            put_whole(slots[key], value)
 
 
 def _fits(value: Tensor, parameter: nn.Parameter) -> bool:
@@ -122,8 +122,8 @@ def _fits(value: Tensor, parameter: nn.Parameter) -> bool:
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters once each, and the buffers that belong to the state."""
-    kept = module.state_dict(keep_vars=True)
-    buffers = {name: value for name, value in module.named_buffers() if name in kept}
+    persistent = module.state_dict(keep_vars=True)
+    buffers = {name: value for name, value in module.named_buffers() if name in persistent}
     return {**dict(module.named_parameters()), **buffers}
 
 

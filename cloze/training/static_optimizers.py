@@ -42,8 +42,8 @@ class Sgd(OptimizerSpec):
             raise RecipeError("training.optimizer.sgd: nesterov needs a momentum, such as 0.9.")
         if self.row_clip is not None and not self.row_clip > 0:
             raise RecipeError(f"training.optimizer.sgd: row_clip {self.row_clip}; expected a length above 0, or null for none.")
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
-        optimizer = torch.optim.SGD(made, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
+        param_groups = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        optimizer = torch.optim.SGD(param_groups, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
         if self.row_clip is not None:
             optimizer.register_step_pre_hook(_RowClip(self.row_clip))
         return optimizer
@@ -73,8 +73,8 @@ class Adam(Moments):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = self.groups(parameters)
-        return torch.optim.Adam(made, lr=0.0, betas=self.betas, eps=self.epsilon)
+        param_groups = self.groups(parameters)
+        return torch.optim.Adam(param_groups, lr=0.0, betas=self.betas, eps=self.epsilon)
 
 
 @register("optimizer", "adagrad")
@@ -91,8 +91,8 @@ class Adagrad(OptimizerSpec):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
-        return torch.optim.Adagrad(made, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
+        param_groups = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return torch.optim.Adagrad(param_groups, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
 
 
 @register("optimizer", "glove_adagrad")
@@ -114,8 +114,8 @@ class GloveAdagrad(OptimizerSpec):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=0.0, decay="all")
-        return _GloveAdagrad(made, clip=self.clip, sum_clip=math.inf if self.sum_clip is None else self.sum_clip)
+        param_groups = groups(parameters, weight_decay=0.0, decay="all")
+        return _GloveAdagrad(param_groups, clip=self.clip, sum_clip=math.inf if self.sum_clip is None else self.sum_clip)
 
 
 class _GloveAdagrad(TensorwiseOptimizer):

@@ -134,9 +134,9 @@ class Step(nn.Module):
 
     def comparing(self, entry: str) -> list[Any]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
-        weighted = [one for pass_ in self.entries[entry] for one in pass_.objectives if one.weight != 0]
-        found = {one.key: self._objective(one) for one in weighted}
-        return [objective for objective in found.values() if objective.scope == "step"]
+        weighted = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
+        objectives = {w.key: self._objective(w) for w in weighted}
+        return [objective for objective in objectives.values() if objective.scope == "step"]
 
     @property
     def whole(self) -> list[str]:
@@ -159,10 +159,11 @@ class Step(nn.Module):
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
         passes = [
             resolved._replace(
-                want=resolved.want | mine, scored=resolved.scored | mine, factored=resolved.factored - mine, only_positions=False
+                want=resolved.want | names, scored=resolved.scored | names, factored=resolved.factored - names,
+                only_positions=False,
             )
             for resolved in self._resolved_passes[entry]
-            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(resolved.pass_.name + "."))]
+            for names in [frozenset(name.partition(".")[2] for name in want if name.startswith(resolved.pass_.name + "."))]
         ]
         states = self._run_passes(passes, batch, None, None)
         return {name: states[name] for name in want}
@@ -187,16 +188,16 @@ class Step(nn.Module):
             pass_ = resolved.pass_
             fields = self._known(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
-            taken = [path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)]
-            counted = Operations(live=pass_.grad and any(live.get(name) for name in taken), gradients=pass_.grad)
+            sources = [path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)]
+            counted = Operations(live=pass_.grad and any(live.get(name) for name in sources), gradients=pass_.grad)
             if self._reads_own(resolved):
                 network, read = self._network(pass_), fields
-                for each in network.outside:
-                    read = each.begin_operations(counted, read)
+                for change in network.outside:
+                    read = change.begin_operations(counted, read)
                 network.count_operations(counted, read, want=resolved.want, positions=positions)
-                for each in network.outside:
-                    if each.makes & resolved.want:
-                        each.end_operations(counted, read)
+                for change in network.outside:
+                    if change.makes & resolved.want:
+                        change.end_operations(counted, read)
             live[pass_.name] = counted.live and pass_.grad
             for weighted in pass_.objectives:
                 if (weighted.weight != 0 or weighted.name in resolved.scored):
@@ -216,9 +217,9 @@ class Step(nn.Module):
             counted = Operations(gradients=resolved.pass_.grad)
             if self._reads_own(resolved):
                 network = self._network(resolved.pass_)
-                given = {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}}
+                inputs = {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}}
                 network.count_operations(
-                    counted, given, want=resolved.want, positions=positions if resolved.only_positions else None
+                    counted, inputs, want=resolved.want, positions=positions if resolved.only_positions else None
                 )
             total += counted.total
         return total / length
@@ -234,8 +235,8 @@ class Step(nn.Module):
     def _known(self, pass_: Pass, batch: Batch) -> Batch:
         """The fields of the pass, and those that it takes from other views."""
         seen = self._seen(pass_, batch)
-        taken = [(name, path.rpartition(".")) for name, path in pass_.take.items() if isinstance(path, str)]
-        views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in taken}
+        sources = [(name, path.rpartition(".")) for name, path in pass_.take.items() if isinstance(path, str)]
+        views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in sources}
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
 
     def _freeze(self) -> None:
@@ -254,12 +255,12 @@ class Step(nn.Module):
         for name, network in self.networks.items():
             passes = [run for resolved in self._resolved_passes.values() for run in resolved]
             runs = [run for run in passes if run.pass_.network == name and run.pass_.grad]
-            for each in network.outside if isinstance(network, Network) else ():
-                if runs and each.makes and not any(each.makes & run.want for run in runs):
+            for change in network.outside if isinstance(network, Network) else ():
+                if runs and change.makes and not any(change.makes & run.want for run in runs):
                     read = ", ".join(sorted({state for run in runs for state in run.want}))
                     raise RecipeError(
-                        f"networks.{name}: a change replaces {' and '.join(sorted(each.makes))} of this network, but the recipe "
-                        f"reads only {read}.\n  Use another change, such as lora, or train the network."
+                        f"networks.{name}: a change replaces {' and '.join(sorted(change.makes))} of this network, but the "
+                        f"recipe reads only {read}.\n  Use another change, such as lora, or train the network."
                     )
         if not any(parameter.requires_grad for parameter in self.parameters()):
             raise RecipeError(
@@ -300,10 +301,10 @@ class Step(nn.Module):
             with self._drawing(repeat), nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
                 fields = self._fields(pass_, batch, states)
                 want = resolved.want & network.gives.keys()
-                own = self._run_network(resolved, want, fields, carry) if want else {}
+                outputs = self._run_network(resolved, want, fields, carry) if want else {}
                 if PARAMETERS in resolved.want:
-                    own[PARAMETERS] = dict(network.named_parameters())
-                states.update({f"{pass_.name}.{name}": state for name, state in own.items()})
+                    outputs[PARAMETERS] = dict(network.named_parameters())
+                states.update({f"{pass_.name}.{name}": state for name, state in outputs.items()})
                 self._run_objectives(resolved, fields, states, losses)
         return states
 
@@ -324,14 +325,14 @@ class Step(nn.Module):
     ) -> dict[str, Any]:
         """The wanted states of a pass's network."""
         pass_, network = resolved.pass_, self._network(resolved.pass_)
-        given = routed(network, fields, pass_.order)
-        carrying = carry is not None and network.carries and "restarts" in given
+        inputs = routed(network, fields, pass_.order)
+        carrying = carry is not None and network.carries and "restarts" in inputs
         if carry is not None and carrying:  # rows without `restarts` have no memory
-            given["carry"] = carry.passes.get(pass_.name)
+            inputs["carry"] = carry.passes.get(pass_.name)
             want |= {"carry"}
         if resolved.only_positions:
-            given["positions"] = self._positions(pass_, fields)
-        states = dict(network(want=want, **given))
+            inputs["positions"] = self._positions(pass_, fields)
+        states = dict(network(want=want, **inputs))
         if carry is not None and carrying:
             carry.passes[pass_.name] = states.pop("carry")
         return states
@@ -361,20 +362,20 @@ class Step(nn.Module):
         seen = self._seen(pass_, batch)
         if not pass_.take:
             return seen
-        taken: dict[str, Tensor] = {}
+        supplied: dict[str, Tensor] = {}
         for name, source in pass_.take.items():
             if isinstance(source, Rewrite):
                 rewriter = self._rewriter(source)
                 readings = _readings(pass_, rewriter.reads, source.read, states)
-                taken.update(rewriter(readings, seen))
+                supplied.update(rewriter(readings, seen))
             elif source in states:
-                taken[name] = states[source]
+                supplied[name] = states[source]
             else:
                 view, _, plain = source.rpartition(".")
-                found = batch.view(view or "main")
-                if plain != "block" or plain in found:  # a view without padding has no blocks
-                    taken[name] = found[plain]
-        return Batch({**seen, **taken}, checked=True)
+                fields = batch.view(view or "main")
+                if plain != "block" or plain in fields:  # a view without padding has no blocks
+                    supplied[name] = fields[plain]
+        return Batch({**seen, **supplied}, checked=True)
 
     def _positions(self, pass_: Pass, fields: Batch) -> Tensor | None:
         """The flat positions that the objectives read; None if the network had better compute all positions."""
@@ -385,8 +386,8 @@ class Step(nn.Module):
             return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
         if not names or any(name not in fields for name in names):
             return None
-        found = [fields[name].flatten() for name in sorted(names)]
-        positions = found[0] if len(found) == 1 else torch.cat(found)
+        parts = [fields[name].flatten() for name in sorted(names)]
+        positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if few(positions, fields) else None
 
     def _reads(self, weighted: Weighted, state: str) -> bool:
@@ -398,8 +399,8 @@ class Step(nn.Module):
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
         outside: set[str] = set()
         whole: set[str] = set()  # the states, by their paths, that some part needs as a tensor
-        for place, pass_ in enumerate(passes):
-            earlier = {before.name: before for before in passes[:place]}
+        for index, pass_ in enumerate(passes):
+            earlier = {before.name: before for before in passes[:index]}
             sources = [(path, pass_) for path in pass_.take.values() if isinstance(path, str)]
             for take in pass_.take.values():
                 if isinstance(take, Rewrite):

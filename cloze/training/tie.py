@@ -38,14 +38,14 @@ def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parame
     name, _, inner = path.partition(".")
     if name not in networks:
         raise RecipeError(f"tie: {path}: unknown network {name!r}. {nearest(name, networks)}")
-    found: Any = networks[name]
+    node: Any = networks[name]
     for part in inner.split("."):
-        inside = dict(found.named_children()) | dict(found.named_parameters(recurse=False))
+        inside = dict(node.named_children()) | dict(node.named_parameters(recurse=False))
         if part not in inside:
             raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, inside)}")
-        found = inside[part]
-    assert isinstance(found, (nn.Module, nn.Parameter))
-    return found
+        node = inside[part]
+    assert isinstance(node, (nn.Module, nn.Parameter))
+    return node
 
 
 def _shapes(part: nn.Module | nn.Parameter) -> dict[str, tuple[int, ...]]:

@@ -96,13 +96,16 @@ def replaying(objective: Any, pieces: Sequence[Kept], ranks: Any) -> Replaying:
     """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces."""
     names = list(pieces[0])
     sizes = [len(piece[names[0]]) for piece in pieces]
-    own = {name: torch.cat([piece[name] for piece in pieces]) for name in names}
-    vectors = [name for name in names if own[name].is_floating_point()]
-    own = {name: tensor.float().requires_grad_() if name in vectors else tensor for name, tensor in own.items()}
-    gathered = {name: ranks.gather(tensor.detach()) for name, tensor in own.items()}
+    tensors = {name: torch.cat([piece[name] for piece in pieces]) for name in names}
+    vectors = [name for name in names if tensors[name].is_floating_point()]
+    tensors = {name: tensor.float().requires_grad_() if name in vectors else tensor for name, tensor in tensors.items()}
+    gathered = {name: ranks.gather(tensor.detach()) for name, tensor in tensors.items()}
     whole: Loss = objective.compare({
-        name: torch.cat([*gathered[name][: ranks.rank], own[name], *gathered[name][ranks.rank + 1 :]]) for name in names
+        name: torch.cat([*gathered[name][: ranks.rank], tensors[name], *gathered[name][ranks.rank + 1 :]]) for name in names
     })  # fmt: skip
-    gradients = torch.autograd.grad(whole.total, [own[name] for name in vectors])
-    cut = [dict(zip(vectors, parts, strict=True)) for parts in zip(*(one.split(sizes) for one in gradients), strict=True)]
+    gradients = torch.autograd.grad(whole.total, [tensors[name] for name in vectors])
+    cut = [
+        dict(zip(vectors, parts, strict=True))
+        for parts in zip(*(gradient.split(sizes) for gradient in gradients), strict=True)
+    ]
     return Replaying(cut, whole, ranks.world)

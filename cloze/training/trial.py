@@ -64,9 +64,9 @@ def tried(
     measured, too, where they have other lengths: batches of labelled text have rows of like length. Parameters, gradients,
     random state, modes and the clock are restored.
     """
-    one = rows(1)
-    forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)
-    quick = _timed(step, entry, one, precision, device)  # the first pass may have compiled or loaded something once
+    single = rows(1)
+    forward, first = peaks(lambda mark: run(step, entry, single, precision, device, mark), device)
+    quick = _timed(step, entry, single, precision, device)  # the first pass may have compiled or loaded something once
     most = max(2, min(limit, int(room / 4 / max(first, 1)), 64))
     many = max(2, min(most, int(_SECONDS / quick)))
     batch = rows(many)
@@ -81,14 +81,14 @@ def tried(
     trial = Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
     few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
     others = [micro for micro in elsewhere(few) if micro.tokens]
-    sizes = [one.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
+    sizes = [single.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
     if not min(sizes) or max(sizes) < _UNLIKE * min(sizes):  # passes over cells read no tokens
         return trial
     times = [seconds.of(few)]
     for micro in others:
         run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
-    flops = [step.flops(entry, micro.batch) / few for micro in (one if few == 1 else batch, *others)]
+    flops = [step.flops(entry, micro.batch) / few for micro in (single if few == 1 else batch, *others)]
     return _over(trial, times, sizes, flops, few)
 
 
@@ -152,16 +152,16 @@ def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = Fa
     """Measure the optimiser on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
     matrices = [nn.Parameter(torch.ones(_PROBE, device=device)) for _ in range(2)]
     size = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
-    made = optimizer.build(zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True))
+    probe = optimizer.build(zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True))
     seconds = float("inf")
     for _ in range(2):
         for matrix in matrices:
             matrix.grad = torch.ones_like(matrix)
         started = time.perf_counter()
-        made.step()
+        probe.step()
         seconds = min(seconds, time.perf_counter() - started)
-    kept = [value for matrix in matrices for value in made.state[matrix].values() if isinstance(value, torch.Tensor)]
-    return Update(seconds / size, sum(value.numel() * value.element_size() for value in kept) / size + mean)
+    states = [value for matrix in matrices for value in probe.state[matrix].values() if isinstance(value, torch.Tensor)]
+    return Update(seconds / size, sum(value.numel() * value.element_size() for value in states) / size + mean)
 
 
 def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:

@@ -30,9 +30,9 @@ def unit_of(unit: str | list[str]) -> Unit:
     """The unit of a name, or of a list of annotation layers."""
     if isinstance(unit, str):
         return UNITS[unit]
-    own = {"word_start"} if unit[0] == "whole_word" else set()
+    names = {"word_start"} if unit[0] == "whole_word" else set()
     layers = {f"layers/{name}" for name in unit[1:]}
-    return Unit(whole_word.choose_layers, needs=frozenset(own | layers), independent=True)
+    return Unit(whole_word.choose_layers, needs=frozenset(names | layers), independent=True)
 
 
 __all__ = ["UNITS", "Question", "Unit", "unit_of"]

@@ -48,6 +48,6 @@ def _cut(items: Ints, parts: Ints, question: Question, name: str) -> Ints:
     width = max(int(items.max(initial=0)), 1)
     inner = np.arange(width) < (items - 1)[:, None]
     borders = exactly(np.maximum(parts - 1, 0), inner, question.draw.bits(f"mask.{name}", width))
-    some = np.flatnonzero(parts > 0)
-    borders[some, items[some] - 1] = True  # the last part stops at the end
+    rows = np.flatnonzero(parts > 0)
+    borders[rows, items[rows] - 1] = True  # the last part stops at the end
     return where(borders)[1] + 1

@@ -44,14 +44,14 @@ def _odds(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
 
 
 def _named(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
-    known = {"geometric": {"p", "max_length"}, "inverse": {"max_length"}, "poisson": {"mean"}}
-    name, given = law[0] if len(law) == 1 else ("", 0)
-    if name not in known:
-        way_out = f"{nearest(name, known)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
+    laws = {"geometric": {"p", "max_length"}, "inverse": {"max_length"}, "poisson": {"mean"}}
+    name, arguments = law[0] if len(law) == 1 else ("", 0)
+    if name not in laws:
+        way_out = f"{nearest(name, laws)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
         raise RecipeError(f"lengths: expected one law or probabilities by length, got {dict(law)}. {way_out}")
-    values = dict(given) if isinstance(given, tuple) else {"mean" if name == "poisson" else "max_length": given}
-    if set(values) != known[name]:
-        raise RecipeError(f"lengths.{name}: expected {', '.join(sorted(known[name]))}, got {', '.join(values) or 'nothing'}.")
+    values = dict(arguments) if isinstance(arguments, tuple) else {"mean" if name == "poisson" else "max_length": arguments}
+    if set(values) != laws[name]:
+        raise RecipeError(f"lengths.{name}: expected {', '.join(sorted(laws[name]))}, got {', '.join(values) or 'nothing'}.")
     if name == "poisson":
         odds = [math.exp(-values["mean"])]
         while (odds[-1] >= _SMALLEST or len(odds) <= values["mean"]) and len(odds) < 128:

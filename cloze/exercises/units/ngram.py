@@ -29,27 +29,27 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     every = np.arange(rows)
     steps = np.arange(len(odds) - 1)
     order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.ngram", number)), axis=1)
-    wanted = drawn(odds, draw.bits("mask.length", number))
+    lengths = drawn(odds, draw.bits("mask.length", number))
     left = question.number.copy()
     spans = np.full(rows, mask.count or rows * number + number, np.int64)
-    taken = np.zeros((rows, number + len(steps)), bool)
+    covered = np.zeros((rows, number + len(steps)), bool)
     begins = np.zeros(question.free.shape, bool)
-    for place in range(number):
-        word = order[:, place]
-        reach = np.minimum(wanted[:, place], words.last[every, word] - word + 1)
+    for rank in range(number):
+        word = order[:, rank]
+        reach = np.minimum(lengths[:, rank], words.last[every, word] - word + 1)
         member = np.minimum(word[:, None] + steps, number - 1)
         tokens = words.stop[every[:, None], member] - words.first[every, word][:, None]
         inside = (steps < reach[:, None]) & (tokens <= left[:, None])
         size = np.count_nonzero(inside, axis=1)
-        clash = (taken[every[:, None], word[:, None] + steps] & inside).any(axis=1)
+        clash = (covered[every[:, None], word[:, None] + steps] & inside).any(axis=1)
         good = (words.sizes[every, word] > 0) & (size > 0) & ~clash & (spans > 0)
         if good.any():
             hit, step = np.nonzero(inside & good[:, None])
-            taken[hit, word[hit] + step] = True
+            covered[hit, word[hit] + step] = True
             begins[every[good], words.first[every, word][good]] = True
             left -= np.where(good, tokens[every, np.maximum(size - 1, 0)], 0)
             spans -= good
         if not ((left > 0) & (spans > 0)).any():
             break
-    masked = np.take_along_axis(taken, words.word, axis=1) & question.free
+    masked = np.take_along_axis(covered, words.word, axis=1) & question.free
     return {"masked": masked, "layers/span": numbered(masked, begins)}

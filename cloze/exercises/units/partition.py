@@ -33,7 +33,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     np.add.at(sizes, (np.nonzero(free)[0], span[free]), 1)
     order = np.argsort(keyed(sizes > 0, draw.bits("mask.span", width)), axis=1)
     in_order = np.take_along_axis(sizes, order, axis=1)
-    taken = np.zeros((count, width), bool)
-    np.put_along_axis(taken, order, np.cumsum(in_order, axis=1) - in_order < question.number[:, None], axis=1)
-    masked = np.take_along_axis(taken, span, axis=1) & free
+    covered = np.zeros((count, width), bool)
+    np.put_along_axis(covered, order, np.cumsum(in_order, axis=1) - in_order < question.number[:, None], axis=1)
+    masked = np.take_along_axis(covered, span, axis=1) & free
     return {"masked": masked, "layers/span": numbered(masked, begins)}

@@ -87,10 +87,10 @@ class Question:
         """
         if "favour" not in self.rows:
             return self.mask.rate
-        found = np.zeros(sizes.shape)
+        rates = np.zeros(sizes.shape)
         row, column = where(starts)
-        found[row, word[row, column]] = self.rates[row, column]
-        return found
+        rates[row, word[row, column]] = self.rates[row, column]
+        return rates
 
     @cached_property
     def words(self) -> Words:

@@ -43,21 +43,21 @@ def _whole(question: Question, starts: Bools) -> Bools:
     count, words = sizes.shape
     bits = draw.bits("mask.word", words)
     if question.mask.rounding == "independent":
-        taken = bits < question.odds(starts, word, sizes) * 2.0**32
-        return np.take_along_axis(taken, word, axis=1) & free
+        covered = bits < question.odds(starts, word, sizes) * 2.0**32
+        return np.take_along_axis(covered, word, axis=1) & free
     if question.mask.of == "words":
         return np.take_along_axis(exactly(number, sizes > 0, bits), word, axis=1) & free
     order = np.argsort(keyed(sizes > 0, bits), axis=1)
     sizes_in_order = np.take_along_axis(sizes, order, axis=1)
     taken_in_order = np.zeros((count, words), bool)
     left = number.copy()
-    for place in range(words):
-        size = sizes_in_order[:, place]
+    for rank in range(words):
+        size = sizes_in_order[:, rank]
         fits = (size <= left) & (size > 0)
         left -= size * fits
-        taken_in_order[:, place] = fits
+        taken_in_order[:, rank] = fits
         if not left.any():
             break
-    taken = np.zeros_like(taken_in_order)
-    np.put_along_axis(taken, order, taken_in_order, axis=1)
-    return np.take_along_axis(taken, word, axis=1) & free
+    covered = np.zeros_like(taken_in_order)
+    np.put_along_axis(covered, order, taken_in_order, axis=1)
+    return np.take_along_axis(covered, word, axis=1) & free

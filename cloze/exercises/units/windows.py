@@ -29,17 +29,17 @@ def in_windows(question: Question, window: str | int, choose: Callable[[Question
     available = np.maximum(np.count_nonzero(free, axis=1), 1)
     due = np.zeros_like(number)
     passed = np.zeros_like(number)
-    found: Chosen = {}
-    for place in range(int(member[:, -1].max(initial=0)) + 1):
-        own = free & (member == place)
-        passed += np.count_nonzero(own, axis=1)
+    marks: Chosen = {}
+    for ordinal in range(int(member[:, -1].max(initial=0)) + 1):
+        inside = free & (member == ordinal)
+        passed += np.count_nonzero(inside, axis=1)
         part = -(-number * passed // available) - due
         due += part
-        draw = Draw(mix_keys(question.draw.keys, fold("window", place)), question.draw.view)
-        chosen = choose(replace(question, free=own, number=part, draw=draw))
+        draw = Draw(mix_keys(question.draw.keys, fold("window", ordinal)), question.draw.view)
+        chosen = choose(replace(question, free=inside, number=part, draw=draw))
         for name, value in chosen.items():
-            old = found.get(name, np.zeros_like(value))
+            old = marks.get(name, np.zeros_like(value))
             if name == "layers/span":  # span numbers continue from the earlier windows
                 value = np.where(value > 0, value + old.max(axis=1, initial=0)[:, None], 0)
-            found[name] = old | value if value.dtype == bool else old + value
-    return found
+            marks[name] = old | value if value.dtype == bool else old + value
+    return marks

@@ -80,14 +80,14 @@ class AdaptiveEmbedding(nn.Module):
         if len(self.tables) == 1:
             return self._vectors(0, tokens)
         flat = tokens.flatten()
-        made: Tensor | None = None
+        vectors: Tensor | None = None
         for number, (low, high) in enumerate(self.bounds):
             positions = ((flat >= low) & (flat < high)).nonzero().view(-1)
             rows = self._vectors(number, flat[positions] - low)
-            made = rows.new_zeros(len(flat), rows.shape[-1]) if made is None else made
-            made = made.index_copy(0, positions, rows)
-        assert made is not None  # there is at least one cluster
-        return made.view(*tokens.shape, -1)
+            vectors = rows.new_zeros(len(flat), rows.shape[-1]) if vectors is None else vectors
+            vectors = vectors.index_copy(0, positions, rows)
+        assert vectors is not None  # there is at least one cluster
+        return vectors.view(*tokens.shape, -1)
 
     def _vectors(self, number: int, ids: Tensor) -> Tensor:
         table = self.tables[number]

@@ -67,12 +67,12 @@ class Outside:
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     """The output x of a layer after every object around it has replaced it."""
-    for each in around:
-        x = each.after(number, x, None)
+    for change in around:
+        x = change.after(number, x, None)
     return x
 
 
 def count_around(counted: Operations, around: Iterable[Any], number: int, size: Shown) -> None:
     """Count the products of every object around a layer that reads a sequence of this size."""
-    for each in around:
-        each.count_operations(counted, number, size)
+    for change in around:
+        change.count_operations(counted, number, size)

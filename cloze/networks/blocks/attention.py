@@ -92,8 +92,8 @@ class Record:
     @classmethod
     def of(cls, want: frozenset[str], prefix: str = "") -> Record | None:
         """For those of `STATES` that are wanted under `prefix`; None if none is."""
-        wanted = [name for name in STATES if prefix + name in want]
-        return cls({name: [] for name in wanted}) if wanted else None
+        names = [name for name in STATES if prefix + name in want]
+        return cls({name: [] for name in names}) if names else None
 
     def add(self, **made: Tensor) -> None:
         """Add the wanted ones of one layer's states."""
@@ -103,7 +103,7 @@ class Record:
 
     def stacked(self, prefix: str = "") -> dict[str, Tensor]:
         """The states of all layers, (N, B, H, ·, ·)."""
-        return {prefix + name: torch.stack(found) for name, found in self.states.items()}
+        return {prefix + name: torch.stack(states) for name, states in self.states.items()}
 
 
 class Attention(nn.Module):
@@ -180,9 +180,9 @@ class Attention(nn.Module):
         projected = self.projections(x)
         if given.past is None:
             return self._heads(projected, 3, given.rows)
-        query, own = projected.split([self.inside, 2 * self.inside], dim=-1)
-        before = self.projecting.memory(self, given.past.to(x.dtype)).to(own.dtype)
-        return (*self._heads(query, 1, None), *self._heads(torch.cat([before, own], dim=1), 2, None))
+        query, keys_values = projected.split([self.inside, 2 * self.inside], dim=-1)
+        before = self.projecting.memory(self, given.past.to(x.dtype)).to(keys_values.dtype)
+        return (*self._heads(query, 1, None), *self._heads(torch.cat([before, keys_values], dim=1), 2, None))
 
     def _heads(self, x: Tensor, kinds: int, rows: Selected | None) -> tuple[Tensor, ...]:
         """Split (B, L, kinds·H·W), or rows (M, kinds·H·W) of some tokens, into `kinds` tensors (B, H, L, W)."""

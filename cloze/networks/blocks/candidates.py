@@ -29,21 +29,21 @@ class Candidates(nn.Module):
 
     def __init__(self, *, name: str, tables: Mapping[str, Any] | None, part: str) -> None:
         super().__init__()
-        known = {} if tables is None else tables
-        require_table(part, name, known)
-        table = known[name]
+        lookups = {} if tables is None else tables
+        require_table(part, name, lookups)
+        table = lookups[name]
         try:
-            found = None if matrix_of(table) is STAND_IN else table.candidates
+            ids = None if matrix_of(table) is STAND_IN else table.candidates
         except AttributeError:
             raise RecipeError(f"{part}: the table {name!r} has no candidates; expected a table `surfaces`.") from None
         self.ids: Tensor
         self.priors: Tensor
         none = torch.zeros(table.size + 1, 1)
-        self.register_buffer("ids", none.long() if found is None else torch.from_numpy(found).long(), persistent=False)
-        self.register_buffer("priors", none if found is None else torch.from_numpy(table.priors).clone(), persistent=False)
+        self.register_buffer("ids", none.long() if ids is None else torch.from_numpy(ids).long(), persistent=False)
+        self.register_buffer("priors", none if ids is None else torch.from_numpy(table.priors).clone(), persistent=False)
 
     def forward(self, items: Tensor) -> Pairs:
         """Of items (E, R)."""
         ids = self.ids[items.flatten().long()]
-        item, place = (ids > 0).nonzero().unbind(1)
-        return Pairs(item, ids[item, place], self.priors[items.flatten().long()[item], place])
+        item, slot = (ids > 0).nonzero().unbind(1)
+        return Pairs(item, ids[item, slot], self.priors[items.flatten().long()[item], slot])

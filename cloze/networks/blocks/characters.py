@@ -68,17 +68,17 @@ class Characters(nn.Module, ABC):
     def __init__(self, *, per_word: int, vocab_size: int, spellings: Sequence[str] | None) -> None:
         super().__init__()
         self.per_word = per_word
-        made = np.zeros((vocab_size, per_word), np.int16)
+        spelled = np.zeros((vocab_size, per_word), np.int16)
         if spellings is not None:
-            known = spell_vocabulary(spellings[:vocab_size], per_word)
-            made[: len(known)] = known
+            rows = spell_vocabulary(spellings[:vocab_size], per_word)
+            spelled[: len(rows)] = rows
         self.spelled: Tensor
-        self.register_buffer("spelled", torch.from_numpy(made), persistent=False)
+        self.register_buffer("spelled", torch.from_numpy(spelled), persistent=False)
 
     def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
         """(B, L) ids, and characters (B, L, C) where a token has its own, zeros elsewhere, to (B, L, width)."""
-        spelled, place = self._distinct(tokens, characters)
-        return self.vectors(spelled)[place]
+        spelled, index = self._distinct(tokens, characters)
+        return self.vectors(spelled)[index]
 
     def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
         """The products for these ids; distinct words count once."""
@@ -88,13 +88,13 @@ class Characters(nn.Module, ABC):
 
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
-        distinct, place = torch.unique(tokens, return_inverse=True)
+        distinct, index = torch.unique(tokens, return_inverse=True)
         spelled = self.spelled[distinct]
         if characters is None:
-            return spelled, place
-        own = (characters != NOTHING).any(-1)
-        rows, again = torch.unique(characters[own], dim=0, return_inverse=True)
-        return torch.cat([spelled, rows.to(spelled.dtype)]), place.masked_scatter(own, again + len(distinct))
+            return spelled, index
+        has_characters = (characters != NOTHING).any(-1)
+        rows, again = torch.unique(characters[has_characters], dim=0, return_inverse=True)
+        return torch.cat([spelled, rows.to(spelled.dtype)]), index.masked_scatter(has_characters, again + len(distinct))
 
     def products(self, spelled: Tensor) -> float:
         """Multiplications for words (N, C); none where vectors are looked up and added."""
@@ -184,7 +184,7 @@ class CharCNN(Characters):
     def products(self, spelled: Tensor) -> float:
         """Multiplications for words (N, C)."""
         convolved = sum(conv.weight.numel() * (self._shown(spelled, conv) - conv.kernel_size[0] + 1) for conv in self.filters)
-        return float(len(spelled)) * (convolved + sum(one.weight.numel() for one in linear_maps(*self.highways)))
+        return float(len(spelled)) * (convolved + sum(linear.weight.numel() for linear in linear_maps(*self.highways)))
 
     def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
         """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
@@ -197,11 +197,11 @@ class CharCNN(Characters):
     def vectors(self, spelled: Tensor) -> Tensor:
         """Characters (N, C) of words to their vectors (N, width)."""
         x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
-        made = torch.cat([conv(x[:, :, : self._shown(spelled, conv)]).amax(2) for conv in self.filters], dim=1)
-        made = F.relu(made) if self.activation == "relu" else torch.tanh(made)
+        vectors = torch.cat([conv(x[:, :, : self._shown(spelled, conv)]).amax(2) for conv in self.filters], dim=1)
+        vectors = F.relu(vectors) if self.activation == "relu" else torch.tanh(vectors)
         for highway in self.highways:
-            made = highway(made)
-        return made
+            vectors = highway(vectors)
+        return vectors
 
 
 @register("embedding", "letter_trigrams")
@@ -227,8 +227,8 @@ class LetterTrigrams(Characters):
         super().__init__(per_word=per_word, vocab_size=vocab_size, spellings=spellings)
         self.width = width
         self.known: Tensor
-        known = self._most_frequent(size - 1) if spellings is not None else np.full(size - 1, -2, np.int64)
-        self.register_buffer("known", torch.from_numpy(known))
+        numbers = self._most_frequent(size - 1) if spellings is not None else np.full(size - 1, -2, np.int64)
+        self.register_buffer("known", torch.from_numpy(numbers))
         self.table = nn.Embedding(size, width)
         self.reset_parameters()
 
@@ -241,10 +241,10 @@ class LetterTrigrams(Characters):
 
     def _most_frequent(self, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The trigrams of most words, ascending; -2 where there are fewer."""
-        found, counts = np.unique(self._sets(self.spelled.cpu().numpy()), return_counts=True)
-        found, counts = found[found >= 0], counts[found >= 0]
-        kept = found[np.argsort(-counts, kind="stable")[:most]]
-        return np.sort(np.concatenate([kept, np.full(most - len(kept), -2)])).astype(np.int64)
+        numbers, counts = np.unique(self._sets(self.spelled.cpu().numpy()), return_counts=True)
+        numbers, counts = numbers[numbers >= 0], counts[numbers >= 0]
+        frequent = numbers[np.argsort(-counts, kind="stable")[:most]]
+        return np.sort(np.concatenate([frequent, np.full(most - len(frequent), -2)])).astype(np.int64)
 
     @staticmethod
     def _sets(spelled: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -263,8 +263,8 @@ class LetterTrigrams(Characters):
     def vectors(self, spelled: Tensor) -> Tensor:
         """Characters (N, C) of words to their vectors (N, width)."""
         sets = torch.from_numpy(self._sets(spelled.cpu().numpy())).to(spelled.device)
-        place = torch.searchsorted(self.known, sets).clamp_(max=len(self.known) - 1)
-        rows = torch.where(self.known[place] == sets, place, len(self.known))
+        index = torch.searchsorted(self.known, sets).clamp_(max=len(self.known) - 1)
+        rows = torch.where(self.known[index] == sets, index, len(self.known))
         real = sets >= 0
         number, at = rows[real], torch.cumsum(real.sum(1), 0)
         begins = torch.cat([at.new_zeros(1), at[:-1]])

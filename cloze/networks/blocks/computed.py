@@ -18,10 +18,10 @@ class _Computed(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The computed weight, in the shape of the own one."""
-        made: Tensor = own_weight(self)
+        weight: Tensor = own_weight(self)
         for change in self.changes.values():
-            made = change(made)
-        return made
+            weight = change(weight)
+        return weight
 
 
 class ComputedLinear(_Computed, nn.Linear):  # type: ignore[override]
@@ -51,12 +51,12 @@ class SurroundedLinear(ComputedLinear):
     def part(self, x: Tensor, start: int, stop: int | None) -> Tensor:
         """The outputs from `start` to `stop`."""
         around: list[Any] = list(self.around.values())
-        for each in around:
-            x = each.read(x)
-        made = F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
-        for each in around:
-            made = each.give(made, start)
-        return made
+        for change in around:
+            x = change.read(x)
+        outputs = F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
+        for change in around:
+            outputs = change.give(outputs, start)
+        return outputs
 
 
 _COMPUTED: dict[type, type] = {nn.Linear: ComputedLinear, nn.Embedding: ComputedTable}
@@ -64,20 +64,20 @@ _COMPUTED: dict[type, type] = {nn.Linear: ComputedLinear, nn.Embedding: Computed
 
 def own_weight(owner: nn.Module) -> nn.Parameter:
     """The weight that a linear map or a table stores and trains, before any change of it."""
-    own = owner._parameters["weight"]
-    assert own is not None  # a map or a table always has one
-    return own
+    weight = owner._parameters["weight"]
+    assert weight is not None  # a map or a table always has one
+    return weight
 
 
 def resize_table(table: nn.Embedding, rows: int) -> None:
     """Replace the rows of a table by this many uninitialised ones, in place. Changes of its weight stay and get the same size."""
-    own = own_weight(table)
-    table._parameters["weight"] = nn.Parameter(own.new_empty(rows, own.shape[1]), requires_grad=own.requires_grad)
+    weight = own_weight(table)
+    table._parameters["weight"] = nn.Parameter(weight.new_empty(rows, weight.shape[1]), requires_grad=weight.requires_grad)
     table.num_embeddings = rows
     for change in table.changes.values() if isinstance(table, _Computed) else ():
         for name, buffer in change.named_buffers():
-            if buffer.shape == own.shape:
-                change.register_buffer(name, buffer.new_ones(rows, own.shape[1]))
+            if buffer.shape == weight.shape:
+                change.register_buffer(name, buffer.new_ones(rows, weight.shape[1]))
 
 
 def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module) -> None:
@@ -87,7 +87,7 @@ def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module
     """
     _make_computed(owner)
     assert isinstance(owner, _Computed)  # no network has maps of other kinds
-    number = sum(name in (known, known.rpartition("_")[0]) for known in owner.changes)
+    number = sum(name in (existing, existing.rpartition("_")[0]) for existing in owner.changes)
     owner.changes[name if not number else f"{name}_{number + 1}"] = change
 
 
@@ -117,12 +117,12 @@ def keep_computed(root: nn.Module) -> None:
     it."""
     for module in list(root.modules()):
         if isinstance(module, _Computed):
-            made = module.weight.detach().clone()
+            weight = module.weight.detach().clone()
             del module.changes
             if isinstance(module, SurroundedLinear):
                 del module.around
             module.__class__ = next(plain for plain, computed in _COMPUTED.items() if isinstance(module, computed))
-            module.weight.copy_(made)
+            module.weight.copy_(weight)
 
 
 @torch.no_grad()
@@ -155,7 +155,7 @@ def part_of(linear: nn.Module, x: Tensor, start: int, stop: int | None = None) -
     if isinstance(linear, SurroundedLinear) and untouched(linear):
         return linear.part(x, start, stop)
     if not is_linear(linear):
-        made: Tensor = linear(x)[..., start:stop]
-        return made
+        outputs: Tensor = linear(x)[..., start:stop]
+        return outputs
     assert isinstance(linear, nn.Linear)  # as `is_linear` says
     return F.linear(x, linear.weight[start:stop], None if linear.bias is None else linear.bias[start:stop])

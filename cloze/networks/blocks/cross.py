@@ -138,11 +138,11 @@ def count_crossing(
     live = (text.live, items.live)
     for number, (counted, attention) in enumerate(zip((text, items), attentions, strict=True)):
         query, memory = attention.projection_maps
-        own, other = sizes[number], sizes[1 - number]
+        reader, other = sizes[number], sizes[1 - number]
         read = counted.branch(live=live[1 - number])
         read.maps(other.tokens, memory)
-        counted.maps(own.tokens, query)
+        counted.maps(reader.tokens, query)
         counted.join(read)
-        counted.products(2 * own.tokens * other.length * attention.inside)
-        counted.maps(own.tokens, attention.out)
+        counted.products(2 * reader.tokens * other.length * attention.inside)
+        counted.maps(reader.tokens, attention.out)
 

@@ -42,8 +42,8 @@ class DistanceVectors(nn.Module):
 
     def forward(self) -> Tensor:
         """(R, D)."""
-        made: Tensor = self.norm(self.table.weight)
-        return made
+        vectors: Tensor = self.norm(self.table.weight)
+        return vectors
 
     def relation(self, *, length: int, past: int, device: torch.device, position_ids: Tensor | None = None) -> ByBuckets:
         """The relation of `length` new tokens to all `past + length`; with `position_ids` (B, L), of tokens that stand there."""
@@ -91,6 +91,6 @@ class BoundBuckets(Relation):
     def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
         """q_i · k(i - j) + k_j · q(i - j), scaled, for queries (B, H, Lq, W) and keys (B, H, Lk, W): (B, H, Lq, Lk)."""
         index = self.index.expand(query.shape[0], query.shape[1], -1, -1)
-        asked = (query * scale) @ self.far_keys.to(query.dtype)
-        answered = (key * scale) @ self.far_queries.to(key.dtype)
-        return asked.gather(-1, index) + answered.transpose(-1, -2).gather(-2, index)
+        by_query = (query * scale) @ self.far_keys.to(query.dtype)
+        by_key = (key * scale) @ self.far_queries.to(key.dtype)
+        return by_query.gather(-1, index) + by_key.transpose(-1, -2).gather(-2, index)

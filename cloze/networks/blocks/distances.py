@@ -52,14 +52,14 @@ def distance_maps(
     *, width: int, heads: int, head_width: int, segments: bool, own_biases: bool
 ) -> dict[str, nn.Module | nn.Parameter]:
     """What an attention learns for this relation; without `own_biases` the network gives the same u and v to all layers."""
-    own = (heads, head_width)
+    shape = (heads, head_width)
     names = ["content_bias", "distance_bias"] if own_biases else []
-    made: dict[str, nn.Module | nn.Parameter] = {
-        name: nn.Parameter(torch.zeros(own)) for name in [*names, *(["segment_bias"] if segments else [])]
+    parameters: dict[str, nn.Module | nn.Parameter] = {
+        name: nn.Parameter(torch.zeros(shape)) for name in [*names, *(["segment_bias"] if segments else [])]
     }
     if segments:
-        made["segments"] = nn.Parameter(torch.zeros(2, *own))
-    return {**made, "distances": nn.Linear(width, heads * head_width, bias=False)}
+        parameters["segments"] = nn.Parameter(torch.zeros(2, *shape))
+    return {**parameters, "distances": nn.Linear(width, heads * head_width, bias=False)}
 
 
 class StepDropout(Dropout):
@@ -127,11 +127,11 @@ class LearnedDistances(Relation):
         view = self.view
         by_distance = (query + self.v.to(query.dtype)[:, None]) * scale @ self.far
         if view.columns is None:
-            made = shift(by_distance, view.keys)
+            scores = shift(by_distance, view.keys)
         else:
-            made = shift_at(by_distance, view.columns, view.queries, view.keys)
+            scores = shift_at(by_distance, view.columns, view.queries, view.keys)
         if self.segments is not None and view.differs is not None:
             bias, vectors = (part.to(query.dtype) for part in self.segments)
             kinds = (query + bias[:, None]) * scale @ vectors.permute(1, 2, 0)
-            made = made + torch.where(view.differs, kinds[..., 1:], kinds[..., :1])
-        return made
+            scores = scores + torch.where(view.differs, kinds[..., 1:], kinds[..., :1])
+        return scores

@@ -171,8 +171,8 @@ class Dropout(nn.Module):
 
         The table is that of every row, has a row for each, or has those that are `picked` for each.
         """
-        each = prod(table.shape if first.dim() > table.dim() else table.shape[1:])
-        if near(first) and len(first) * each >= _MANY and has_numba():
+        row_size = prod(table.shape if first.dim() > table.dim() else table.shape[1:])
+        if near(first) and len(first) * row_size >= _MANY and has_numba():
             return self._compiled(table, first, second, numbers, picked)
         return self._decide((table if picked is None else table[picked]) ^ first, second, numbers)
 

@@ -43,8 +43,8 @@ class Embeddings(nn.Module):
     @property
     def further(self) -> Mapping[str, nn.Embedding]:
         """The tables of further inputs and of senses, by name."""
-        found: dict[str, Any] = {**dict(self.inputs.items()), **dict(self.senses.items())}
-        return found
+        tables: dict[str, Any] = {**dict(self.inputs.items()), **dict(self.senses.items())}
+        return tables
 
     def forward(
         self, tokens: Tensor, position_ids: Tensor | None = None, segments: Tensor | None = None, vectors: Tensor | None = None,
@@ -75,8 +75,8 @@ def _vectors(table: Any, ids: Tensor | None) -> Tensor:
     """The vectors of ids, by default that of id 0."""
     none = table.padding_idx
     if ids is None:
-        found: Tensor = table.weight[0] if none is None else table.weight[0].detach()
-        return found
+        vector: Tensor = table.weight[0] if none is None else table.weight[0].detach()
+        return vector
     return F.embedding(ids, table.weight, none)
 
 

@@ -40,8 +40,8 @@ class FeedForward:
 
     def maps(self, width: int) -> dict[str, nn.Linear]:
         """The maps by name, in the order in which they are drawn."""
-        made = {name: nn.Linear(width, times * self.inner, bias=self.bias) for name, times in self.reading.items()}
-        return {**made, "outer": nn.Linear(self.inner, width, bias=self.bias)}
+        maps = {name: nn.Linear(width, times * self.inner, bias=self.bias) for name, times in self.reading.items()}
+        return {**maps, "outer": nn.Linear(self.inner, width, bias=self.bias)}
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """What `outer` reads, (…, D) to (…, inner); `host` is the layer that holds the maps."""
@@ -62,8 +62,8 @@ class GatedFeedForward(FeedForward):
     def between(self, host: Any, x: Tensor) -> Tensor:
         """The product."""
         active, gate = self.halves(host, x)
-        made = activate(active, self.activation) * gate
-        return made if self.norm_epsilon is None else F.layer_norm(made, made.shape[-1:], eps=self.norm_epsilon)
+        product = activate(active, self.activation) * gate
+        return product if self.norm_epsilon is None else F.layer_norm(product, product.shape[-1:], eps=self.norm_epsilon)
 
     def halves(self, host: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers to be activated, and the gate."""
@@ -95,8 +95,8 @@ class FeedForwardCall:
     positions: Positions | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        made: Tensor = self.host.outer(self.dropout(self.kind.between(self.host, x), self.positions))
-        return made
+        output: Tensor = self.host.outer(self.dropout(self.kind.between(self.host, x), self.positions))
+        return output
 
 
 def feed_forward_of(choice: FeedForwards, inner: int, epsilon: float, *, stacked: bool) -> FeedForward:

@@ -78,19 +78,19 @@ class _Recurrence(torch.autograd.Function):
         length, batch, dtype, size = x.shape[0], x.shape[1], x.dtype, h.shape[1]
         with torch.autocast(x.device.type, enabled=False):
             x = x.contiguous()
-            given = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
+            projected = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
             step = stepping.step_product(r.to(dtype), rows=batch, steps=length)
             outs = h.new_empty(length + 1, batch, size)
-            gates, inner = h.new_empty(given.shape), h.new_empty(length, batch, size)
+            gates, inner = h.new_empty(projected.shape), h.new_empty(length, batch, size)
             outs[0] = h
             for t in range(length):
                 moved = step(outs[t].to(dtype), None) + a
                 now = gates[t]
-                torch.add(given[t], moved, out=now)
+                torch.add(projected[t], moved, out=now)
                 now[:, : 2 * size].sigmoid_()
                 reset, keep, new = now.split(size, 1)
                 inner[t] = moved[:, 2 * size :]
-                torch.addcmul(given[t, :, 2 * size :].to(h.dtype), reset, inner[t], out=new).tanh_()
+                torch.addcmul(projected[t, :, 2 * size :].to(h.dtype), reset, inner[t], out=new).tanh_()
                 torch.lerp(new, outs[t], keep, out=outs[t + 1])
         ctx.save_for_backward(x, w, b, r, a, outs, gates, inner)
         return outs
@@ -101,23 +101,23 @@ class _Recurrence(torch.autograd.Function):
         x, w, b, r, a, outs, gates, inner = ctx.saved_tensors
         (length, batch, _), dtype, size = x.shape, x.dtype, outs.shape[2]
         step = stepping.step_product(r.to(dtype).t(), rows=batch, steps=length)
-        d_given, d_moved = torch.empty_like(gates, dtype=dtype), torch.empty_like(gates, dtype=dtype)
-        made = torch.empty_like(gates[0])
+        d_projected, d_moved = torch.empty_like(gates, dtype=dtype), torch.empty_like(gates, dtype=dtype)
+        d_now = torch.empty_like(gates[0])
         dh = d_outs[length]
         for t in reversed(range(length)):
             reset, keep, new = gates[t].split(size, 1)
-            d_reset, d_keep, d_new = made.split(size, 1)
+            d_reset, d_keep, d_new = d_now.split(size, 1)
             torch.ops.aten.tanh_backward(dh * (1 - keep), new, grad_input=d_new)
             torch.ops.aten.sigmoid_backward(dh * (outs[t] - new), keep, grad_input=d_keep)
             torch.ops.aten.sigmoid_backward(d_new * inner[t], reset, grad_input=d_reset)
-            d_given[t] = made
+            d_projected[t] = d_now
             d_new.mul_(reset)
-            d_moved[t] = made
+            d_moved[t] = d_now
             dh = torch.addcmul(d_outs[t], dh, keep) + step(d_moved[t], None)
-        given, moved = d_given.view(length * batch, -1), d_moved.view(length * batch, -1)
+        flat, flat_moved = d_projected.view(length * batch, -1), d_moved.view(length * batch, -1)
         return (
-            (given @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
-            stepping.weight_gradient(given, x, w) if ctx.needs_input_grad[1] else None, stepping.bias_gradient(given, b),
-            stepping.weight_gradient(moved, outs[:-1].to(dtype), r) if ctx.needs_input_grad[3] else None,
-            stepping.bias_gradient(moved, a), dh,
+            (flat @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
+            stepping.weight_gradient(flat, x, w) if ctx.needs_input_grad[1] else None, stepping.bias_gradient(flat, b),
+            stepping.weight_gradient(flat_moved, outs[:-1].to(dtype), r) if ctx.needs_input_grad[3] else None,
+            stepping.bias_gradient(flat_moved, a), dh,
         )

@@ -93,7 +93,7 @@ def attend_to_offsets(
     width, number = 2 * pairs, torch.arange(pairs, dtype=torch.float64)
     frequencies = math.pi * (number + number * GOLDEN % 1) / pairs  # evenly spaced ones would repeat after E positions
     angles = torch.arange(rows)[:, None] * frequencies
-    share = deviation**2 / (deviation**2 + sum(one.square().mean().item() for one in others))
+    share = deviation**2 / (deviation**2 + sum(vectors.square().mean().item() for vectors in others))
     positions[:, :width] = torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(positions) * (math.sqrt(2) * deviation)
     back = torch.eye(positions.shape[1]) if project is None else project.T * (positions.shape[1] / project.square().sum())
     attentions = dict.fromkeys(layer.attention for layer in layers[0 if normed or layers[0].place.pre else 1 :])
@@ -125,10 +125,10 @@ class Undrawn(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Zeros instead of draws; everything else as it is."""
-        given = dict(kwargs or {})
+        arguments = dict(kwargs or {})
         if func not in _DRAWS:
-            return func(*args, **given)
-        drawn: Tensor = args[0] if args else given["tensor"]
+            return func(*args, **arguments)
+        drawn: Tensor = args[0] if args else arguments["tensor"]
         with torch.no_grad():
             return drawn if drawn.is_meta else drawn.zero_()
 

@@ -300,10 +300,10 @@ class ElementItems(ItemEmbeddings):
         visual = self._mapped(
             torch.cat([rows.whole(of_shown=True).to(dtype)[:, None], features], 1), torch.cat([picture, corners], 1)
         )
-        some = rows.real.any(1)[:, None, None]
-        words = words + self.text_norm(torch.where(some, visual[:, :1], none))
-        said = torch.where(rows.hidden[..., None], self.hidden.weight, self.item.weight)
-        x = torch.cat([said + self.item_norm(visual[:, 1:]), self.end.weight.expand(len(words), 1, -1)], 1)
+        has_items = rows.real.any(1)[:, None, None]
+        words = words + self.text_norm(torch.where(has_items, visual[:, :1], none))
+        kind_vectors = torch.where(rows.hidden[..., None], self.hidden.weight, self.item.weight)
+        x = torch.cat([kind_vectors + self.item_norm(visual[:, 1:]), self.end.weight.expand(len(words), 1, -1)], 1)
         length = torch.full_like(tokens[:, 0], tokens.shape[1]) if block is None else (block > 0).sum(1)
         places = length[:, None].repeat(1, rows.count + 1)
         places[:, -1] += 1
@@ -348,12 +348,12 @@ class AddedItems(ItemEmbeddings):
         if rows is None:
             return Joined(vectors)
         dtype = self.map.weight.dtype
-        place = (box_numbers(rows.boxes, 4, self.set) * self.across.num_embeddings).long()
-        place = place.clamp(0, self.across.num_embeddings - 1)
-        where = torch.cat([self.across(place[..., 0::2]).flatten(-2), self.down(place[..., 1::2]).flatten(-2)], -1)
+        cells = (box_numbers(rows.boxes, 4, self.set) * self.across.num_embeddings).long()
+        cells = cells.clamp(0, self.across.num_embeddings - 1)
+        where = torch.cat([self.across(cells[..., 0::2]).flatten(-2), self.down(cells[..., 1::2]).flatten(-2)], -1)
         placed = rows.features.to(dtype) + where
-        shown = (rows.real & ~rows.hidden)[..., None].to(dtype)
-        whole = (placed * shown).sum(1) / shown.sum(1).clamp(min=1)
+        mask = (rows.real & ~rows.hidden)[..., None].to(dtype)
+        whole = (placed * mask).sum(1) / mask.sum(1).clamp(min=1)
         read = torch.cat([whole[:, None], whole.new_zeros(len(tokens), tokens.shape[1] - 1, whole.shape[1])], 1)
         if rows.links is not None:
             of_tokens = placed.flatten(0, 1)[rows.links[:, 1]]

@@ -24,11 +24,11 @@ def attend_by_kernel(
         rows = [x.transpose(1, 2).flatten(0, 1) for x in (query, key, value)]
         causal = seen.order == "left_to_right"
         back, ahead = seen.reach or (None, None)
-        made = torch.ops.aten._flash_attention_forward(
+        outputs = torch.ops.aten._flash_attention_forward(
             *rows, seen.starts, seen.starts, longest, longest, rate, causal, False, scale=scale, window_size_left=back,
             window_size_right=ahead,
         )
-        return made[0].view(query.shape[0], longest, *query.shape[1::2]).transpose(1, 2)
+        return outputs[0].view(query.shape[0], longest, *query.shape[1::2]).transpose(1, 2)
     if bias is None:
         mask, causal = seen.mask, seen.kind == "causal"
     else:

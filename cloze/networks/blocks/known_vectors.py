@@ -32,22 +32,22 @@ class KnownVectors(nn.Module):
         self, *, name: str, width: int, tables: Mapping[str, Any] | None, part: str, option: str
     ) -> None:
         super().__init__()
-        known = {} if tables is None else tables
-        require_table(part, name, known)
-        found = matrix_of(known[name])
-        if found is None:
+        lookups = {} if tables is None else tables
+        require_table(part, name, lookups)
+        matrix = matrix_of(lookups[name])
+        if matrix is None:
             raise RecipeError(
                 f"{part}: the table {name!r} has no vectors. Name a run of transe or a file of vectors: "
                 f"--set tables.{name}.vectors=PATH"
             )
-        if found is not STAND_IN and found.shape[1] != width:
+        if matrix is not STAND_IN and matrix.shape[1] != width:
             raise RecipeError(
-                f"{part}: the vectors of {name!r} have width {found.shape[1]}, expected {width}.\n"
-                f"  Say their width: --set {option}={found.shape[1]}"
+                f"{part}: the vectors of {name!r} have width {matrix.shape[1]}, expected {width}.\n"
+                f"  Say their width: --set {option}={matrix.shape[1]}"
             )
         self.weight: Tensor
-        made = torch.zeros(known[name].size, width) if found is STAND_IN else torch.from_numpy(found).float().clone()
-        self.register_buffer("weight", made, persistent=False)
+        weight = torch.zeros(lookups[name].size, width) if matrix is STAND_IN else torch.from_numpy(matrix).float().clone()
+        self.register_buffer("weight", weight, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         """(…) ids to (…, W)."""

@@ -71,7 +71,7 @@ class Layer(nn.Module):
         if number is not None and norm.depth_means:  # the input of the stack, and the states of the layers below
             branches = ["attention", "inner"] if crossing is None else ["attention", "crossing", "inner"]
             below = 1 + len(branches) * number
-            self.means.update({name: DepthMean(below + place) for place, name in enumerate(branches, 1)})
+            self.means.update({name: DepthMean(below + index) for index, name in enumerate(branches, 1)})
         self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
         self.attention_norm = nn.Identity() if number == 0 and not norm.first else make()
@@ -150,17 +150,17 @@ class Layer(nn.Module):
     ) -> Tensor:
         """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
         norm = self.get_submodule(f"{name}_norm")
-        place = self.place_of(name)
-        fast = choose(x, change, norm, dropout, place)
+        placement = self.place_of(name)
+        fast = choose(x, change, norm, dropout, placement)
         if fast is not None:
-            return self._mean(name, fast(x, change, norm, dropout, place), given)
-        made: Tensor = place.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
-        return self._mean(name, made, given)
+            return self._mean(name, fast(x, change, norm, dropout, placement), given)
+        states: Tensor = placement.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
+        return self._mean(name, states, given)
 
     def _mean(self, name: str, x: Tensor, given: AttentionInputs) -> Tensor:
         """The mean of the states so far, of which x becomes one; x itself in a layer without means."""
         if name not in self.means or given.earlier is None:
             return x
         given.earlier.append(x)
-        made: Tensor = self.means[name]([given.take(state) for state in given.earlier])
-        return made
+        mean: Tensor = self.means[name]([given.take(state) for state in given.earlier])
+        return mean

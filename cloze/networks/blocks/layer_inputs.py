@@ -61,13 +61,13 @@ class LayerInputs:
     ) -> tuple[Relation, Relation]:
         """The relations of positions in dense and in banded layers. In rows that are not `branched`, two tokens of an example are
         as far apart as their columns."""
-        own = position_ids if branched else None
+        branch_positions = position_ids if branched else None
         if distances is not None:
-            learned = distances.relation(length=length, past=past, device=device, position_ids=own)
+            learned = distances.relation(length=length, past=past, device=device, position_ids=branch_positions)
             return learned, learned
         if isinstance(self.positions, Functional):
             relative = functional(
-                self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=own
+                self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=branch_positions
             )
             return relative, relative
         if isinstance(self.positions, Rotary):

@@ -48,8 +48,8 @@ class LockedDropout(Dropout):
         if not self.active:
             return value, 0.0
         batch, heads, keys, _ = value.shape
-        kept = super().keep_scores(batch, heads, 1, keys, value.device).transpose(-2, -1)
-        return drop(value, kept, self.scale), 0.0
+        mask = super().keep_scores(batch, heads, 1, keys, value.device).transpose(-2, -1)
+        return drop(value, mask, self.scale), 0.0
 
     def mask(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """What (B, D) is multiplied with: 0 or the scale, in the dtype of `like`."""
@@ -77,8 +77,8 @@ class WordDropout(WeightDropout):
         x = F.embedding(tokens, table)
         if not self.active:
             return x
-        kept = self.keep_hidden((1, len(table)), table.device)[0]
-        whole = drop(torch.ones(len(table), device=table.device, dtype=table.dtype), kept, self.scale)
+        mask = self.keep_hidden((1, len(table)), table.device)[0]
+        whole = drop(torch.ones(len(table), device=table.device, dtype=table.dtype), mask, self.scale)
         return x * whole[tokens][..., None]
 
 
@@ -101,9 +101,9 @@ class Noise(nn.Module):
             return x
         numbers = x[0].numel()
         row = torch.arange(len(x), device=x.device).repeat_interleave(numbers)
-        place = torch.arange(numbers, device=x.device).repeat(len(x))
-        radius = (-2 * torch.log1p(-uniform_by_row(self.clock, f"{self.name}.radius", row, place))).sqrt()
-        angle = 2 * math.pi * uniform_by_row(self.clock, f"{self.name}.angle", row, place)
+        index = torch.arange(numbers, device=x.device).repeat(len(x))
+        radius = (-2 * torch.log1p(-uniform_by_row(self.clock, f"{self.name}.radius", row, index))).sqrt()
+        angle = 2 * math.pi * uniform_by_row(self.clock, f"{self.name}.angle", row, index)
         return x + (self.deviation * radius * torch.cos(angle)).view(x.shape).to(x.dtype)
 
     def extra_repr(self) -> str:

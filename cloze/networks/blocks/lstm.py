@@ -112,16 +112,16 @@ class _Recurrence(torch.autograd.Function):
         length, batch, dtype, size = x.shape[0], x.shape[1], x.dtype, c.shape[1]
         with torch.autocast(x.device.type, enabled=False):
             x = x.contiguous()
-            given = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
+            projected = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
             step = stepping.step_product(r.to(dtype), rows=batch, steps=length)
             project = None if p is None else stepping.step_product(p.to(dtype), rows=batch, steps=length)
             outs, cells = h.new_empty(length + 1, batch, h.shape[1]), c.new_empty(length + 1, batch, size)
             bent = c.new_empty(length, batch, size)  # tanh of the cells
-            shown = outs[1:] if project is None else h.new_empty(length, batch, size)  # what is projected
-            gates = given if dtype == c.dtype else c.new_empty(given.shape)
+            unprojected = outs[1:] if project is None else h.new_empty(length, batch, size)  # what is projected
+            gates = projected if dtype == c.dtype else c.new_empty(projected.shape)
             outs[0], cells[0] = h, c
             for t in range(length):
-                now = gates[t].copy_(step(outs[t], given[t]))
+                now = gates[t].copy_(step(outs[t], projected[t]))
                 i, f, g, o = now.split(size, 1)
                 now[:, : 2 * size].sigmoid_()
                 g.tanh_()
@@ -131,16 +131,16 @@ class _Recurrence(torch.autograd.Function):
                     after.clamp_(-clips.cell, clips.cell)
                 torch.tanh(after, out=bent[t])
                 if dtype == c.dtype:
-                    torch.mul(o, bent[t], out=shown[t])
+                    torch.mul(o, bent[t], out=unprojected[t])
                 else:
-                    shown[t] = o * bent[t]
+                    unprojected[t] = o * bent[t]
                 if project is not None:
-                    outs[t + 1] = project(shown[t], None)
+                    outs[t + 1] = project(unprojected[t], None)
                     if clips.projection is not None:
                         outs[t + 1].clamp_(-clips.projection, clips.projection)
             rows = torch.arange(batch, device=x.device)
             ends = (outs[length], cells[length]) if lengths is None else (outs[lengths, rows], cells[lengths, rows])
-        ctx.save_for_backward(x, w, r, p, lengths, outs, cells, gates, bent, shown)
+        ctx.save_for_backward(x, w, r, p, lengths, outs, cells, gates, bent, unprojected)
         ctx.clips = clips
         ctx.set_materialize_grads(False)
         return outs[1:].clone(), ends[0].clone(), ends[1].clone()
@@ -150,7 +150,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(
         ctx: Any, d_out: Tensor | None, d_h: Tensor | None, d_c: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        x, w, r, p, lengths, outs, cells, gates, bent, shown = ctx.saved_tensors
+        x, w, r, p, lengths, outs, cells, gates, bent, unprojected = ctx.saved_tensors
         clips: Clips = ctx.clips
         (length, batch, _), dtype, size = x.shape, x.dtype, cells.shape[2]
         step = stepping.step_product(r.to(dtype).t(), rows=batch, steps=length)
@@ -158,7 +158,7 @@ class _Recurrence(torch.autograd.Function):
         d_gates, d_projected = torch.empty_like(gates, dtype=dtype), torch.empty_like(outs[1:]) if p is not None else None
         dh = None if d_h is None or lengths is not None else d_h
         dc = torch.zeros_like(cells[0]) if d_c is None or lengths is not None else d_c.clone()
-        made = torch.empty_like(gates[0])
+        d_now = torch.empty_like(gates[0])
         for t in reversed(range(length)):
             if d_out is not None:
                 dh = d_out[t] if dh is None else dh + d_out[t]
@@ -173,7 +173,7 @@ class _Recurrence(torch.autograd.Function):
                 d_projected[t] = dh
                 dh = project(d_projected[t], None)
             i, f, g, o = gates[t].split(size, 1)
-            d_i, d_f, d_g, d_o = made.split(size, 1)
+            d_i, d_f, d_g, d_o = d_now.split(size, 1)
             dh = dh.to(dc.dtype)
             through = torch.ops.aten.tanh_backward(dh * o, bent[t])
             dc += through
@@ -185,7 +185,7 @@ class _Recurrence(torch.autograd.Function):
             sigmoid(dc * cells[t], f, grad_input=d_f)
             tanh(dc * i, g, grad_input=d_g)
             dc *= f
-            d_gates[t] = made
+            d_gates[t] = d_now
             dh = step(d_gates[t], None)
         if lengths is not None:
             dh, dc = _ending(lengths == 0, dh, dc, d_h, d_c)
@@ -195,7 +195,7 @@ class _Recurrence(torch.autograd.Function):
             stepping.weight_gradient(flat, x, w) if ctx.needs_input_grad[1] else None,
             stepping.weight_gradient(flat, outs[:-1], r) if ctx.needs_input_grad[2] else None,
             stepping.bias_gradient(flat, r),
-            stepping.weight_gradient(d_projected.flatten(0, 1), shown, p)
+            stepping.weight_gradient(d_projected.flatten(0, 1), unprojected, p)
             if d_projected is not None and ctx.needs_input_grad[4] else None,
             dh, dc, None, None,
         )

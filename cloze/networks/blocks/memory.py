@@ -21,10 +21,10 @@ def recall(carry: Mapping[str, Tensor] | None, restarts: Tensor | None) -> Memor
     if carry is None or carry["states"].shape[2] == 0:
         return None
     states = carry["states"]
-    known = carry.get("known")
-    if known is None:
-        known = torch.ones(states.shape[0], states.shape[2], dtype=torch.bool, device=states.device)
-    return Memory(states, known if restarts is None else known & ~restarts[:, None])
+    mask = carry.get("known")
+    if mask is None:
+        mask = torch.ones(states.shape[0], states.shape[2], dtype=torch.bool, device=states.device)
+    return Memory(states, mask if restarts is None else mask & ~restarts[:, None])
 
 
 def remember(passed: Sequence[Tensor], real: Tensor | None, memory: Memory | None, *, size: int, reuse: int) -> dict[str, Tensor]:
@@ -33,14 +33,14 @@ def remember(passed: Sequence[Tensor], real: Tensor | None, memory: Memory | Non
     `passed` holds N inputs (B, L, D). The last `reuse` tokens of a row are left out: the next row brings them again.
     """
     states = torch.stack([x.detach() for x in passed], dim=1)
-    known = states.new_ones(states.shape[0], states.shape[2], dtype=torch.bool) if real is None else real
+    mask = states.new_ones(states.shape[0], states.shape[2], dtype=torch.bool) if real is None else real
     keep = states.shape[2] - reuse
-    states, known = states[:, :, :keep], known[:, :keep]
+    states, mask = states[:, :, :keep], mask[:, :keep]
     if memory is not None:
         states = torch.cat([memory.states.to(states.dtype), states], dim=2)
-        known = torch.cat([memory.known, known], dim=1)
+        mask = torch.cat([memory.known, mask], dim=1)
     start = max(states.shape[2] - size, 0)
-    return {"states": states[:, :, start:].contiguous(), "known": known[:, start:].contiguous()}
+    return {"states": states[:, :, start:].contiguous(), "known": mask[:, start:].contiguous()}
 
 
 def with_memory(seen: Tensor | None, memory: Memory | None, *, queries: int) -> Tensor | None:

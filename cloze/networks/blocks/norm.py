@@ -40,8 +40,8 @@ class Post:
 
     def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
         """The norm of x plus `change` of x."""
-        made: Tensor = norm(take(x) + drop(change(x)))
-        return made
+        output: Tensor = norm(take(x) + drop(change(x)))
+        return output
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """Count the products that the place adds to those of attention with so many tokens: here none."""
@@ -57,8 +57,8 @@ class Pre(Post):
 
     def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
         """x plus `change` of its norm."""
-        made: Tensor = take(x) + drop(change(norm(x)))
-        return made
+        output: Tensor = take(x) + drop(change(norm(x)))
+        return output
 
 
 NormPlace = Post | Pre

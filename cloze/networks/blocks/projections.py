@@ -68,13 +68,13 @@ class Across:
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """Of the sequence that reads."""
-        made: Tensor = host.query(x)
-        return made
+        queries: Tensor = host.query(x)
+        return queries
 
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """Of the sequence that is read."""
-        made: Tensor = host.memory(x)
-        return made
+        memory: Tensor = host.memory(x)
+        return memory
 
 
 class Apart:

@@ -81,15 +81,15 @@ class Selected:
 
     def put_back(self, rows: Tensor) -> Tensor:
         """(M, …) to (B, L, …), zero elsewhere."""
-        made = rows.new_zeros(self.batch * self.length, *rows.shape[1:])
-        made = made.index_copy(0, self.flat[: self.count], rows[: self.count])
-        return made.view(self.batch, self.length, *rows.shape[1:])
+        tokens = rows.new_zeros(self.batch * self.length, *rows.shape[1:])
+        tokens = tokens.index_copy(0, self.flat[: self.count], rows[: self.count])
+        return tokens.view(self.batch, self.length, *rows.shape[1:])
 
     def lay_out(self, rows: Tensor) -> Tensor:
         """(M, …) to (B, K, …), zero in empty cells."""
-        made = rows.new_zeros(self.batch * self.across, *rows.shape[1:])
-        made = made.index_copy(0, self.cells[: self.count], rows[: self.count])
-        return made.view(self.batch, self.across, *rows.shape[1:])
+        cells = rows.new_zeros(self.batch * self.across, *rows.shape[1:])
+        cells = cells.index_copy(0, self.cells[: self.count], rows[: self.count])
+        return cells.view(self.batch, self.across, *rows.shape[1:])
 
     def collect(self, block: Tensor) -> Tensor:
         """(B, K, …) to (M, …)."""
@@ -114,8 +114,8 @@ class Selected:
             index = row.view(1, self.batch, 1, self.across) * (kinds * heads)
             index = index + torch.arange(kinds).view(-1, 1, 1, 1) * heads + torch.arange(heads).view(-1, 1)
             self._indices[key] = index.flatten().to(torch.int32)
-        made = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
-        return made.view(kinds, self.batch * heads, self.across, -1)
+        split = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
+        return split.view(kinds, self.batch * heads, self.across, -1)
 
     def merge_heads(self, x: Tensor, heads: int) -> Tensor:
         """The inverse of `split_heads`: (kinds, B·H, K, W) to (M, kinds·H·W), with zeros after the first `count` rows."""
@@ -125,6 +125,6 @@ class Selected:
             first = self.positions.row * (heads * across) + self.slot
             index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * across)
             self._indices[key] = (index + torch.arange(heads) * across).flatten().to(torch.int32)
-        made = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
-        made[self.count :] = 0
-        return made
+        merged = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
+        merged[self.count :] = 0
+        return merged

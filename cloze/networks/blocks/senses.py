@@ -24,10 +24,10 @@ class SenseVectors(nn.Embedding):
 
     def __init__(self, table: Any, vocab_size: int, width: int) -> None:
         super().__init__(table.size, width)
-        known = table.mixed  # None for a network that is only measured
+        mixing = table.mixed  # None for a network that is only measured
         mixed = torch.zeros(vocab_size, table.size)
-        if known is not None:
-            mixed[: len(known)] = torch.from_numpy(known)
+        if mixing is not None:
+            mixed[: len(mixing)] = torch.from_numpy(mixing)
         self.register_buffer("mixed", mixed, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -41,6 +41,6 @@ class SenseVectors(nn.Embedding):
 
 def sense_vectors(part: TableWithSenses, vocab_size: int, width: int) -> dict[str, SenseVectors]:
     """The vectors of the senses in the part's look-up table, by its name; one that the recipe lacks is a `RecipeError`."""
-    known: Mapping[str, Any] = {} if part.tables is None else part.tables
-    require_table("embedding.table_with_senses.senses", part.senses, known)
-    return {part.senses: SenseVectors(known[part.senses], vocab_size, width)}
+    tables: Mapping[str, Any] = {} if part.tables is None else part.tables
+    require_table("embedding.table_with_senses.senses", part.senses, tables)
+    return {part.senses: SenseVectors(tables[part.senses], vocab_size, width)}

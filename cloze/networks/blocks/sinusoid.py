@@ -11,9 +11,9 @@ def sinusoids(rows: int, width: int, device: torch.device | str | None = None) -
 
     Computed in float64, as the tables of XLM and NEZHA are. Differs: the paper's own code has all sines first.
     """
-    place = torch.arange(rows, dtype=torch.float64, device=device)[:, None]
+    position = torch.arange(rows, dtype=torch.float64, device=device)[:, None]
     pair = torch.arange((width + 1) // 2, dtype=torch.float64, device=device)
-    angle = place / 10000.0 ** (2 * pair / width)
+    angle = position / 10000.0 ** (2 * pair / width)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width].float()
 
 

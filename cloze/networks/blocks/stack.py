@@ -37,8 +37,8 @@ class Cache:
 
     def forget(self, count: int) -> None:
         """Take back the last `count` tokens. What a layer keeps behind its keys and values is of another sequence."""
-        for kept in self.layers:
-            kept[:2] = [tensor[:, :, : tensor.shape[2] - count] for tensor in kept[:2]]
+        for cache in self.layers:
+            cache[:2] = [tensor[:, :, : tensor.shape[2] - count] for tensor in cache[:2]]
 
 
 @dataclass(frozen=True)
@@ -60,34 +60,34 @@ class Stack:
         is not needed: the objects around are called before that layer, and the layer is skipped.
         """
         self._seed_kernels(x.device)
-        for each in self.around:
-            x = each.enter(x)
+        for change in self.around:
+            x = change.enter(x)
         passed, last = [x], len(self.layers) - 1
         earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
-            given = self.given[number] if earlier is None else replace(self.given[number], earlier=earlier)
-            for each in self.around:
-                given = each.before(number, layer, passed[-1], given)
+            inputs = self.given[number] if earlier is None else replace(self.given[number], earlier=earlier)
+            for change in self.around:
+                inputs = change.before(number, layer, passed[-1], inputs)
             if unread and number == last:
                 break
             selected = at if number == last else None
             if selected is not None:
-                given = replace(given, seen=given.seen.at(selected), relation=given.relation.at(selected), at=selected)
-            output = layer(passed[-1], given, None if self.across is None else self.across[number])
-            for each in self.around:
-                output = each.after(number, output, selected)
+                inputs = replace(inputs, seen=inputs.seen.at(selected), relation=inputs.relation.at(selected), at=selected)
+            output = layer(passed[-1], inputs, None if self.across is None else self.across[number])
+            for change in self.around:
+                output = change.after(number, output, selected)
             passed.append(output)
         return passed
 
     @property
     def per_token(self) -> bool:
         """Whether the last layer may compute only some tokens."""
-        return len(self.layers) > 0 and all(each.per_token for each in self.around)
+        return len(self.layers) > 0 and all(change.per_token for change in self.around)
 
     def _seed_kernels(self, device: torch.device) -> None:
         """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
         dropouts = [layer.attention.dropout for layer in self.layers]
-        if device.type != "cuda" or not any(each.active for each in dropouts) or torch.cuda.is_current_stream_capturing():
+        if device.type != "cuda" or not any(dropout.active for dropout in dropouts) or torch.cuda.is_current_stream_capturing():
             return
         with torch.cuda.device(device):
             torch.cuda.manual_seed(rng.fold(*dropouts[0].clock.numbers, dropouts[0].key) >> 1)
@@ -107,8 +107,8 @@ def each_layer(
         return list(given)
     return [
         replace(
-            each, record=record, cache=None if caches is None else caches[number],
+            inputs, record=record, cache=None if caches is None else caches[number],
             past=None if past is None else past[:, number], gates=None if gates is None else gates[number],
         )
-        for number, each in enumerate(given)
+        for number, inputs in enumerate(given)
     ]

@@ -40,30 +40,30 @@ class WordTable(nn.Module):
     def _read(self, name: str, tables: Mapping[str, Any], network: str) -> None:
         """Copy the vectors of a table; a stand-in, which knows none, is left alone."""
         require_table(f"{network}.vectors", name, tables)
-        found = matrix_of(tables[name])
-        if found is None or found is STAND_IN or self.tokens.weight.is_meta:
+        matrix = matrix_of(tables[name])
+        if matrix is None or matrix is STAND_IN or self.tokens.weight.is_meta:
             return
-        if found.shape != self.tokens.weight.shape:
+        if matrix.shape != self.tokens.weight.shape:
             raise RecipeError(
-                f"{network}.vectors: {name} has {found.shape[0]:,} vectors of width {found.shape[1]}; expected "
+                f"{network}.vectors: {name} has {matrix.shape[0]:,} vectors of width {matrix.shape[1]}; expected "
                 f"{self.tokens.num_embeddings:,} of width {self.tokens.embedding_dim}.\n"
-                f"  Say the width of the file: --set network.embedding_width={found.shape[1]}"
+                f"  Say the width of the file: --set network.embedding_width={matrix.shape[1]}"
             )
         self.known = torch.from_numpy(tables[name].known)
         with torch.no_grad():
-            self.tokens.weight.copy_(torch.from_numpy(found))
+            self.tokens.weight.copy_(torch.from_numpy(matrix))
 
     def reset_parameters(self, draw: Callable[[Tensor], Any]) -> None:
         """Redraw the rows that do not come from elsewhere; in a table that is not trained they are zero."""
         weight = self.tokens.weight
-        given = None if self.known is None else weight.detach().clone()
+        vectors = None if self.known is None else weight.detach().clone()
         with torch.no_grad():
-            if self.frozen and given is not None:
+            if self.frozen and vectors is not None:
                 weight.zero_()
             else:
                 draw(weight)
-            if given is not None and self.known is not None:
-                weight[self.known] = given[self.known]
+            if vectors is not None and self.known is not None:
+                weight[self.known] = vectors[self.known]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, L) ids to (B, L, E)."""

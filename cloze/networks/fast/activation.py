@@ -36,9 +36,9 @@ def _gelu_tanh(x: Tensor) -> Tensor:
         return _look_up(x, _tanh_tables()[0])
     from cloze.networks.fast.gelu_kernels import gelu_tanh
 
-    made = torch.empty_like(x)
-    gelu_tanh(bits(x, x.numel()), bits(made, x.numel()))
-    return made
+    output = torch.empty_like(x)
+    gelu_tanh(bits(x, x.numel()), bits(output, x.numel()))
+    return output
 
 
 def _gelu_tanh_backward(gradient: Tensor, x: Tensor) -> Tensor:

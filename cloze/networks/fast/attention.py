@@ -26,42 +26,42 @@ from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset
 
 def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
-    attention, given = call.attention, call.given
+    attention, inputs = call.attention, call.given
     if type(attention) is not Attention or not untouched(attention) or attention.gate is not None or attention.norm is not None:
         return False
-    if type(given.relation) is not Bias and given.relation is not NONE or given.seen.may_see_nothing:
+    if type(inputs.relation) is not Bias and inputs.relation is not NONE or inputs.seen.may_see_nothing:
         return False
-    if any(part is not None for part in (given.past, given.cache, given.projected, given.gates, given.record)):
+    if any(part is not None for part in (inputs.past, inputs.cache, inputs.projected, inputs.gates, inputs.record)):
         return False
-    if given.at is not None and (given.source is not None or len(given.at.flat) == 0):
+    if inputs.at is not None and (inputs.source is not None or len(inputs.at.flat) == 0):
         return False
     maps = attention.projecting
     if type(maps) is Stacked:
-        return given.source is None and supported(norm, place, attention.projections, attention.out)
+        return inputs.source is None and supported(norm, place, attention.projections, attention.out)
     return type(maps) is Across and supported(norm, place, attention.query, attention.memory, attention.out)
 
 
 def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
     """The residual connection around attention: states (B, L, D) or rows (M, D)."""
-    module, given = call.attention, call.given
+    module, inputs = call.attention, call.given
     rows, source, weights = _operands(x, call, norm, place)
-    query_tokens = given.query_tokens
+    query_tokens = inputs.query_tokens
     batch, queries = x.shape[:2] if query_tokens is None else (query_tokens.batch, query_tokens.across)
-    key_tokens = given.rows if given.source is None else given.source_rows
-    keys = key_tokens.across if key_tokens is not None else (x if given.source is None else given.source).shape[1]
+    key_tokens = inputs.rows if inputs.source is None else inputs.source_rows
+    keys = key_tokens.across if key_tokens is not None else (x if inputs.source is None else inputs.source).shape[1]
     keep, scale = None, 1.0
     if call.dropout.active:
-        columns = None if given.at is None else given.at.columns
-        length = queries if given.at is None else given.at.length
+        columns = None if inputs.at is None else inputs.at.columns
+        length = queries if inputs.at is None else inputs.at.length
         keep = call.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
         scale = call.dropout.scale
     output = Attend.apply(
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
-        _added(given, x.dtype, keys),
+        _added(inputs, x.dtype, keys),
         Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
-        Residual.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
+        Residual.of(norm, place, dropout, x.shape if inputs.at is None else rows.shape, inputs.positions),
     )
-    return output.view(x.shape if given.at is None else output.shape)
+    return output.view(x.shape if inputs.at is None else output.shape)
 
 
 def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
@@ -69,21 +69,21 @@ def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tu
 
     A `None` for the rows of keys, and for their weight, means that one product gives queries, keys and values.
     """
-    module, given = call.attention, call.given
+    module, inputs = call.attention, call.given
     rows = x.reshape(-1, x.shape[-1])
-    if given.source is not None:
-        source = given.source.to(x.dtype)
+    if inputs.source is not None:
+        source = inputs.source.to(x.dtype)
         query, memory = module.query, module.memory
         return rows, source.reshape(-1, source.shape[-1]), [query.weight, query.bias, memory.weight, memory.bias]
     stacked = module.projections
-    if given.at is None:
+    if inputs.at is None:
         return rows, None, [stacked.weight, stacked.bias, None, None]
     source = norm(rows).to(x.dtype) if place.pre else rows
     (w, w_memory), (b, b_memory) = (
         (None, None) if whole is None else (whole[: module.inside], whole[module.inside :])
         for whole in (stacked.weight, stacked.bias)
     )
-    return given.take(x), source, [w, b, w_memory, b_memory]
+    return inputs.take(x), source, [w, b, w_memory, b_memory]
 
 
 def _added(given: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
@@ -158,19 +158,19 @@ class Attend(torch.autograd.Function):
         sizes: Sequences = ctx.sizes
         residual: Residual = ctx.residual
         gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
-        wanted = ctx.needs_input_grad
-        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale) if wanted[6] else None
-        d_b_out = bias_gradient(through, b_out, residual.scale) if wanted[7] else None
-        read_wanted = wanted[0] or residual.pre and (wanted[8] or wanted[9])
-        if not (read_wanted or any(wanted[1:6]) or wanted[10]):  # what is below is frozen
+        required = ctx.needs_input_grad
+        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale) if required[6] else None
+        d_b_out = bias_gradient(through, b_out, residual.scale) if required[7] else None
+        read_wanted = required[0] or residual.pre and (required[8] or required[9])
+        if not (read_wanted or any(required[1:6]) or required[10]):  # what is below is frozen
             return None, None, None, None, None, None, d_w_out, d_b_out, d_gain, d_offset, None, None, None
         d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
         d_scores, d_projected, d_memory = _attention_backward(
             d_context, query, key, value, probabilities, used, source is None, sizes
         )
         inside = w_out.shape[1]
-        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0) if wanted[2] else None, inside, sizes.score_scale)
-        d_b = _query_gradient(bias_gradient(d_projected, b) if wanted[3] else None, inside, sizes.score_scale)
+        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0) if required[2] else None, inside, sizes.score_scale)
+        d_b = _query_gradient(bias_gradient(d_projected, b) if required[3] else None, inside, sizes.score_scale)
         d_x = None
         if read_wanted and residual.pre:
             d_read = d_projected @ w_cast
@@ -179,10 +179,10 @@ class Attend(torch.autograd.Function):
             d_x = gradient.addmm_(d_projected, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
-            d_source = d_memory @ memory_cast if wanted[1] else None
-            d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0) if wanted[4] else None
-            d_b_memory = bias_gradient(d_memory, b_memory) if wanted[5] else None
-        d_added = _added_gradient(d_scores, added, sizes) if wanted[10] else None
+            d_source = d_memory @ memory_cast if required[1] else None
+            d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0) if required[4] else None
+            d_b_memory = bias_gradient(d_memory, b_memory) if required[5] else None
+        d_added = _added_gradient(d_scores, added, sizes) if required[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )

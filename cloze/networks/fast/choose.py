@@ -45,7 +45,7 @@ def choose(
     """
     if type(place) not in PLACES or not usable(x):
         return None
-    if any(type(each) not in DROPOUTS or not untouched(each) for each in (dropout, part.dropout)):
+    if any(type(module) not in DROPOUTS or not untouched(module) for module in (dropout, part.dropout)):
         return None
     fast = FAST[type(part)]
     return fast.function if fast.fits(part, norm, place, x) else None

@@ -22,11 +22,11 @@ def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: 
     """
     for row in range(len(made)):
         words = table[picked[row]]
-        one, two, out = first[row], second[row], made[row]
+        first_key, second_key, out = first[row], second[row], made[row]
         for at in range(len(out)):
-            word = (words[at] ^ one) * factor
+            word = (words[at] ^ first_key) * factor
             word ^= word >> _HALF
-            word *= two
+            word *= second_key
             word ^= word >> _HALF
             word = (((word | tops) - below) >> _LAST) & _BITS  # one bit for each field that stays
             out[at] = word * _FULL  # which fills the field: no bit reaches the next one

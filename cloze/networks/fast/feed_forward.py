@@ -70,18 +70,18 @@ class Feed(torch.autograd.Function):
         residual: Residual = ctx.residual
         scale = ctx.scale * residual.scale
         gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
-        wanted = ctx.needs_input_grad
-        d_w2 = weight_gradient(through, active, w2, scale) if wanted[3] else None
-        d_b2 = bias_gradient(through, b2, residual.scale) if wanted[4] else None
-        read_wanted = wanted[0] or residual.pre and (wanted[5] or wanted[6])
-        if not (read_wanted or wanted[1] or wanted[2]):  # what is below is frozen
+        required = ctx.needs_input_grad
+        d_w2 = weight_gradient(through, active, w2, scale) if required[3] else None
+        d_b2 = bias_gradient(through, b2, residual.scale) if required[4] else None
+        read_wanted = required[0] or residual.pre and (required[5] or required[6])
+        if not (read_wanted or required[1] or required[2]):  # what is below is frozen
             return None, None, None, d_w2, d_b2, d_gain, d_offset, None, None, None, None
         d_active = through @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
-        d_w1 = weight_gradient(d_hidden, read, w1, 1.0) if wanted[1] else None
-        d_b1 = bias_gradient(d_hidden, b1) if wanted[2] else None
+        d_w1 = weight_gradient(d_hidden, read, w1, 1.0) if required[1] else None
+        d_b1 = bias_gradient(d_hidden, b1) if required[2] else None
         d_x = None
         if read_wanted and residual.pre:
             d_read = d_hidden @ w1_cast

@@ -34,8 +34,8 @@ def _share(x: Any, square: Any) -> Any:
     """σ of the cubic, for |x| up to 30: beyond it is 0 or 1 in any case, and its argument too large for `exponential`."""
     down = multiply(x, add_product(spread(-_LINE), square, spread(-_CUBE)))
     most = spread(np.float32(80.0))
-    one = spread(_ONE)
-    return divide(one, add(one, exponential(where_below(down, most, down, most))))
+    ones = spread(_ONE)
+    return divide(ones, add(ones, exponential(where_below(down, most, down, most))))
 
 
 @kernel(**INNER)
@@ -52,19 +52,19 @@ def gelu_tanh(numbers: Any, out: Any) -> None:
     for at in range(0, count, SIMD_WIDTH):
         x = load_half(numbers, 0, at, count - at, _ZERO)
         near = _near(x)
-        made = multiply(x, _share(near, multiply(near, near)))
-        store_half(out, 0, at, count - at, unless_nan(x, where_below(x, spread(-_FAR), spread(_ZERO), made)))
+        gelu = multiply(x, _share(near, multiply(near, near)))
+        store_half(out, 0, at, count - at, unless_nan(x, where_below(x, spread(-_FAR), spread(_ZERO), gelu)))
 
 
 @kernel(**STRICT)
 def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
     """The gradient of GELU's output becomes that of its input, both (1, N)."""
-    count, one = numbers.shape[1], spread(_ONE)
+    count, ones = numbers.shape[1], spread(_ONE)
     for at in range(0, count, SIMD_WIDTH):
         x = load_half(numbers, 0, at, count - at, _ZERO)
         near = _near(x)
         square = multiply(near, near)
         share = _share(near, square)
-        steep = multiply(multiply(near, add_product(spread(_LINE), square, spread(_BEND))), subtract(one, share))
-        slope = unless_nan(x, multiply(share, add(one, steep)))
+        steep = multiply(multiply(near, add_product(spread(_LINE), square, spread(_BEND))), subtract(ones, share))
+        slope = unless_nan(x, multiply(share, add(ones, steep)))
         store_half(gradient, 0, at, count - at, multiply(slope, load_half(gradient, 0, at, count - at, _ZERO)))

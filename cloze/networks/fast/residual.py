@@ -66,10 +66,10 @@ class Residual(NamedTuple):
             d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
             return d_x.add_(gradient), d_gain, d_offset
         even = x * spread
-        own = bias_gradient(d_read * even, gain)
+        gain_gradient = bias_gradient(d_read * even, gain)
         d_even = d_read.mul_(gain.to(d_read.dtype))
         along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
-        return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), own, None
+        return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), gain_gradient, None
 
     def cast_output(self, w: Tensor, b: Tensor | None, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
@@ -103,8 +103,8 @@ class Residual(NamedTuple):
 
 def supported(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
     """Whether the fast functions support this norm and these linear maps; hooks and replaced modules must be called instead."""
-    known = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre
-    return known and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
+    fits = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre
+    return fits and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
 
 
 def offset_of(norm: nn.Module) -> Tensor | None:
