@@ -42,24 +42,24 @@ def score_answers(
     can read is a `UserError` unless `truncate` cuts it; `cut` then counts the tokens of both that did not fit.
     """
     form = form_of(reader)
-    made, lost = [], []
+    pairs, lost = [], []
     for number, (text, target) in enumerate(zip(texts, targets, strict=True), start=1):
-        ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(one).ids, np.int32) for one in (text, target))
-        asked, cut = form.target(asked_ids)
-        source = form.source(ids, room=len(asked))
+        ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(string).ids, np.int32) for string in (text, target))
+        answer, cut = form.target(asked_ids)
+        source = form.source(ids, room=len(answer))
         if cut + source.cut and not truncate:
             raise UserError(
                 f"text {number}, {text[:40]!r}: {source.cut} of its {len(ids)} tokens and {cut} of the {len(asked_ids)} of its "
                 f"answer do not fit, this network reads at most {reader.max_length} at once.\n  Shorten them, or give --truncate."
             )
-        made.append(_Row(source, asked))
+        pairs.append(_Row(source, answer))
         lost.append(cut + source.cut)
-    sums = [0.0] * len(made)
-    for index in by_length([len(row.source) for row in made], rows=rows):
-        for number, value in zip(index, form.log_probabilities(head, [made[i] for i in index]), strict=True):
+    sums = [0.0] * len(pairs)
+    for index in by_length([len(row.source) for row in pairs], rows=rows):
+        for number, value in zip(index, form.log_probabilities(head, [pairs[i] for i in index]), strict=True):
             sums[number] = value
         report(len(index))
-    return [Score(total, len(row.target), cut) for total, row, cut in zip(sums, made, lost, strict=True)]
+    return [Score(total, len(row.target), cut) for total, row, cut in zip(sums, pairs, lost, strict=True)]
 
 
 def split_pairs(lines: Sequence[str]) -> tuple[list[str], list[str]]:

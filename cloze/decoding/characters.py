@@ -19,24 +19,24 @@ def spelled(framed: Sequence[Framed], parts: Sequence[Sequence[str]], tokenizer:
     A word is spelled as it stands in its text, in lower case if the tokenizer lowers.
     """
     unknown = tokenizer.roles.get("[UNK]")
-    made = [np.zeros((len(row), per_word), np.int16) for row in framed]
+    characters = [np.zeros((len(row), per_word), np.int16) for row in framed]
     for part, texts in enumerate(parts):
-        found = tokenizer.encode_spelled(texts)
-        for number in np.flatnonzero(found.ids == unknown).tolist():
-            row = int(np.searchsorted(found.offsets, number, "right")) - 1
+        spelling = tokenizer.encode_spelled(texts)
+        for number in np.flatnonzero(spelling.ids == unknown).tolist():
+            row = int(np.searchsorted(spelling.offsets, number, "right")) - 1
             positions = np.flatnonzero(framed[row].part == part)
-            place = number - int(found.offsets[row])
-            if place < len(positions):  # else it did not fit
-                word = texts[row][found.begin[number] : found.end[number]]
-                made[row][positions[place]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
-    return [replace(row, characters=own) if own.any() else row for row, own in zip(framed, made, strict=True)]
+            index = number - int(spelling.offsets[row])
+            if index < len(positions):  # else it did not fit
+                word = texts[row][spelling.begin[number] : spelling.end[number]]
+                characters[row][positions[index]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
+    return [replace(row, characters=letters) if letters.any() else row for row, letters in zip(framed, characters, strict=True)]
 
 
 def padded_characters(rows: Sequence[Framed], width: int) -> NDArray[np.int64]:
     """(B, L, C), zeros where a row has none."""
     size = max(row.characters.shape[1] for row in rows if row.characters is not None)
-    made = np.zeros((len(rows), width, size), np.int64)
+    characters = np.zeros((len(rows), width, size), np.int64)
     for number, row in enumerate(rows):
         if row.characters is not None:
-            made[number, : len(row)] = row.characters
-    return made
+            characters[number, : len(row)] = row.characters
+    return characters

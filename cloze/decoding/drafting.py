@@ -66,29 +66,29 @@ def assisted(
     start, size = tokens.shape[1], draft.reader.tokenizer.size
     while True:
         length = tokens.shape[1]
-        made = length - start
+        offset = length - start
         proposed, shares = _proposed(
-            drafter, tokens, min(draft.room(length), new - made - 1), start=start, end=end, sampling=sampling,
-            uniform=numbers.propose[made:], limits=limits, size=size,
+            drafter, tokens, min(draft.room(length), new - offset - 1), start=start, end=end, sampling=sampling,
+            uniform=numbers.propose[offset:], limits=limits, size=size,
         )
         count = len(shares)
         draft.proposed += count
-        found = writer.following(proposed, count + 1)[0, :, :size]
-        for place in range(count + 1):
-            before, number = proposed[:, : length + place], made + place
-            scores = limits.apply(found[place][None], before, start=start, end=end)
-            asked = int(proposed[0, length + place]) if place < count else None
+        predictions = writer.following(proposed, count + 1)[0, :, :size]
+        for step in range(count + 1):
+            before, number = proposed[:, : length + step], offset + step
+            scores = limits.apply(predictions[step][None], before, start=start, end=end)
+            proposal = int(proposed[0, length + step]) if step < count else None
             token = _judged(
-                scores, asked, shares[place] if place < count else None, sampling, numbers.accept[number], numbers.draw[number]
+                scores, proposal, shares[step] if step < count else None, sampling, numbers.accept[number], numbers.draw[number]
             )
-            draft.accepted += token == asked
+            draft.accepted += token == proposal
             tokens = torch.cat([before, before.new_tensor([[token]])], dim=1)
             if told is not None:
                 told([token])
             written = tokens[0, start:].tolist()
             if token == end or len(written) == new or (stops is not None and stops(written)):
                 return cut_at(written, end)
-            if token != asked:
+            if token != proposal:
                 break
         writer.forget(tokens.shape[1] - 1)
         drafter.forget(tokens.shape[1] - 1)
@@ -117,17 +117,17 @@ def _judged(
     probability min(1, p / q), else one from where p exceeds q. Without a proposal it is drawn from p."""
     if sampling.greedy or asked is None or shares is None:
         return int(sampling.choose(scores, draw[None]))
-    own = _shares(sampling, scores)
-    if float(accept) * float(shares[asked]) < float(own[asked]):
+    probabilities = _shares(sampling, scores)
+    if float(accept) * float(shares[asked]) < float(probabilities[asked]):
         return asked
-    rest = (own - shares).clamp(min=0)
-    cumulative = (rest if float(rest.sum()) > 0 else own).cumsum(0)
-    place = int(torch.searchsorted(cumulative, draw.double() * cumulative[-1], right=True))
+    rest = (probabilities - shares).clamp(min=0)
+    cumulative = (rest if float(rest.sum()) > 0 else probabilities).cumsum(0)
+    index = int(torch.searchsorted(cumulative, draw.double() * cumulative[-1], right=True))
     last = int(cumulative.diff(prepend=cumulative.new_zeros(1)).nonzero()[-1])
-    return min(place, last)  # rounding may point behind it
+    return min(index, last)  # rounding may point behind it
 
 
 def _shares(sampling: Sampling, scores: Tensor) -> Tensor:
     """The probability of each token (V,) in double precision, given scores (1, V)."""
-    kept, ids = sampling.kept(scores)
-    return torch.zeros(scores.shape[1], dtype=kept.dtype, device=scores.device).scatter(0, ids[0], kept[0])
+    probabilities, ids = sampling.kept(scores)
+    return torch.zeros(scores.shape[1], dtype=probabilities.dtype, device=scores.device).scatter(0, ids[0], probabilities[0])

@@ -48,20 +48,20 @@ def embed(
     with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero; a table of word vectors leaves
     unknown words out (`vector_remarks`).
     """
-    own = head if pooling is None and layer == -1 else None
+    vector_head = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
         raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
-    if own is None and leaves_out_unknown(reader):
+    if vector_head is None and leaves_out_unknown(reader):
         framed = known_words(reader, framed)
     vectors: NDArray[np.float32] | None = None
     tokens = None if rows is not None else TOGETHER if reader.device.type == "cpu" else TOGETHER_ON_GPU
     for index in by_length([len(row) for row in framed], rows=rows or len(framed), tokens=tokens):
-        made = _embed_batch(reader, [framed[i] for i in index], layer, pooling, own).cpu().numpy()
+        batch_vectors = _embed_batch(reader, [framed[i] for i in index], layer, pooling, vector_head).cpu().numpy()
         if vectors is None:
-            vectors = np.empty((len(framed), made.shape[1]), np.float32)
-        vectors[index] = made
+            vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32)
+        vectors[index] = batch_vectors
         report(len(index))
     if vectors is None:
         raise UserError("no text to embed.")
@@ -78,8 +78,8 @@ def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: 
         everything = torch.arange(len(framed), device=reader.device)
         return reader.scores(head, reader.states(batch, head.reads), batch, everything).float()
     network = reader.network
-    own = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
-    if pooling == "summary" and layer == -1 and own:
+    makes_summary = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
+    if pooling == "summary" and layer == -1 and makes_summary:
         summary: Tensor = reader.states(batch, {"summary"})["summary"]  # of the network's own making, not the state of one token
         return summary.float()
     return pool(layer_states(reader, batch, layer).float(), batch, pooling)

@@ -45,13 +45,13 @@ def token_features(
     if "layers" not in reader.network.gives:
         raise UserError("this network gives only its top layer: it has no features by layer.")
     for index in by_length([len(row) for row in framed], rows=rows):
-        some = [framed[number] for number in index]
+        batch = [framed[number] for number in index]
         with torch.inference_mode():
-            states: Any = reader.states(reader.batch(some), {"layers"})["layers"]
+            states: Any = reader.states(reader.batch(batch), {"layers"})["layers"]
             states = states[chosen_layers(layers, len(states))].float().cpu().numpy()
-        for place, number in enumerate(index):
-            own = np.flatnonzero(framed[number].part >= 0)
-            yield int(number), states[:, place, own]
+        for position, number in enumerate(index):
+            columns = np.flatnonzero(framed[number].part >= 0)
+            yield int(number), states[:, position, columns]
         report(len(index))
 
 

@@ -49,13 +49,13 @@ def fill(
     which item of the picture that the reader shows. A text without a mask, or longer than the network can read, is a `UserError`.
     """
     framed = [_frame(reader, text, links.units[number] if links else None) for number, text in enumerate(texts)]
-    found: dict[int, Filled] = {}
+    filled: dict[int, Filled] = {}
     for index in by_length([len(row) for row in framed], rows=rows):
-        made = _fill_batch(
+        filled_batch = _fill_batch(
             reader, head, [framed[i] for i in index], [texts[i] for i in index], top, links.edit if links else None
         )
-        found.update(zip(index.tolist(), made, strict=True))
-    return [found[i] for i in range(len(texts))]
+        filled.update(zip(index.tolist(), filled_batch, strict=True))
+    return [filled[i] for i in range(len(texts))]
 
 
 def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
@@ -86,8 +86,8 @@ def _fill_batch(
     batch = batch if link is None else with_links(batch, framed, link)
     mask = reader.tokenizer.role("[MASK]")
     positions = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
-    shown, at = reader.prediction_inputs(head, batch, positions)
-    scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
+    inputs, at = reader.prediction_inputs(head, batch, positions)
+    scores = reader.token_scores(head, reader.states(inputs, head.reads, positions=at), inputs, at)
     shares = scores.softmax(-1)
     shares = shares[..., : reader.tokenizer.size]  # rows behind the last id are padding of the table
     unknown = reader.tokenizer.roles.get("[UNK]")
@@ -98,8 +98,8 @@ def _fill_batch(
     answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]
     for row, ids, probabilities in zip(owner, best.indices.tolist(), best.values.tolist(), strict=True):
         answers[row].append((ids, probabilities))
-    for row, text, found in zip(framed, texts, answers, strict=True):
-        yield _filled(reader, row, text, found)
+    for row, text, row_answers in zip(framed, texts, answers, strict=True):
+        yield _filled(reader, row, text, row_answers)
 
 
 def _filled(reader: Reader, row: Framed, given: str, answers: Sequence[tuple[list[int], list[float]]]) -> Filled:
@@ -110,10 +110,10 @@ def _filled(reader: Reader, row: Framed, given: str, answers: Sequence[tuple[lis
     for hole, (ids, probabilities) in zip(holes, answers, strict=True):
         candidates = []
         for token, probability in zip(ids, probabilities, strict=True):
-            shown = inner.copy()
-            shown[hole] = token
+            completion = inner.copy()
+            completion[hole] = token
             word = tokenizer.decode([token], skip_special=False).strip()
-            text = tokenizer.decode(shown, skip_special=False)
+            text = tokenizer.decode(completion, skip_special=False)
             candidates.append(Candidate(token, tokenizer.piece(token), word, probability, text))
         masks.append(tuple(candidates))
     best = inner.copy()

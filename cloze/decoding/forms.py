@@ -102,9 +102,11 @@ class _AtOnce(Form):
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
         batch = self.with_targets(rows, head.set)
         read = self.readings(head, batch)
-        found = log_probabilities(self.reader, head, read, batch, batch[f"positions/{head.set}"], batch[f"targets/{head.set}"])
+        log_probs = log_probabilities(
+            self.reader, head, read, batch, batch[f"positions/{head.set}"], batch[f"targets/{head.set}"]
+        )
         owner = np.repeat(np.arange(len(rows)), [len(row.target) for row in rows])
-        sums: list[float] = np.bincount(owner, found.double().cpu().numpy(), len(rows)).tolist()
+        sums: list[float] = np.bincount(owner, log_probs.double().cpu().numpy(), len(rows)).tolist()
         return sums
 
 
@@ -138,16 +140,16 @@ class ByDecoder(_AtOnce):
         """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
         room = manner.room(reader, 1)
-        made: dict[int, Written] = {}
+        written: dict[int, Written] = {}
         for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
-                some = [sources[i] for i in index]
+                batch = [sources[i] for i in index]
                 first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
-                drafter = None if manner.draft is None else _answering(manner.draft.reader, manner.draft.head, some)
-                found = write(_answering(reader, head, some), first, index, room, end, manner, drafter)
-            made.update(zip(index.tolist(), found, strict=True))
+                drafter = None if manner.draft is None else _answering(manner.draft.reader, manner.draft.head, batch)
+                batch_written = write(_answering(reader, head, batch), first, index, room, end, manner, drafter)
+            written.update(zip(index.tolist(), batch_written, strict=True))
             manner.report(len(index))
-        return [made[number] for number in range(len(sources))]
+        return [written[number] for number in range(len(sources))]
 
     def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
         """Every token of the target, predicted where the decoder has read the tokens before it."""
@@ -159,10 +161,10 @@ class ByDecoder(_AtOnce):
         read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
         read[real] = targets
         read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
-        made = {"decoder.tokens": read, f"targets/{set}": targets, f"positions/{set}": np.flatnonzero(real)}
+        inputs = {"decoder.tokens": read, f"targets/{set}": targets, f"positions/{set}": np.flatnonzero(real)}
         if not real.all():
-            made["decoder.block"] = real.astype(np.int64)
-        return _with(reader.batch([row.source for row in rows]), made, reader)
+            inputs["decoder.block"] = real.astype(np.int64)
+        return _with(reader.batch([row.source for row in rows]), inputs, reader)
 
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
         """The states of the decoder instead of the encoder's."""
@@ -181,8 +183,8 @@ class ByDecoder(_AtOnce):
 
 def _answering(reader: Reader, head: Any, sources: Sequence[Framed]) -> Answering:
     batch = reader.batch(sources)
-    kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
-    return Answering(reader, head, Batch({name: batch[name] for name in kept}, checked=True))
+    names = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
+    return Answering(reader, head, Batch({name: batch[name] for name in names}, checked=True))
 
 
 class _InOneRow(Form):
@@ -198,8 +200,8 @@ class _InOneRow(Form):
         """The ids and the end token."""
         whole = least(max_length, self.reader.max_length)
         bound = least(most, None if whole is None else self._half(whole))
-        kept = ids if bound is None else ids[: bound - 1]
-        return np.append(kept, np.int32(end_id(self.reader))), len(ids) - len(kept)
+        beginning = ids if bound is None else ids[: bound - 1]
+        return np.append(beginning, np.int32(end_id(self.reader))), len(ids) - len(beginning)
 
     def _half(self, whole: int) -> int:
         """The most tokens of a target in a row of `whole` tokens: half of what the template leaves."""
@@ -239,19 +241,19 @@ class ByContinuing(_InOneRow, _AtOnce):
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """One segment; every token of the companion is predicted at the token before it."""
-        asked: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
-        own = self.reader.reading
-        reading = {"pair": own.pair, "orders": list(own.orders)}
-        return Lesson([*self._laid_out(of, max_length, [0, 0]), *asked], "left_to_right", reading)
+        edits: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
+        base_reading = self.reader.reading
+        reading = {"pair": base_reading.pair, "orders": list(base_reading.orders)}
+        return Lesson([*self._laid_out(of, max_length, [0, 0]), *edits], "left_to_right", reading)
 
     def joined(self, rows: Iterable[Pair]) -> list[Framed]:
         """Text and target as one, all of one segment, as for continuing a text; `part` is 1 for the target's tokens."""
-        made = []
+        framed = []
         for row in rows:
             ids = np.concatenate([row.source.ids, row.target])
             part = np.repeat(np.array([-1, 1], np.int32), [len(row.source), len(row.target)])
-            made.append(Framed(ids, np.zeros_like(ids), part))
-        return made
+            framed.append(Framed(ids, np.zeros_like(ids), part))
+        return framed
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """Continue the text and the separator."""
@@ -274,8 +276,8 @@ class ByGaps(_InOneRow):
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """Masked tokens of the companion, predicted at their positions."""
         segments = list(self.reader.reading.segments) or None
-        asked: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
-        return Lesson([*self._laid_out(of, max_length, segments), *asked], "source_to_target")
+        edits: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
+        return Lesson([*self._laid_out(of, max_length, segments), *edits], "source_to_target")
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """A [MASK] at the next position, which the predicted token replaces."""
@@ -288,8 +290,8 @@ class ByGaps(_InOneRow):
         """Each row's sum of log P(token of the target | the text and the tokens before), computed as in writing."""
         sums = np.zeros(len(rows))
         for index in of_one_length([len(row.source) for row in rows], len(rows)):
-            some = [rows[i] for i in index]
-            sums[index] = self._sums(self._writer(head, some[0].source, None), some)
+            batch = [rows[i] for i in index]
+            sums[index] = self._sums(self._writer(head, batch[0].source, None), batch)
         return sums.tolist()
 
     def _sums(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
@@ -302,10 +304,10 @@ class ByGaps(_InOneRow):
         targets, real = targets.to(device), (torch.arange(targets.shape[1]) < lengths[:, None]).to(device)
         tokens = torch.from_numpy(np.stack([row.source.ids for row in rows])).long().to(device)
         sums = torch.zeros(len(rows), dtype=torch.float64, device=device)
-        for place in range(targets.shape[1]):
-            right = targets[:, place : place + 1]
-            found = writer.scores(tokens).log_softmax(-1).gather(1, right)[:, 0]
-            sums += torch.where(real[:, place], found.double(), 0.0)
+        for column in range(targets.shape[1]):
+            right = targets[:, column : column + 1]
+            log_probs = writer.scores(tokens).log_softmax(-1).gather(1, right)[:, 0]
+            sums += torch.where(real[:, column], log_probs.double(), 0.0)
             tokens = torch.cat([tokens, right], dim=1)
         return sums.cpu().numpy()
 

@@ -89,21 +89,21 @@ def generate(
         manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told, draft)
         written = write(reader, head, prompts, manner)
         return [
-            _as_generated(reader, prompt, one, tokens, stop)
-            for prompt, best in zip(prompts, written, strict=True) for one in (best, *best.others)
+            _as_generated(reader, prompt, candidate, tokens, stop)
+            for prompt, best in zip(prompts, written, strict=True) for candidate in (best, *best.others)
         ]  # fmt: skip
     starts = [first_ids(reader, prompt) for prompt in prompts]
-    made: dict[int, tuple[list[int], Stopped]] = {}
+    continuations: dict[int, tuple[list[int], Stopped]] = {}
     for index in by_length([len(start) for start in starts], rows=rows):
         lane = Lanes(reader, head, [starts[i] for i in index], tokens)
         keys = row_keys(seed, "generate", items=np.asarray(index, np.int64))
         uniform = Draw(keys).uniform("token", max(1, tokens))
         lane.run(sampling or Sampling(), torch.from_numpy(uniform).to(reader.device), cache=cache)
-        made.update(zip(index.tolist(), lane.results(), strict=True))
+        continuations.update(zip(index.tolist(), lane.results(), strict=True))
         report(len(index))
     results = []
     for number, prompt in enumerate(prompts):
-        ids, stopped = made[number]
+        ids, stopped = continuations[number]
         results.append(Generated(prompt, _continuation(reader, starts[number], prompt, ids), tuple(ids), stopped))
     return results
 
@@ -112,7 +112,7 @@ def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> 
     """What is written for each text; [MASK] and other literals have their meaning. A text that is too long loses its end."""
     form = form_of(reader)
     ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
-    return form.write(head, [form.source(one, room=manner.tokens) for one in ids], manner)
+    return form.write(head, [form.source(text_ids, room=manner.tokens) for text_ids in ids], manner)
 
 
 def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int, stop: Sequence[str]) -> Generated:
@@ -127,28 +127,28 @@ def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int, stop: 
 
 def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None) -> None:
     """A `UserError` if `draft` cannot propose tokens for what `reader` writes."""
-    own, what = draft.reader, "Leave --draft out."
+    drafter, what = draft.reader, "Leave --draft out."
     if beams is not None:
         raise UserError(f"--draft: a draft proposes one text, and a beam search writes several at once. {what}")
-    if asks(reader, head) or asks(own, draft.head):
+    if asks(reader, head) or asks(drafter, draft.head):
         raise UserError(f"--draft: XLNet reads the whole text again for each token, so it cannot check several at once. {what}")
     if answers(reader) and not has_decoder(reader) and isinstance(form_of(reader), ByGaps):
         raise UserError(f"--draft: this network writes by filling one gap after another and cannot check several at once. {what}")
-    if own.tokenizer.hash != reader.tokenizer.hash:
+    if drafter.tokenizer.hash != reader.tokenizer.hash:
         raise UserError(
-            f"--draft: its vocabulary of {own.tokenizer.size:,} tokens is not that of the network that writes "
+            f"--draft: its vocabulary of {drafter.tokenizer.size:,} tokens is not that of the network that writes "
             f"({reader.tokenizer.size:,}).\n  Train it on a corpus that is encoded with the same tokenizer: cloze corpus build "
             "TEXT --out STORE --tokenizer CHECKPOINT"
         )
-    if _way(own) != _way(reader):
+    if _way(drafter) != _way(reader):
         raise UserError(
-            f"--draft: the network that writes {_way(reader)[0]}, its draft {_way(own)[0]}, or they lay out texts differently.\n"
-            "  Give a draft of the same kind."
+            f"--draft: the network that writes {_way(reader)[0]}, its draft {_way(drafter)[0]}, or they lay out texts "
+            "differently.\n  Give a draft of the same kind."
         )
-    for one, name in ((reader, "the network that writes"), (own, "the draft")):
-        if not one.new_cache().forgets:
+    for side, name in ((reader, "the network that writes"), (drafter, "the draft")):
+        if not side.new_cache().forgets:
             raise UserError(
-                f"--draft: {name} ({type(one.network).__name__}) reads token after token and takes none back, so a draft would "
+                f"--draft: {name} ({type(side.network).__name__}) reads token after token and takes none back, so a draft would "
                 f"save nothing. {what}"
             )
 
@@ -162,7 +162,7 @@ def _way(reader: Reader) -> tuple[Any, ...]:
 
 def _end_of(text: str, stop: Sequence[str]) -> int | None:
     """The place behind the stop string that comes first; None if there is none."""
-    return min(((place, place + len(one)) for one in stop if (place := text.find(one)) >= 0), default=(0, None))[1]
+    return min(((start, start + len(string)) for string in stop if (start := text.find(string)) >= 0), default=(0, None))[1]
 
 
 def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:
@@ -186,10 +186,10 @@ class Lanes:
         self.limit = torch.from_numpy(limit).to(reader.device)
         self.count = count
         width = int(limit.max())
-        given = np.full((len(starts), width), -1, np.int64)
+        ids = np.full((len(starts), width), -1, np.int64)
         for number, start in enumerate(starts):
-            given[number, : len(start)] = start
-        self.tokens = torch.from_numpy(given).to(reader.device)
+            ids[number, : len(start)] = start
+        self.tokens = torch.from_numpy(ids).to(reader.device)
         self.ended = torch.full((len(starts),), width + 1, device=reader.device)
         self.end = reader.tokenizer.roles.get("[EOS]", -1)
         banned = [i for i in np.asarray(reader.tokenizer.special_ids).tolist() if i != self.end]
@@ -198,17 +198,17 @@ class Lanes:
     @torch.inference_mode()
     def run(self, sampling: Sampling, uniform: Tensor, *, cache: bool) -> None:
         """Grow every row until it ends or is full. `uniform` (B, tokens) are the rows' random numbers."""
-        kept = self.reader.new_cache() if cache else None
+        reader_cache = self.reader.new_cache() if cache else None
         lengths = torch.from_numpy(self.lengths).to(self.reader.device)
         start, stop = 0, int(self.lengths.min())
         while stop < self.tokens.shape[1]:
-            scores = self._next_scores(start, stop, kept)
+            scores = self._next_scores(start, stop, reader_cache)
             number = (stop - lengths).clamp(min=0, max=uniform.shape[1] - 1)
             chosen = sampling.choose(scores, uniform.gather(1, number[:, None])[:, 0])
-            given = self.tokens[:, stop]
-            growing = (given < 0) & (stop < self.limit) & (stop < self.ended)
+            prompt_tokens = self.tokens[:, stop]
+            growing = (prompt_tokens < 0) & (stop < self.limit) & (stop < self.ended)
             self.ended = torch.where(growing & (chosen == self.end), stop, self.ended)
-            self.tokens[:, stop] = torch.where(given >= 0, given, chosen)
+            self.tokens[:, stop] = torch.where(prompt_tokens >= 0, prompt_tokens, chosen)
             start, stop = (stop, stop + 1) if cache else (0, stop + 1)
             if bool(((self.ended < stop) | (self.limit <= stop)).all()):
                 break
@@ -225,11 +225,11 @@ class Lanes:
 
     def results(self) -> list[tuple[list[int], Stopped]]:
         """The new ids of every row and why it stopped."""
-        found: list[tuple[list[int], Stopped]] = []
+        continuations: list[tuple[list[int], Stopped]] = []
         for row, length, limit, ended in zip(
             self.tokens.tolist(), self.lengths.tolist(), self.limit.tolist(), self.ended.tolist(), strict=True
         ):
             stop = min(limit, ended)
             reason: Stopped = "end" if ended < limit else "count" if limit == length + self.count else "max_length"
-            found.append((row[length:stop], reason))
-        return found
+            continuations.append((row[length:stop], reason))
+        return continuations

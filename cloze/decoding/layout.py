@@ -48,8 +48,8 @@ class Framed:
 
     def spelled(self, start: int, stop: int) -> NDArray[np.int16] | None:
         """The characters of some tokens; None if all their words are known."""
-        found = None if self.characters is None else self.characters[start:stop]
-        return found if found is not None and found.any() else None
+        characters = None if self.characters is None else self.characters[start:stop]
+        return characters if characters is not None and characters.any() else None
 
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
@@ -57,13 +57,13 @@ class Framed:
 
     def marked(self, texts: Sequence[Marks]) -> Framed:
         """The row with the labelled layers of its texts, whose ends may have been cut off."""
-        made: dict[str, NDArray[Any]] = {}
+        marks: dict[str, NDArray[Any]] = {}
         for number, text in enumerate(texts):
             columns = np.flatnonzero(self.part == number)
             for name, values in text.items():
-                own = made.setdefault(name, np.zeros(len(self), values.dtype))
-                own[columns] = values[: len(columns)]
-        return replace(self, marks=made)
+                layer = marks.setdefault(name, np.zeros(len(self), values.dtype))
+                layer[columns] = values[: len(columns)]
+        return replace(self, marks=marks)
 
     def masked(self, columns: NDArray[np.int64], mask: int) -> Framed:
         """The same row with the token `mask` at some columns, which are then not spelled."""
@@ -77,12 +77,12 @@ class Framed:
     def grown(self, ids: Ids, tree: Tree) -> Framed:
         """The row with the tokens of facts; of these none belongs to a text."""
         branch = tree.branch > 0
-        made = self.take(tree.column)
-        spelled = None if made.characters is None else np.where(branch[:, None], np.int16(0), made.characters)
-        word = None if made.word is None else np.where(branch, -1, made.word)
-        part = np.where(branch, -1, made.part).astype(made.part.dtype)
-        marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in made.marks.items()}
-        return Framed(ids, made.segments, part, self.cut, spelled, word, tree, marks, self.picture)
+        row = self.take(tree.column)
+        spelled = None if row.characters is None else np.where(branch[:, None], np.int16(0), row.characters)
+        word = None if row.word is None else np.where(branch, -1, row.word)
+        part = np.where(branch, -1, row.part).astype(row.part.dtype)
+        marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in row.marks.items()}
+        return Framed(ids, row.segments, part, self.cut, spelled, word, tree, marks, self.picture)
 
     def behind(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
@@ -182,19 +182,19 @@ class Layout:
         """Lay out one example; when it exceeds `max_length` tokens the longer text loses its end (ties: the second)."""
         if len(texts) != self.parts:
             raise UserError(f"the reading {self.template!r} takes {self.parts} texts, got {len(texts)}.")
-        kept = list(texts)
+        parts = list(texts)
         if max_length is not None:
             if max_length <= self.added:
                 raise UserError(
                     f"a length of {max_length} leaves no room for text: {self.template!r} itself takes {self.added} tokens."
                 )
-            kept = [text[:n] for text, n in zip(texts, _shares([len(t) for t in texts], max_length - self.added), strict=True)]
+            parts = [text[:n] for text, n in zip(texts, _shares([len(t) for t in texts], max_length - self.added), strict=True)]
         ids, segments, part = [self._between[0]], [self._between_segments[0]], [np.full(len(self._between[0]), -1)]
-        for number, text in enumerate(kept):
+        for number, text in enumerate(parts):
             ids += [text, self._between[number + 1]]
             segments += [np.full(len(text), self._segments[self._holes[number]]), self._between_segments[number + 1]]
             part += [np.full(len(text), number), np.full(len(self._between[number + 1]), -1)]
-        cut = sum(len(t) for t in texts) - sum(len(t) for t in kept)
+        cut = sum(len(t) for t in texts) - sum(len(t) for t in parts)
         return Framed(_join(ids), _join(segments), _join(part), cut)
 
 
@@ -207,10 +207,10 @@ def _shares(lengths: Sequence[int], room: int) -> list[int]:
     if sum(lengths) <= room:
         return list(lengths)
     level = bisect_right(range(room + 1), room, key=lambda most: sum(min(n, most) for n in lengths)) - 1
-    kept = [min(n, level) for n in lengths]
-    spare = room - sum(kept)
+    counts = [min(n, level) for n in lengths]
+    spare = room - sum(counts)
     for number, n in enumerate(lengths):
-        if spare > 0 and n > kept[number]:
-            kept[number] += 1
+        if spare > 0 and n > counts[number]:
+            counts[number] += 1
             spare -= 1
-    return kept
+    return counts

@@ -43,15 +43,15 @@ def exercises_of(recipe: Any) -> Iterator[dict[str, Any]]:
     if isinstance(recipe, Mapping):
         edits = recipe.get("exercise")
         if isinstance(edits, list):
-            yield {name: own for edit in edits if isinstance(edit, Mapping) for name, own in edit.items()}
+            yield {name: arguments for edit in edits if isinstance(edit, Mapping) for name, arguments in edit.items()}
         for value in recipe.values():
             yield from exercises_of(value)
 
 
 def link_of(recipe: Any) -> LinkItems | None:
     """The edit by which a network was trained on links; None if it was not."""
-    given = next((one["link_items"] for one in exercises_of(recipe) if "link_items" in one), None)
-    return None if given is None else LinkItems(**{name: value for name, value in given.items() if name != "in"})
+    arguments = next((edits["link_items"] for edits in exercises_of(recipe) if "link_items" in edits), None)
+    return None if arguments is None else LinkItems(**{name: value for name, value in arguments.items() if name != "in"})
 
 
 def given_links(
@@ -62,7 +62,7 @@ def given_links(
     if written is not None:
         units = _written(texts, written)
     elif file is not None:
-        units = [own.get(text, ()) for text, (_, own) in zip(texts, links_of(file, field, None), strict=False)]
+        units = [links.get(text, ()) for text, (_, links) in zip(texts, links_of(file, field, None), strict=False)]
     else:
         return None
     if not any(units) and written is None:
@@ -75,7 +75,7 @@ def given_links(
     if reader.pictures is None:
         raise UserError(f"{where}: links name items of a picture, and none is shown. Add its file: --items features.npz")
     start, stop = reader.pictures.sets[edit.set].spans[reader.pictures.usual].tolist()
-    largest = max((item for own in units for _, _, item in own), default=-1)
+    largest = max((item for links in units for _, _, item in links), default=-1)
     if largest >= stop - start:
         raise UserError(
             f"{where}: item {largest}, but the picture has {counted(stop - start, 'item')} {edit.set!r}, which count from 0."
@@ -86,33 +86,33 @@ def given_links(
 def _written(texts: Sequence[str], written: str) -> list[Sequence[Unit]]:
     """The links of each text from JSON: a list of links for each, or one such list if there is one text."""
     try:
-        found = json.loads(written)
+        content = json.loads(written)
     except ValueError:
         raise UserError(
             f"--links {written[:60]}: no JSON; expected [[first character, the one after the last, number of an item], …], such "
             "as [[2, 8, 0]]."
         ) from None
-    each = [found] if len(texts) == 1 else found
-    if not isinstance(each, list) or len(each) != len(texts):
+    lists = [content] if len(texts) == 1 else content
+    if not isinstance(lists, list) or len(lists) != len(texts):
         raise UserError(f"--links {written[:60]}: expected a list of links for each of {counted(len(texts), 'text')}.")
-    return [checked_links(text, own, "--links") for text, own in zip(texts, each, strict=True)]
+    return [checked_links(text, units, "--links") for text, units in zip(texts, lists, strict=True)]
 
 
 def labels_of(tokenizer: Any, ids: NDArray[np.int32], text: str, units: Sequence[Unit]) -> NDArray[np.int32]:
     """The label of each token (T,) of a text with masks, whose tokens are `ids`. A mask that a unit covers has its item."""
     literals = {"[MASK]", tokenizer.literals.get("[MASK]", "[MASK]")}
-    holes = [found.span() for found in re.finditer("|".join(map(re.escape, literals)), text)]
+    holes = [match.span() for match in re.finditer("|".join(map(re.escape, literals)), text)]
     labels = np.zeros(len(ids), np.int32)
     at = np.flatnonzero(ids == tokenizer.role("[MASK]")).tolist()
     edges = zip([0, *(stop for _, stop in holes)], [*(start for start, _ in holes), len(text)], strict=True)
     stretches = [(at[number], *hole) for number, hole in enumerate(holes)]
-    for (begin, end), first, last in zip(edges, [0, *(place + 1 for place in at)], [*at, len(ids)], strict=True):
+    for (begin, end), first, last in zip(edges, [0, *(index + 1 for index in at)], [*at, len(ids)], strict=True):
         spelled = tokenizer.encode_spelled([text[begin:end]])
         if len(spelled.ids) == last - first:
-            own = zip(range(first, last), spelled.begin + begin, spelled.end + begin, strict=True)
-            stretches += [(place, int(low), int(high)) for place, low, high in own]
-    for place, low, high in stretches:
-        labels[place] = next((item + 1 for start, stop, item in units if start < high and stop > low), 0)
+            tokens = zip(range(first, last), spelled.begin + begin, spelled.end + begin, strict=True)
+            stretches += [(index, int(low), int(high)) for index, low, high in tokens]
+    for position, low, high in stretches:
+        labels[position] = next((item + 1 for start, stop, item in units if start < high and stop > low), 0)
     return labels
 
 
@@ -123,7 +123,7 @@ def with_links(batch: Batch, rows: Sequence[Framed], edit: LinkItems) -> Batch:
         labels[number, : len(row)] = row.marks[LABELS]
     name, lengths = f"item_length/{edit.set}", [len(row) for row in rows]
     count = batch[name].cpu().numpy()
-    given = {"length": np.array(lengths, np.int32), LABELS: labels, f"layers/{LINKED}": (labels > 0) * 2}
-    pairs = edit(Rows({"tokens": labels, **given, name: count}), Draw(np.zeros(len(rows), np.uint64)))
-    flat = flat_links(pairs[f"links/{edit.set}"], one_per_row(given["length"], labels.shape[1]).base, int(count.max()))
+    fields = {"length": np.array(lengths, np.int32), LABELS: labels, f"layers/{LINKED}": (labels > 0) * 2}
+    pairs = edit(Rows({"tokens": labels, **fields, name: count}), Draw(np.zeros(len(rows), np.uint64)))
+    flat = flat_links(pairs[f"links/{edit.set}"], one_per_row(fields["length"], labels.shape[1]).base, int(count.max()))
     return Batch({**batch, f"links/{edit.set}": torch.from_numpy(flat).to(batch["tokens"].device)}, checked=True)

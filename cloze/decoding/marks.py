@@ -19,24 +19,24 @@ def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
     mask, literal = reader.tokenizer.role("[MASK]"), reader.tokenizer.literals.get("[MASK]", "[MASK]")
     at = np.flatnonzero(ids == mask)
     pieces = text.replace("[MASK]", literal).split(literal)
-    found: dict[str, NDArray[Any]] = {}
+    layers: dict[str, NDArray[Any]] = {}
     for first, last, marks in zip([0, *(at + 1)], [*at, len(ids)], reader.marks(pieces), strict=False):
         for name, values in marks.items():
-            own = found.setdefault(name, np.zeros(len(ids), values.dtype))
+            labels = layers.setdefault(name, np.zeros(len(ids), values.dtype))
             if len(values) == last - first:
-                own[first:last] = values
-    return found
+                labels[first:last] = values
+    return layers
 
 
 def unlabelled(marks: Marks, hidden: NDArray[np.bool_]) -> Marks:
     """The labelled layers of a text (T,) without the units that have a hidden token (T,)."""
-    made: dict[str, NDArray[Any]] = {}
+    layers: dict[str, NDArray[Any]] = {}
     for name in [name for name in marks if name.startswith("layers/")]:
         layer, labels = marks[name], "labels/" + name.removeprefix("layers/")
         unit = np.cumsum(layer == 1)
         gone = np.isin(unit, unit[hidden & (layer > 0)]) & (layer > 0)
-        made[name], made[labels] = np.where(gone, 0, layer), np.where(gone, 0, marks[labels])
-    return made
+        layers[name], layers[labels] = np.where(gone, 0, layer), np.where(gone, 0, marks[labels])
+    return layers
 
 
 def refuse_marks(reader: Any, what: str) -> None:
@@ -51,13 +51,13 @@ def refuse_marks(reader: Any, what: str) -> None:
 
 def padded_marks(rows: Sequence[Framed], tokens: NDArray[np.int64], mask: int) -> dict[str, NDArray[Any]]:
     """The labelled layers of rows with the padded `tokens` (B, L). A unit with a token that is the `mask` has no label."""
-    found: dict[str, NDArray[Any]] = {}
+    layers: dict[str, NDArray[Any]] = {}
     for number, row in enumerate(rows):
         for name, values in row.marks.items():
-            found.setdefault(name, np.zeros(tokens.shape, values.dtype))[number, : len(row)] = values
-    for name in [name for name in found if name.startswith("layers/")]:
-        layer, labels = found[name], found["labels/" + name.removeprefix("layers/")]
+            layers.setdefault(name, np.zeros(tokens.shape, values.dtype))[number, : len(row)] = values
+    for name in [name for name in layers if name.startswith("layers/")]:
+        layer, labels = layers[name], layers["labels/" + name.removeprefix("layers/")]
         unit = np.cumsum(layer == 1).reshape(layer.shape)
         hidden = np.isin(unit, unit[(tokens == mask) & (layer > 0)]) & (layer > 0)
         layer[hidden], labels[hidden] = 0, 0
-    return found
+    return layers

@@ -81,9 +81,9 @@ def solve(
         return best(vectors, lambda block: target @ block.T, without, count=count, restrict=restrict)
 
     def product(block: NDArray[np.float32]) -> NDArray[np.float32]:
-        like_a, like_b, like_c = ((1 + one @ block.T) / 2 for one in (a, b, c))
-        made: NDArray[np.float32] = like_b * like_c / (like_a + np.float32(epsilon))
-        return made
+        like_a, like_b, like_c = ((1 + vector @ block.T) / 2 for vector in (a, b, c))
+        scores: NDArray[np.float32] = like_b * like_c / (like_a + np.float32(epsilon))
+        return scores
 
     return best(vectors, product, without, count=count, restrict=restrict)
 
@@ -96,28 +96,28 @@ def best(
     `scores` maps rows of length 1 (n, D) to (Q, n); each query leaves out the rows in its `without`, and rows of zeros.
     """
     matrix = vectors.matrix[:restrict] if restrict is not None else vectors.matrix
-    asked = len(without)
-    rows = np.full((asked, 0), -1, np.int64)
-    found = np.full((asked, 0), -np.inf, np.float32)
+    query_count = len(without)
+    rows = np.full((query_count, 0), -1, np.int64)
+    best_scores = np.full((query_count, 0), -np.inf, np.float32)
     out = [(query, row) for query, left in enumerate(without) for row in left]
     columns = np.array(out, np.int64).reshape(-1, 2)
-    step = max(1, _NUMBERS // max(vectors.width, 3 * asked))
+    step = max(1, _NUMBERS // max(vectors.width, 3 * query_count))
     for start in range(0, len(matrix), step):
         block = unit(np.asarray(matrix[start : start + step]))
-        made = scores(block)
-        made[:, ~block.any(1)] = -np.inf
+        block_scores = scores(block)
+        block_scores[:, ~block.any(1)] = -np.inf
         inside = columns[(columns[:, 1] >= start) & (columns[:, 1] < start + len(block))]
-        made[inside[:, 0], inside[:, 1] - start] = -np.inf
-        kept = _highest(made, count)
-        rows = np.concatenate((rows, kept + start), axis=1)
-        found = np.concatenate((found, np.take_along_axis(made, kept, 1)), axis=1)
-        order = _highest(found, count)
-        rows, found = np.take_along_axis(rows, order, 1), np.take_along_axis(found, order, 1)
-    rows[np.isneginf(found)] = -1
+        block_scores[inside[:, 0], inside[:, 1] - start] = -np.inf
+        indices = _highest(block_scores, count)
+        rows = np.concatenate((rows, indices + start), axis=1)
+        best_scores = np.concatenate((best_scores, np.take_along_axis(block_scores, indices, 1)), axis=1)
+        order = _highest(best_scores, count)
+        rows, best_scores = np.take_along_axis(rows, order, 1), np.take_along_axis(best_scores, order, 1)
+    rows[np.isneginf(best_scores)] = -1
     missing = max(0, count - rows.shape[1])
     return (
         np.pad(rows, ((0, 0), (0, missing)), constant_values=-1),
-        np.pad(found, ((0, 0), (0, missing)), constant_values=-np.inf),
+        np.pad(best_scores, ((0, 0), (0, missing)), constant_values=-np.inf),
     )
 
 
@@ -140,8 +140,8 @@ def _direction(vectors: Vectors, word: str) -> NDArray[np.float32]:
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rows (…, D) divided by their lengths; zeros stay zeros."""
     lengths = np.sqrt(np.einsum("...d,...d->...", rows, rows, dtype=np.float32))
-    made: NDArray[np.float32] = rows / np.maximum(lengths, np.float32(1e-30))[..., None]
-    return made
+    directions: NDArray[np.float32] = rows / np.maximum(lengths, np.float32(1e-30))[..., None]
+    return directions
 
 
 def cosine(one: NDArray[np.float32], two: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -171,6 +171,6 @@ def _named(
     vectors: Vectors, rows: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> list[list[Neighbour]]:
     return [
-        [Neighbour(vectors.words[row], float(score)) for row, score in zip(some, values, strict=True) if row >= 0]
-        for some, values in zip(rows.tolist(), scores.tolist(), strict=True)
+        [Neighbour(vectors.words[row], float(score)) for row, score in zip(query_rows, values, strict=True) if row >= 0]
+        for query_rows, values in zip(rows.tolist(), scores.tolist(), strict=True)
     ]

@@ -65,37 +65,37 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
 
     Raises `UserError` for unknown names and impossible values.
     """
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if unknown := given.keys() - WritingOptions.__annotations__.keys():
+    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if unknown := settings.keys() - WritingOptions.__annotations__.keys():
         raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
-    if "" in given.get("stop", ()):
+    if "" in settings.get("stop", ()):
         raise UserError("stop: an empty string would end every text before its first token. Give at least one character.")
-    limits = {name: given[name] for name in _LIMITS if name in given}
-    if banned := [ids for word in given.get("ban", ()) for ids in _spellings(reader, word)]:
+    limits = {name: settings[name] for name in _LIMITS if name in settings}
+    if banned := [ids for word in settings.get("ban", ()) for ids in _spellings(reader, word)]:
         limits["banned"] = tuple(dict.fromkeys(banned))
-    if "first" in given:
-        limits["first"] = _token(reader, given["first"])
+    if "first" in settings:
+        limits["first"] = _token(reader, settings["first"])
     chosen = Limits(**limits)
-    sampling = Sampling(**{name: given[name] for name in _SAMPLING if name in given})
+    sampling = Sampling(**{name: settings[name] for name in _SAMPLING if name in settings})
     return {
-        "sampling": sampling, "beams": _beams(given, sampling), "limits": None if chosen == Limits() else chosen,
-        "stop": tuple(given.get("stop", ())),
+        "sampling": sampling, "beams": _beams(settings, sampling), "limits": None if chosen == Limits() else chosen,
+        "stop": tuple(settings.get("stop", ())),
     }  # fmt: skip
 
 
 def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
     """The beams; a `UserError` for options that would change nothing."""
-    asked = {name: given[name] for name in _BEAMS if name in given}
+    arguments = {name: given[name] for name in _BEAMS if name in given}
     if "beams" not in given:
-        if asked.get("best", 1) != 1:
+        if arguments.get("best", 1) != 1:
             raise UserError("best: only a beam search finds several best texts. Add one, such as beams=4.")
-        if asked.get("groups", 1) != 1 or "diversity" in asked or asked.get("sampled", False):
+        if arguments.get("groups", 1) != 1 or "diversity" in arguments or arguments.get("sampled", False):
             raise UserError("groups, diversity and sampled are for beam search. Add beams=4, or leave them out.")
-        if asked.get("length_penalty", 1.0) != 1.0 or asked.get("early", False):
+        if arguments.get("length_penalty", 1.0) != 1.0 or arguments.get("early", False):
             raise UserError("length_penalty and early are for beam search. Add beams=4, or leave them out.")
         return None
-    beams = Beams(given["beams"], **asked)
-    if "diversity" in asked and beams.groups == 1:
+    beams = Beams(given["beams"], **arguments)
+    if "diversity" in arguments and beams.groups == 1:
         raise UserError(f"diversity={beams.diversity} applies between groups of beams. Add groups=2 or more.")
     if beams.sampled and sampling.temperature == 0.0:
         raise UserError("sampled draws beams at random, but at temperature 0 nothing is random. Leave out one of them.")
@@ -109,15 +109,15 @@ def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
 
 def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:
     """The ids of a word, at the start of a text and behind a space."""
-    found = {tuple(map(int, reader.tokenizer.encode(text).ids)) for text in (word, f" {word}")}
-    if () in found:
+    spellings = {tuple(map(int, reader.tokenizer.encode(text).ids)) for text in (word, f" {word}")}
+    if () in spellings:
         raise UserError(f"{word!r}: a word to ban has at least one token.")
-    return sorted(found)
+    return sorted(spellings)
 
 
 def _token(reader: Reader, text: str) -> int:
-    known = reader.tokenizer.encode(text).ids
+    ids = reader.tokenizer.encode(text).ids
     role = reader.tokenizer.roles.get(text)
-    if role is None and len(known) != 1:
-        raise UserError(f"first {text!r}: this vocabulary cuts it into {len(known)} tokens; expected a text of exactly one.")
-    return int(known[0] if role is None else role)
+    if role is None and len(ids) != 1:
+        raise UserError(f"first {text!r}: this vocabulary cuts it into {len(ids)} tokens; expected a text of exactly one.")
+    return int(ids[0] if role is None else role)

@@ -32,13 +32,13 @@ class Perplexity:
         """Of texts and their scores. `ends`: the end of every text was scored, and is one word, byte and character more."""
         more = len(texts) if ends else 0
         return cls(
-            sum(one.score for one in scores),
+            sum(score.score for score in scores),
             len(texts),
-            sum(one.tokens for one in scores),
+            sum(score.tokens for score in scores),
             sum(len(text.split()) for text in texts) + more,
             sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + more,
             sum(len(text) for text in texts) + more,
-            sum(one.unknown for one in scores),
+            sum(score.unknown for score in scores),
         )
 
     def nats(self, unit: str) -> float | None:

@@ -43,8 +43,8 @@ class Pictures:
     def of_files(cls, files: Mapping[str, str], keys: Iterable[str]) -> Pictures:
         """The pictures of these keys from files of items by set; they alone are kept in memory. A `CorpusError` for one that a
         file lacks."""
-        wanted = list(dict.fromkeys(keys))
-        return cls(wanted, {name: _kept(name, path, wanted) for name, path in files.items()})
+        distinct_keys = list(dict.fromkeys(keys))
+        return cls(distinct_keys, {name: _kept(name, path, distinct_keys) for name, path in files.items()})
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -56,12 +56,12 @@ class Pictures:
         numbers = np.where(numbers < 0, self.usual, numbers)
         if numbers.max(initial=-1) < 0:
             return {}
-        found: dict[str, NDArray[Any]] = {}
+        fields: dict[str, NDArray[Any]] = {}
         for name in network.item_sets:
             kinds = self.sets[name].kinds
             read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes]
-            found |= self.sets[name].read(numbers, read)
-        return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in found.items()}
+            fields |= self.sets[name].read(numbers, read)
+        return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in fields.items()}
 
 
 def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
@@ -87,39 +87,39 @@ def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
 
 def files_of(loaded: Any, given: Sequence[str]) -> dict[str, str]:
     """The file of each set of items, from `NAME=FILE`, or `FILE` for a network that reads one set."""
-    own = list(loaded.network.item_sets)
-    if not own:
+    names = list(loaded.network.item_sets)
+    if not names:
         require_items(loaded, {}, "")
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
+    files: dict[str, str] = {}
+    for argument in given:
+        name, equals, path = argument.partition("=")
         if not equals or not name.isidentifier():
-            if len(own) > 1:
-                raise UserError(f"--items {one}: this network reads {', '.join(own)}; write NAME=FILE for each.")
-            name, path = own[0], one
-        if name not in own or name in found or not path:
-            raise UserError(f"--items {one}: expected NAME=FILE, once for each of {', '.join(own)}.")
-        found[name] = path
-    missing = [name for name in own if name not in found]
+            if len(names) > 1:
+                raise UserError(f"--items {argument}: this network reads {', '.join(names)}; write NAME=FILE for each.")
+            name, path = names[0], argument
+        if name not in names or name in files or not path:
+            raise UserError(f"--items {argument}: expected NAME=FILE, once for each of {', '.join(names)}.")
+        files[name] = path
+    missing = [name for name in names if name not in files]
     if missing:
         raise UserError(f"--items: the network also reads {', '.join(missing)}. Add --items {missing[0]}=FILE.")
-    return found
+    return files
 
 
 def shown_picture(loaded: Any, given: Sequence[str], key: str | None) -> Pictures:
     """The picture `key` of files of items, as `files_of` takes them, for a checkpoint that reads every text with it."""
     files = files_of(loaded, given)
-    shown = one_picture(files, key)
-    require_items(loaded, shown.sets, " ".join(files.values()))
-    return shown
+    picture = one_picture(files, key)
+    require_items(loaded, picture.sets, " ".join(files.values()))
+    return picture
 
 
 def shown_pictures(loaded: Any, given: Sequence[str], keys: Iterable[str]) -> Pictures:
     """The pictures of these keys for a checkpoint that reads them, from files of items as `files_of` takes them."""
     files = files_of(loaded, given)
-    made = Pictures.of_files(files, keys)
-    require_items(loaded, made.sets, " ".join(files.values()))
-    return made
+    pictures = Pictures.of_files(files, keys)
+    require_items(loaded, pictures.sets, " ".join(files.values()))
+    return pictures
 
 
 def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
@@ -132,18 +132,18 @@ def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
 
 def _set_of(name: str, path: str, key: str | None) -> ItemSet:
     seen: list[str] = []
-    read, found = read_pictures(path), None
+    read, match = read_pictures(path), None
     for picture in read.pictures:
         if key is None and seen:
             raise UserError(f"{path}: has several pictures. Name one of them: --picture {seen[0]}")
         seen += [picture.key] if key is None or len(seen) < 10_000 else []
         if key is None or picture.key == key:
-            found = picture
+            match = picture
             if key is not None:
                 break
-    if found is None:
+    if match is None:
         raise CorpusError(f"{path}: has no picture {key!r}. {nearest(key or '', seen) if seen else 'It has none.'}")
-    return _joined(name, [_arrays(found, path)], read.names)
+    return _joined(name, [_arrays(match, path)], read.names)
 
 
 def first_picture(name: str, path: str) -> ItemSet:
@@ -157,18 +157,18 @@ def first_picture(name: str, path: str) -> ItemSet:
 
 def _kept(name: str, path: str, keys: Sequence[str]) -> ItemSet:
     """The items of the pictures `keys` of a file, in this order."""
-    read, wanted = read_pictures(path), set(keys)
-    found: dict[str, Arrays] = {}
-    known: list[str] = []
+    read, key_set = read_pictures(path), set(keys)
+    arrays: dict[str, Arrays] = {}
+    candidates: list[str] = []
     for picture in read.pictures:
-        known += [picture.key] if len(known) < 10_000 else []
-        if picture.key in wanted:
-            found[picture.key] = _arrays(picture, path)
-    missing = [key for key in keys if key not in found]
+        candidates += [picture.key] if len(candidates) < 10_000 else []
+        if picture.key in key_set:
+            arrays[picture.key] = _arrays(picture, path)
+    missing = [key for key in keys if key not in arrays]
     if missing:
-        some = f"{counted(len(missing), 'picture')} that rows name: {missing[0]!r}"
-        raise CorpusError(f"{path}: has no items of {some}. {nearest(missing[0], known)}")
-    return _joined(name, [found[key] for key in keys], read.names)
+        subject = f"{counted(len(missing), 'picture')} that rows name: {missing[0]!r}"
+        raise CorpusError(f"{path}: has no items of {subject}. {nearest(missing[0], candidates)}")
+    return _joined(name, [arrays[key] for key in keys], read.names)
 
 
 def _arrays(picture: Picture, path: str) -> Arrays:
@@ -181,5 +181,5 @@ def _joined(name: str, every: Sequence[Arrays], names: Mapping[str, tuple[str, .
     """The items of pictures one after another."""
     stop = np.cumsum([len(next(iter(arrays.values()))) for arrays in every], dtype=np.int64)
     spans = np.stack([np.concatenate([np.zeros(1, np.int64), stop[:-1]]), stop], axis=1)
-    kept = {array: np.concatenate([arrays[array] for arrays in every]) for array in every[0]}
-    return ItemSet(name, spans, kept, {array: kind_of(values) for array, values in kept.items()}, names)
+    joint_arrays = {array: np.concatenate([arrays[array] for arrays in every]) for array in every[0]}
+    return ItemSet(name, spans, joint_arrays, {array: kind_of(values) for array, values in joint_arrays.items()}, names)

@@ -57,21 +57,21 @@ class PointerCache:
         them; they are added to the cache."""
         window, states = self.pointer.window, states.float()
         keys = states if self._states is None else torch.cat([self._states, states])
-        known = tokens if self._tokens is None else torch.cat([self._tokens, tokens])
+        key_tokens = tokens if self._tokens is None else torch.cat([self._tokens, tokens])
         before = len(keys) - len(states)
         mixed = []
         for start in range(0, len(states), _TOGETHER):
             stop = min(start + _TOGETHER, len(states))
             first = max(0, before + start - window)
-            place = torch.arange(before + start, before + stop, device=states.device)[:, None]
+            position = torch.arange(before + start, before + stop, device=states.device)[:, None]
             column = torch.arange(first, before + stop, device=states.device)[None]
-            seen = (column < place) & (column >= place - window)
-            full = place[:, 0] >= window
+            seen = (column < position) & (column >= position - window)
+            full = position[:, 0] >= window
             scores = self.pointer.scale * (states[start:stop] @ keys[first : before + stop].t())
             shares = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=1)
-            same = (known[first : before + stop][None] == tokens[start:stop, None]) & seen
+            same = (key_tokens[first : before + stop][None] == tokens[start:stop, None]) & seen
             copied = torch.where(same, shares, 0.0).sum(1).double()
             whole = (1 - self.pointer.share) * found[start:stop].double().exp() + self.pointer.share * copied
             mixed.append(torch.where(full, whole.log(), found[start:stop].double()))
-        self._states, self._tokens = keys[-window:], known[-window:]
+        self._states, self._tokens = keys[-window:], key_tokens[-window:]
         return torch.cat(mixed) if mixed else found.double()

@@ -55,17 +55,17 @@ class Prompting(ABC):
 
         An answer without a token, and a prompt that is too long without these texts, is a `TaskError`.
         """
-        texts = [self.shown(one).text for one in filled]
+        texts = [self.shown(prompt).text for prompt in filled]
         spelled, marks = self.reader.tokenizer.encode_spelled(texts), self.reader.marks(texts)
-        made = []
-        for number, (one, answer) in enumerate(zip(filled, answers, strict=True)):
-            own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
-            begin, end = spelled.begin[own], spelled.end[own]
-            ids, inside = spelled.ids[own], [(end > start) & (begin < stop) for start, stop in one.texts]
-            kept = self._kept(len(ids), inside)
-            own_marks = {name: values[kept] for name, values in marks[number].items()}
-            made.append(self.candidate(ids, kept, begin, end, self.shown(one), answer, own_marks))
-        return made
+        candidates = []
+        for number, (prompt, answer) in enumerate(zip(filled, answers, strict=True)):
+            tokens = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+            begin, end = spelled.begin[tokens], spelled.end[tokens]
+            ids, inside = spelled.ids[tokens], [(end > start) & (begin < stop) for start, stop in prompt.texts]
+            mask = self._kept(len(ids), inside)
+            own_marks = {name: values[mask] for name, values in marks[number].items()}
+            candidates.append(self.candidate(ids, mask, begin, end, self.shown(prompt), answer, own_marks))
+        return candidates
 
     def shown(self, one: Filled) -> Filled:
         """A prompt as the network reads it."""
@@ -86,12 +86,12 @@ class Prompting(ABC):
 
     def _kept(self, length: int, texts: Sequence[Bools]) -> Bools:
         """Which of a prompt's tokens are read: those at the end of the longest text are dropped first."""
-        kept = np.ones(length, bool)
+        mask = np.ones(length, bool)
         if self.reader.max_length is None:
-            return kept
+            return mask
         excess = length - (self.reader.max_length - self.reader.single.added - self.extra)
         if excess <= 0:
-            return kept
+            return mask
         sizes = np.array([[int(text.sum()) for text in texts]])
         if sizes.sum() < excess:
             raise TaskError(
@@ -99,8 +99,8 @@ class Prompting(ABC):
                 f"most {self.reader.max_length}.\n  Use fewer --shots, or a shorter --template."
             )
         for text, room in zip(texts, shares(sizes, int(sizes.sum()) - excess)[0], strict=True):
-            kept[np.flatnonzero(text)[room:]] = False
-        return kept
+            mask[np.flatnonzero(text)[room:]] = False
+        return mask
 
 
 class _InPlace(Prompting):
@@ -113,12 +113,12 @@ class _InPlace(Prompting):
         one has no label."""
         start, stop = one.answer
         start = len(one.text[:start].rstrip(" "))
-        asked = ((end > start) & (begin < stop))[kept]
-        if not asked.any():
+        answer_mask = ((end > start) & (begin < stop))[kept]
+        if not answer_mask.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        row = self.reader.single([ids[kept]]).marked([unlabelled(marks, asked)])
+        row = self.reader.single([ids[kept]]).marked([unlabelled(marks, answer_mask)])
         (framed,) = self.reader.grown([row], self.reader.max_length)
-        positions = np.flatnonzero(framed.part == 0)[asked]
+        positions = np.flatnonzero(framed.part == 0)[answer_mask]
         return Candidate(framed, positions, framed.ids[positions], int((~kept).sum()))
 
 
@@ -129,29 +129,29 @@ class InOrder(_InPlace):
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
     ) -> Candidate:
         """A row that begins with its answer gets [BOS] in front."""
-        made = super().candidate(ids, kept, begin, end, one, answer, marks)
-        source = made.source.take(np.arange(int(made.asked[-1]) + 1))
-        if made.asked[0]:
-            return replace(made, source=source)
+        candidate = super().candidate(ids, kept, begin, end, one, answer, marks)
+        source = candidate.source.take(np.arange(int(candidate.asked[-1]) + 1))
+        if candidate.asked[0]:
+            return replace(candidate, source=source)
         first = self.reader.tokenizer.roles.get("[BOS]")
         if first is None:
             raise TaskError("--template begins with {answer}, before which this network reads nothing. Put text before it.")
-        return replace(made, source=source.behind(first), asked=made.asked + 1)
+        return replace(candidate, source=source.behind(first), asked=candidate.asked + 1)
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: none sees a later one."""
         sums = np.zeros(len(candidates))
-        for index in by_length([len(one.source) for one in candidates], rows=size):
-            some = [candidates[i] for i in index]
-            batch = self.reader.batch([one.source for one in some])
+        for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
+            group = [candidates[i] for i in index]
+            batch = self.reader.batch([candidate.source for candidate in group])
             width = batch["tokens"].shape[1]
-            positions = np.concatenate([one.asked - 1 + row * width for row, one in enumerate(some)])
-            targets = np.concatenate([one.target for one in some]).astype(np.int64)
-            at, wanted = (torch.from_numpy(found).to(self.reader.device) for found in (positions, targets))
+            positions = np.concatenate([candidate.asked - 1 + row * width for row, candidate in enumerate(group)])
+            targets = np.concatenate([candidate.target for candidate in group]).astype(np.int64)
+            at, target_ids = (torch.from_numpy(array).to(self.reader.device) for array in (positions, targets))
             states = self.reader.states(batch, self.head.reads, positions=at)
-            found = log_probabilities(self.reader, self.head, states, batch, at, wanted).double().cpu().numpy()
-            sums[index] = np.bincount(positions // width, found, len(some))
+            log_probs = log_probabilities(self.reader, self.head, states, batch, at, target_ids).double().cpu().numpy()
+            sums[index] = np.bincount(positions // width, log_probs, len(group))
             report(len(index))
         return sums
 
@@ -167,28 +167,30 @@ class InGaps(_InPlace):
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """One pass for each token of an answer."""
         sums = np.zeros(len(candidates))
-        for step in range(max((len(one.asked) for one in candidates), default=0)):
-            left = [number for number, one in enumerate(candidates) if len(one.asked) > step]
+        for step in range(max((len(candidate.asked) for candidate in candidates), default=0)):
+            left = [number for number, candidate in enumerate(candidates) if len(candidate.asked) > step]
             for index in by_length([len(candidates[i].source) for i in left], rows=size):
-                some = [left[i] for i in index]
-                sums[some] += self._asked([candidates[i] for i in some], step)
-                report(sum(len(candidates[i].asked) == step + 1 for i in some))
+                group = [left[i] for i in index]
+                sums[group] += self._asked([candidates[i] for i in group], step)
+                report(sum(len(candidates[i].asked) == step + 1 for i in group))
         return sums
 
     def _asked(self, some: Sequence[Candidate], step: int) -> NDArray[np.float64]:
         mask = self.reader.tokenizer.role("[MASK]")
         rows = []
-        for one in some:
-            ids, spelled = one.source.ids.copy(), one.source.characters
-            ids[one.asked[step:]] = mask
+        for candidate in some:
+            ids, spelled = candidate.source.ids.copy(), candidate.source.characters
+            ids[candidate.asked[step:]] = mask
             if spelled is not None:  # a masked word has no characters
                 spelled = spelled.copy()
-                spelled[one.asked[step:]] = 0
-            rows.append(replace(one.source, ids=ids, characters=spelled))
+                spelled[candidate.asked[step:]] = 0
+            rows.append(replace(candidate.source, ids=ids, characters=spelled))
         batch = self.reader.batch(rows)
         width = batch["tokens"].shape[1]
-        positions = torch.tensor([row * width + int(one.asked[step]) for row, one in enumerate(some)], device=self.reader.device)
-        targets = torch.tensor([int(one.target[step]) for one in some], device=self.reader.device)
+        positions = torch.tensor(
+            [row * width + int(candidate.asked[step]) for row, candidate in enumerate(some)], device=self.reader.device
+        )
+        targets = torch.tensor([int(candidate.target[step]) for candidate in some], device=self.reader.device)
         read, at = self.reader.prediction_inputs(self.head, batch, positions)
         states = self.reader.states(read, self.head.reads, positions=at)
         return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()
@@ -226,9 +228,9 @@ class Written(Prompting):
         written = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
         if not len(written):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        place = int((end <= one.answer[0])[kept].sum())
-        around = {name: np.insert(values, place, [0] * len(self.lead)) for name, values in marks.items()}
-        row = self.reader.single([np.insert(ids[kept], place, self.lead)]).marked([around])
+        position = int((end <= one.answer[0])[kept].sum())
+        around = {name: np.insert(values, position, [0] * len(self.lead)) for name, values in marks.items()}
+        row = self.reader.single([np.insert(ids[kept], position, self.lead)]).marked([around])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, written]))
         return Candidate(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
@@ -237,7 +239,7 @@ class Written(Prompting):
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: the decoder sees no later one."""
         sums = np.zeros(len(candidates))
-        for index in by_length([len(one.source) for one in candidates], rows=size):
+        for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
             sums[index] = self.form.log_probabilities(self.head, [candidates[i] for i in index])
             report(len(index))
         return sums

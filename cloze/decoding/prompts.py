@@ -34,14 +34,14 @@ class Template:
 
     def __post_init__(self) -> None:
         places = _PLACE.findall(self.text)
-        known = (TEXT, SECOND, ANSWER)
-        for place in places:
-            if place not in known:
+        fields = (TEXT, SECOND, ANSWER)
+        for field in places:
+            if field not in fields:
                 expected = "a template has {text}, {text_b} and {answer}."
-                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {expected} {nearest(place, known)}")
+                raise TaskError(f"--template {self.text!r}: {{{field}}} is no place; {expected} {nearest(field, fields)}")
         if TEXT not in places:
             raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
-        twice = next((place for place in known if places.count(place) > 1), None)
+        twice = next((name for name in fields if places.count(name) > 1), None)
         if twice is not None:
             raise TaskError(f"--template {self.text!r}: has {{{twice}}} twice; expected it once.")
         if ANSWER not in places:
@@ -54,15 +54,15 @@ class Template:
 
     def fill(self, texts: Sequence[str], answer: str, *, before: str = "") -> Filled:
         """The template with texts and an answer, after other text."""
-        given = {ANSWER: answer, **dict(zip((TEXT, SECOND), texts, strict=False))}
+        replacements = {ANSWER: answer, **dict(zip((TEXT, SECOND), texts, strict=False))}
         spans: dict[str, Span] = {}
-        made, last = before, 0
+        text, last = before, 0
         for match in _PLACE.finditer(self.text):
-            made += self.text[last : match.start()]
-            spans[match[1]] = len(made), len(made) + len(given[match[1]])
-            made, last = made + given[match[1]], match.end()
+            text += self.text[last : match.start()]
+            spans[match[1]] = len(text), len(text) + len(replacements[match[1]])
+            text, last = text + replacements[match[1]], match.end()
         places = tuple(spans[name] for name in (TEXT, SECOND) if name in spans)
-        return Filled(made + self.text[last:], spans[ANSWER], places)
+        return Filled(text + self.text[last:], spans[ANSWER], places)
 
     def demonstrated(self, examples: Sequence[tuple[Sequence[str], str]]) -> str:
         """Examples with their answers, each followed by a newline."""
@@ -81,7 +81,7 @@ def verbalisers(given: str) -> Mapping[str, str]:
     for label, equals, answer in pairs:
         if not (equals and label.strip() and answer.strip()):
             raise TaskError(f"--verbalise {given!r}: expected LABEL=ANSWER,…, such as positive=great,negative=terrible.")
-    found = {label.strip(): answer.strip() for label, _, answer in pairs}
-    if len(found) < 2 or len(found) < len(pairs) or len(set(found.values())) < len(found):
+    answers = {label.strip(): answer.strip() for label, _, answer in pairs}
+    if len(answers) < 2 or len(answers) < len(pairs) or len(set(answers.values())) < len(answers):
         raise TaskError(f"--verbalise {given!r}: expected two or more labels, each once and with an answer of its own.")
-    return found
+    return answers

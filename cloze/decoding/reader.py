@@ -64,13 +64,13 @@ class Bound:
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objective's scores from the network's states."""
-        found: Tensor = self.objective.scores(self._readings(states), batch)
-        return found
+        scores: Tensor = self.objective.scores(self._readings(states), batch)
+        return scores
 
     def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The predictions of the trained head from the network's states."""
-        found: Tensor = self.objective.predict(self._readings(states), batch)
-        return found
+        predictions: Tensor = self.objective.predict(self._readings(states), batch)
+        return predictions
 
     def _readings(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}
@@ -156,7 +156,10 @@ class Reader:
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
             loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, loaded.pictures,
-            {each.view: cls.of(loaded.other(each.reads), precision=precision) for each in loaded.network.outside if each.reads},
+            {
+                source.view: cls.of(loaded.other(source.reads), precision=precision)
+                for source in loaded.network.outside if source.reads
+            },
             loaded.annotations,
         )
 
@@ -229,12 +232,12 @@ class Reader:
         if self._adding is None:
             return rows
         edit = self._adding if bound is None else self._adding.at(bound)
-        made = []
+        framed = []
         for row in rows:
             block, tree = edit.grow(Rows({"tokens": row.ids[None], "length": np.array([len(row)], np.int32)}))
-            one = slice(0, int(block["length"][0]))
-            made.append(row.grown(block["tokens"][0, one], Tree(*(x[0, one] for x in tree))))
-        return made
+            span = slice(0, int(block["length"][0]))
+            framed.append(row.grown(block["tokens"][0, span], Tree(*(x[0, span] for x in tree))))
+        return framed
 
     def whole(self, texts: Sequence[str]) -> list[Framed]:
         """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
@@ -249,7 +252,7 @@ class Reader:
         if not self.annotations:
             return framed
         marks = [self.marks(texts) for texts in parts]
-        return [row.marked(own) for row, *own in zip(framed, *marks, strict=True)]
+        return [row.marked(row_marks) for row, *row_marks in zip(framed, *marks, strict=True)]
 
     def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
         if "characters" not in self.network.takes:
@@ -271,17 +274,17 @@ class Reader:
         for number, row in enumerate(rows):
             tokens[number, : len(row)] = row.ids
             segments[number, : len(row)] = row.segments
-        made = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
+        arrays = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
         if lengths.min() < width:
-            made["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
+            arrays["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
         if any(row.characters is not None for row in rows):
-            made["characters"] = padded_characters(rows, width)
-        made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
-        made.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
-        made.update(self._tree_inputs(rows, width))
+            arrays["characters"] = padded_characters(rows, width)
+        arrays.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
+        arrays.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
+        arrays.update(self._tree_inputs(rows, width))
         if self.pictures is not None:
-            made.update(self.pictures.fields(self.network, np.array([row.picture for row in rows])))
-        batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
+            arrays.update(self.pictures.fields(self.network, np.array([row.picture for row in rows])))
+        batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
         return batch
@@ -291,45 +294,45 @@ class Reader:
         """The fields of a view for another network: its own tokens of the texts of `rows`, which are ids of another `tokenizer`,
         and as `vectors` the top states."""
         ids = [retokenized(row.ids[row.part >= 0], tokenizer, self.tokenizer) for row in rows]
-        batch = self.batch([self.single([each], max_length=self.max_length) for each in ids])
+        batch = self.batch([self.single([text_ids], max_length=self.max_length) for text_ids in ids])
         with evaluating(self.network):
             vectors = self.states(batch, ("hidden",))["hidden"]
-        kept = {name: batch[name] for name in ("tokens", "block") if name in batch}
-        return {fields.join(view, name): value for name, value in {**kept, "vectors": vectors}.items()}
+        inputs = {name: batch[name] for name in ("tokens", "block") if name in batch}
+        return {fields.join(view, name): value for name, value in {**inputs, "vectors": vectors}.items()}
 
     def _tree_inputs(self, rows: Sequence[Framed], width: int) -> dict[str, Any]:
         """By which fields a network reads the facts in rows; none if there are no facts. A masked word shows none of its own."""
         if not any(row.tree is not None and row.tree.branch.any() for row in rows):
             return {}
         mask = self.tokenizer.roles.get("[MASK]", -1)
-        found: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         for number, row in enumerate(rows):
             assert row.tree is not None  # rows of one reader
-            tree, one = row.tree, slice(0, len(row))
+            tree, span = row.tree, slice(0, len(row))
             hidden = tree.word[(row.ids == mask) & (tree.branch == 0) & (tree.word > 0)]
             tree = tree._replace(word=np.where(np.isin(tree.word, hidden), 0, tree.word))
             for name, value in self._adding.describe(Tree(*(x[None] for x in tree))).items():
-                if name not in found:
+                if name not in inputs:
                     empty = np.zeros((len(rows), width), np.int64)
-                    found[name] = empty if value.ndim == 2 else np.tile(np.eye(width, dtype=np.bool_), (len(rows), 1, 1))
-                found[name][number][(one,) * (value.ndim - 1)] = value[0]
-        return found
+                    inputs[name] = empty if value.ndim == 2 else np.tile(np.eye(width, dtype=np.bool_), (len(rows), 1, 1))
+                inputs[name][number][(span,) * (value.ndim - 1)] = value[0]
+        return inputs
 
     def _computed_inputs(self, tokens: Any, lengths: Any, marks: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """The further inputs that `input_edits` compute from tokens (B, L) and their labelled layers, the same in any batch."""
-        found: dict[str, Any] = {}
-        given = {"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32), **marks}
+        inputs: dict[str, Any] = {}
+        arrays = {"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32), **marks}
         for edit in self.input_edits:
-            if not edit.adds and edit.gives <= self.network.takes and edit.takes <= given.keys():
-                rows = Rows(given)
-                made = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
-                found.update({name: made[name] for name in edit.gives})
-        for name in [name for name in found if name.startswith("links/")]:
-            items = found["items/" + name.removeprefix("links/")].shape[1]
-            row, slot = np.nonzero(found[name][:, :, 0] >= 0)
-            token, item = found[name][row, slot].T.astype(np.int64)
-            found[name] = np.stack([row * tokens.shape[1] + token, row * items + item], axis=1)
-        return found
+            if not edit.adds and edit.gives <= self.network.takes and edit.takes <= arrays.keys():
+                rows = Rows(arrays)
+                outputs = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
+                inputs.update({name: outputs[name] for name in edit.gives})
+        for name in [name for name in inputs if name.startswith("links/")]:
+            items = inputs["items/" + name.removeprefix("links/")].shape[1]
+            row, slot = np.nonzero(inputs[name][:, :, 0] >= 0)
+            token, item = inputs[name][row, slot].T.astype(np.int64)
+            inputs[name] = np.stack([row * tokens.shape[1] + token, row * items + item], axis=1)
+        return inputs
 
     def prediction_inputs(self, head: Any, batch: Batch, positions: Tensor) -> tuple[Batch, Tensor]:
         """The batch to read so that `head` predicts the tokens at flat `positions` (M,), and the positions to read it at.
@@ -384,8 +387,8 @@ class Reader:
 
     def new_cache(self) -> Any:
         """An empty cache for continuing texts."""
-        made = self.network.cache()
-        return Cache(len(self.network.depth_groups()) - 1) if made is None else made
+        cache = self.network.cache()
+        return Cache(len(self.network.depth_groups()) - 1) if cache is None else cache
 
     def continued(
         self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None
@@ -399,9 +402,9 @@ class Reader:
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
         """A head's scores (M, classes) in fp32 at flat positions of the batch."""
-        asked = Batch({**batch, f"positions/{head.set}": positions}, checked=True)
+        head_batch = Batch({**batch, f"positions/{head.set}": positions}, checked=True)
         with self.autocast():
-            scores: Tensor = head.predict({name: states[name] for name in head.reads}, asked).float()
+            scores: Tensor = head.predict({name: states[name] for name in head.reads}, head_batch).float()
         return scores
 
     def token_scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
@@ -414,7 +417,7 @@ class Reader:
 
 def head_for(loaded: Checkpoint, kind: Kind) -> Any:
     """The first head of this kind, under any name, with its readings bound; None if there is none."""
-    return next((head for head, found in _heads(loaded) if found == kind), None)
+    return next((head for head, head_kind in _heads(loaded) if head_kind == kind), None)
 
 
 def head_names(loaded: Checkpoint) -> str:

@@ -56,9 +56,9 @@ class Sampling:
 
     def left(self, scores: Tensor, *, least: int = 1) -> Tensor:
         """The scores (B, V) divided by the temperature, -inf for tokens that are left out; each rule leaves at least `least`."""
-        kept, ids = self.kept(scores, least=least)
-        found = (scores / self.temperature).gather(-1, ids).masked_fill(kept <= 0, -torch.inf)
-        return torch.full_like(scores, -torch.inf).scatter(-1, ids, found)
+        shares, ids = self.kept(scores, least=least)
+        kept_scores = (scores / self.temperature).gather(-1, ids).masked_fill(shares <= 0, -torch.inf)
+        return torch.full_like(scores, -torch.inf).scatter(-1, ids, kept_scores)
 
     def kept(self, scores: Tensor, *, least: int = 1) -> tuple[Tensor, Tensor]:
         """The probabilities (B, K) of the tokens that may be drawn, the most probable first, and their ids; 0 where left out.
@@ -67,20 +67,20 @@ class Sampling:
         """
         count = scores.shape[-1] if self.top_k is None else min(max(self.top_k, least), scores.shape[-1])
         best = (scores.double() / self.temperature).topk(count, dim=-1)
-        found = best.values.softmax(-1)
+        shares = best.values.softmax(-1)
         first = torch.arange(count, device=scores.device) < least
         if self.top_p is not None:
-            found = _only(found, (found.cumsum(-1) - found < self.top_p) | first)
+            shares = _only(shares, (shares.cumsum(-1) - shares < self.top_p) | first)
         if self.min_p is not None:
-            found = _only(found, (found >= self.min_p * found[:, :1]) | first)
+            shares = _only(shares, (shares >= self.min_p * shares[:, :1]) | first)
         if self.typical_p is not None:
-            information = -found.log()
-            entropy = (found * information.nan_to_num(posinf=0.0)).sum(-1, keepdim=True)
+            information = -shares.log()
+            entropy = (shares * information.nan_to_num(posinf=0.0)).sum(-1, keepdim=True)
             order = (information - entropy).abs().argsort(dim=-1, stable=True)
-            ordered = found.gather(-1, order)
+            ordered = shares.gather(-1, order)
             near = (ordered.cumsum(-1) - ordered < self.typical_p) | first
-            found = _only(found, torch.zeros_like(near).scatter(-1, order, near))
-        return found, best.indices
+            shares = _only(shares, torch.zeros_like(near).scatter(-1, order, near))
+        return shares, best.indices
 
 
 def _only(probabilities: Tensor, which: Tensor) -> Tensor:

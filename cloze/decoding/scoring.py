@@ -74,11 +74,11 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
 
 def check_order(loaded: Checkpoint, order: str | None) -> None:
     """A `UserError` for an order that a checkpoint does not read in; None is its usual one."""
-    own = orders_of(loaded)
-    if order is not None and order not in own:
+    orders = orders_of(loaded)
+    if order is not None and order not in orders:
         raise UserError(
             f"{loaded.folder}: this network does not read in the order {order}.\n"
-            f"  Write --order {' or '.join(own)}, or leave it out."
+            f"  Write --order {' or '.join(orders)}, or leave it out."
         )
 
 
@@ -121,20 +121,21 @@ def score(
     same = [first.setdefault(_spelling(row), number) for number, row in enumerate(framed)]
     if pointer is not None:
         same = list(range(len(framed)))
-    asked = {number: _asked(reader, framed[number], method) for number in sorted(set(same))}
-    parts = [one for number, row in asked.items() for one in _windows(reader, framed[number], row, windows, method, number)]
+    masks = {number: _asked(reader, framed[number], method) for number in sorted(set(same))}
+    parts = [part for number, row in masks.items() for part in _windows(reader, framed[number], row, windows, method, number)]
     done = _Done(parts, np.bincount(same, minlength=len(framed)), report)
-    for number in sorted(set(same) - {one.text for one in parts}):
+    for number in sorted(set(same) - {part.text for part in parts}):
         done.empty(number)
     score_rows = {"log_probability": _left_to_right, "pseudo_log_likelihood": _masked, "originality": _original}[method]
-    found = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows, tokens)
+    partial_scores = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows, tokens)
     sums = np.zeros(len(framed))
-    for number, value, left in found:
+    for number, value, left in partial_scores:
         sums[parts[number].text] += value
         done(number, left)
     unknown = reader.tokenizer.roles.get("[UNK]", -1)
     return [
-        Score(float(sums[one]), int(asked[one].sum()), 0, int((framed[one].ids[asked[one]] == unknown).sum())) for one in same
+        Score(float(sums[index]), int(masks[index].sum()), 0, int((framed[index].ids[masks[index]] == unknown).sum()))
+        for index in same
     ]
 
 
@@ -143,7 +144,7 @@ class _Done:
 
     def __init__(self, parts: Sequence[Window], copies: NDArray[np.int64], report: Callable[[int], None]) -> None:
         self.parts, self.copies, self.report = parts, copies, report
-        self.left = np.bincount([one.text for one in parts], minlength=len(copies))
+        self.left = np.bincount([part.text for part in parts], minlength=len(copies))
 
     def __call__(self, number: int, left: int) -> None:
         """Of a window, `left` positions are still to be scored."""
@@ -169,17 +170,17 @@ def _windows(
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
     limit = reader.max_length
-    made = windows.over(row, asked, text=text, frame=frame, max_length=reader.room(limit), left_to_right=left_to_right)
-    return [one.grown(reader, limit) for one in made if one.asked.any()]
+    pieces = windows.over(row, asked, text=text, frame=frame, max_length=reader.room(limit), left_to_right=left_to_right)
+    return [piece.grown(reader, limit) for piece in pieces if piece.asked.any()]
 
 
 def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
     if method == "pseudo_log_likelihood":
         return reader.predictable(row)
-    asked = row.part == 0
+    mask = row.part == 0
     if method == "log_probability":
-        asked[:1] = False  # nothing stands before it
-    return asked
+        mask[:1] = False  # nothing stands before it
+    return mask
 
 
 def _behind_begin(reader: Reader, row: Framed, method: Method) -> Framed:
@@ -195,59 +196,59 @@ Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added
 
 @torch.inference_mode()
 def _left_to_right(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
-    for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
+    for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
         positions = _positions([parts[i].asked for i in index], width, reader.device) - 1
         targets = batch["tokens"].flatten()[positions + 1]
-        found = _log_probabilities(reader, head, batch, positions, targets)
-        for i, value in zip(index.tolist(), _by_row(found, positions // width, len(index)), strict=True):
+        log_probs = _log_probabilities(reader, head, batch, positions, targets)
+        for i, value in zip(index.tolist(), _by_row(log_probs, positions // width, len(index)), strict=True):
             yield i, value, 0
 
 
 def _positions(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
     """The flat positions of what is asked in rows that are padded to a width."""
-    found = [row * width + column for row, one in enumerate(asked) for column in np.flatnonzero(one).tolist()]
-    return torch.tensor(found, dtype=torch.int64, device=device)
+    positions = [row * width + column for row, mask in enumerate(asked) for column in np.flatnonzero(mask).tolist()]
+    return torch.tensor(positions, dtype=torch.int64, device=device)
 
 
 @torch.inference_mode()
 def _remembering(reader: Reader, head: Any, parts: Sequence[Window], pointer: Pointer) -> Sums:
     """Scores of windows one after another, mixed with what a cache of the tokens before says."""
     cache = PointerCache(pointer)
-    cache.require(sum(int(one.asked.sum()) for one in parts))
-    for number, one in enumerate(parts):
-        batch = reader.batch([one.row])
-        positions = _positions([one.asked], len(one.row), reader.device) - 1
+    cache.require(sum(int(part.asked.sum()) for part in parts))
+    for number, window in enumerate(parts):
+        batch = reader.batch([window.row])
+        positions = _positions([window.asked], len(window.row), reader.device) - 1
         targets = batch["tokens"].flatten()[positions + 1]
-        found = _log_probabilities(reader, head, batch, positions, targets)
+        log_probs = _log_probabilities(reader, head, batch, positions, targets)
         states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[positions]
-        yield number, float(cache.mix(found, states, targets).sum()), 0
+        yield number, float(cache.mix(log_probs, states, targets).sum()), 0
 
 
 @torch.inference_mode()
 def _masked(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
-    owner = np.repeat(np.arange(len(parts)), [int(one.asked.sum()) for one in parts])
-    columns = np.concatenate([np.flatnonzero(one.asked) for one in parts] or [np.zeros(0, np.int64)])
+    owner = np.repeat(np.arange(len(parts)), [int(part.asked.sum()) for part in parts])
+    columns = np.concatenate([np.flatnonzero(part.asked) for part in parts] or [np.zeros(0, np.int64)])
     left = np.bincount(owner, minlength=len(parts))
-    lengths = np.array([len(one.row) for one in parts], np.int64)
+    lengths = np.array([len(part.row) for part in parts], np.int64)
     for index in by_length(lengths[owner].tolist(), rows=rows, tokens=tokens):
         read, at, targets = masked_each(reader, head, [parts[i].row for i in owner[index]], columns[index])
-        found = _log_probabilities(reader, head, read, at, targets)
-        for i, value in zip(owner[index].tolist(), found.tolist(), strict=True):
+        log_probs = _log_probabilities(reader, head, read, at, targets)
+        for i, value in zip(owner[index].tolist(), log_probs.tolist(), strict=True):
             left[i] -= 1
             yield i, value, int(left[i])
 
 
 @torch.inference_mode()
 def _original(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
-    for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
+    for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
         positions = _positions([parts[i].asked for i in index], width, reader.device)
         scores = reader.scores(head, reader.states(batch, head.reads), batch, positions)
-        found = F.logsigmoid(-scores) if scores.dim() == 1 else scores.log_softmax(-1)[:, 0]
-        for i, value in zip(index.tolist(), _by_row(found, positions // width, len(index)), strict=True):
+        log_probs = F.logsigmoid(-scores) if scores.dim() == 1 else scores.log_softmax(-1)[:, 0]
+        for i, value in zip(index.tolist(), _by_row(log_probs, positions // width, len(index)), strict=True):
             yield i, value, 0
 
 
@@ -273,10 +274,10 @@ def log_probabilities(
     reader: Reader, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor, targets: Tensor
 ) -> Tensor:
     """log P(target) at every position (M,), 2,048 positions at a time, so that memory never holds M x V scores."""
-    found = [torch.zeros(0, device=positions.device)]
-    for some, answers in zip(positions.split(2048), targets.split(2048), strict=True):
-        found.append(-F.cross_entropy(reader.token_scores(head, states, batch, some), answers, reduction="none"))
-    return torch.cat(found)
+    log_probs = [torch.zeros(0, device=positions.device)]
+    for block, answers in zip(positions.split(2048), targets.split(2048), strict=True):
+        log_probs.append(-F.cross_entropy(reader.token_scores(head, states, batch, block), answers, reduction="none"))
+    return torch.cat(log_probs)
 
 
 def _by_row(values: Tensor, row: Tensor, count: int) -> list[float]:

@@ -71,9 +71,11 @@ class Limits:
             only = torch.tensor([self.first], device=scores.device)
             return torch.full_like(scores, -torch.inf).index_fill(1, only, 0.0)
         if self.repetition_penalty != 1.0:
-            known = scores.gather(1, tokens)
-            known = torch.where(known < 0, known * self.repetition_penalty, known / self.repetition_penalty)
-            scores = scores.scatter(1, tokens, known)
+            token_scores = scores.gather(1, tokens)
+            token_scores = torch.where(
+                token_scores < 0, token_scores * self.repetition_penalty, token_scores / self.repetition_penalty
+            )
+            scores = scores.scatter(1, tokens, token_scores)
         refused = [scores.new_zeros(scores.shape, dtype=torch.bool)]
         if tokens.shape[1] - start < self.min_tokens and end >= 0:
             refused[0][:, end] = True
@@ -196,15 +198,15 @@ def beam_search(
     scores = first[:, None].expand(-1, beams.count, -1)
     for number in range(new):
         origin, chosen = [], torch.zeros_like(first)  # how many beams of the groups before have chosen each token
-        for place, group in enumerate(groups):
-            own, flat = slice(place * beams.each, (place + 1) * beams.each), group.running.flatten(0, 1)
-            found = (scores[:, own] - beams.diversity * chosen[:, None] if place else scores[:, own]).flatten(0, 1)
-            found = limits.apply(found, flat, start=group.start, end=end)
+        for index, group in enumerate(groups):
+            span, flat = slice(index * beams.each, (index + 1) * beams.each), group.running.flatten(0, 1)
+            group_scores = (scores[:, span] - beams.diversity * chosen[:, None] if index else scores[:, span]).flatten(0, 1)
+            group_scores = limits.apply(group_scores, flat, start=group.start, end=end)
             if beams.sampled and sampling is not None and uniform is not None:
-                beam = group.advance(sampling.left(found, least=2), uniform[:, number])
+                beam = group.advance(sampling.left(group_scores, least=2), uniform[:, number])
             else:
-                beam = group.advance(found)
-            origin.append(beam + own.start)
+                beam = group.advance(group_scores)
+            origin.append(beam + span.start)
             chosen.scatter_add_(1, group.running[:, :, -1], group.live[:, None].expand(-1, beams.each).to(chosen.dtype))
         if all(group.over for group in groups):
             break
@@ -217,11 +219,11 @@ def beam_search(
 
 def _ranked(groups: Sequence[_Search], several: int) -> list[Written]:
     """The best ended sequence of each row among all groups, with the others that are wanted."""
-    found = []
+    best = []
     for row in zip(*(group.ended() for group in groups), strict=True):
-        first, *others = sorted((one for group in row for one in group), key=_worth, reverse=True)[:several]
-        found.append(first._replace(others=tuple(others)))
-    return found
+        first, *others = sorted((sequence for group in row for sequence in group), key=_worth, reverse=True)[:several]
+        best.append(first._replace(others=tuple(others)))
+    return best
 
 
 def _worth(one: Written) -> float:
@@ -281,9 +283,9 @@ class _Search:
         rows, count = self.total.shape
         vocabulary = scores.shape[1]
         every = (scores.view(rows, count, vocabulary) + self.total[:, :, None]).flatten(1)
-        place = every.topk(self.beams.candidates).indices if uniform is None else _drawn(every, uniform)
-        total = every.gather(1, place)
-        beam, token = place // vocabulary, place % vocabulary
+        indices = every.topk(self.beams.candidates).indices if uniform is None else _drawn(every, uniform)
+        total = every.gather(1, indices)
+        beam, token = indices // vocabulary, indices % vocabulary
         longer = torch.cat([_rows(self.running, beam), token[:, :, None]], dim=2)
         stops = (token == self.end) | (longer.shape[2] >= self.max_length)
         left, chosen = (total + stops.float() * _NEVER).topk(count)
@@ -317,7 +319,7 @@ class _Search:
     def ended(self) -> list[list[Written]]:
         """The ended sequences of each row, the best first."""
         return [
-            [cut_at(one[self.start :], self.end, value) for one, value in zip(ids, worth, strict=True)]
+            [cut_at(sequence[self.start :], self.end, value) for sequence, value in zip(ids, worth, strict=True)]
             for ids, worth in zip(self.kept.tolist(), self.worth.tolist(), strict=True)
         ]
 

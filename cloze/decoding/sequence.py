@@ -103,15 +103,15 @@ def write_behind(
     """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
     nothing is padded. `drafter` makes what proposes tokens.
     """
-    made: dict[int, Written] = {}
+    written: dict[int, Written] = {}
     for index in of_one_length([len(start) for start in starts], manner.together):
         room = manner.room(reader, len(starts[index[0]]))
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
-            found = write(writer(index), first, index, room, end, manner, None if drafter is None else drafter())
-        made.update(zip(index.tolist(), found, strict=True))
+            batch_written = write(writer(index), first, index, room, end, manner, None if drafter is None else drafter())
+        written.update(zip(index.tolist(), batch_written, strict=True))
         manner.report(len(index))
-    return [made[number] for number in range(len(starts))]
+    return [written[number] for number in range(len(starts))]
 
 
 def answer_text(reader: Reader, ids: Sequence[int]) -> str:
@@ -123,10 +123,10 @@ def answer_text(reader: Reader, ids: Sequence[int]) -> str:
 def start_role(reader: Reader) -> str:
     """The role of the token that the decoder begins with: what the reading says, else the end token."""
     roles = reader.tokenizer.roles
-    given = reader.reading.start
-    name = given or next((role for role in _STARTS if role in roles), None)
+    start = reader.reading.start
+    name = start or next((role for role in _STARTS if role in roles), None)
     if name is None or name not in roles:
-        raise CheckpointError(f"the decoder starts with {given or ' or '.join(_STARTS)}, which the tokenizer does not have.")
+        raise CheckpointError(f"the decoder starts with {start or ' or '.join(_STARTS)}, which the tokenizer does not have.")
     return str(name)
 
 
@@ -170,8 +170,8 @@ def write(
     if beams is not None:
         uniform = None
         if beams.sampled:
-            found = draw.uniform("beams", room * beams.candidates).reshape(len(index), room, beams.candidates)
-            uniform = torch.from_numpy(found).to(first.device)
+            draws = draw.uniform("beams", room * beams.candidates).reshape(len(index), room, beams.candidates)
+            uniform = torch.from_numpy(draws).to(first.device)
         return beam_search(
             writer, first, new=room, end=end, beams=beams, limits=manner.limits, sampling=manner.sampling, uniform=uniform
         )

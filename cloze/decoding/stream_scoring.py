@@ -89,14 +89,14 @@ def remembering(network: Any, recall: Recall) -> Iterator[None]:
             "--memory is for networks that remember what they read before: transformer-xl and xlnet by the token, LSTMs by their "
             f"state. This one ({type(network).__name__}) does not; leave it out."
         )
-    known = vars(network)
+    settings = vars(network)
     changed: dict[str, Any] = {"reuse": 0}
-    if "memory" in known and recall.memory is not None:
+    if "memory" in settings and recall.memory is not None:
         changed |= {"memory": recall.memory, "carries": recall.memory > 0}
     changed |= {"clamp": recall.clamp} if recall.clamp is not None else {}
     changed |= {"same_length": True} if recall.same_length else {}
     for name in changed:
-        if name not in known and name != "carries":
+        if name not in settings and name != "carries":
             raise UserError(f"--{name.replace('_', '-')}: this network ({type(network).__name__}) has no such setting.")
     before = {name: vars(network)[name] for name in changed}
     try:
@@ -159,14 +159,14 @@ def _from_left(
         states = reader.states(batch, {*head.reads, "carry"}, carry=carry)
         carry = states.pop("carry", None) if recall.memory != 0 else None
         scored = stream.scored[start + 1 : stop + 1]
-        asked = np.flatnonzero(scored) if cache is None else np.arange(stop - start)
-        positions = torch.from_numpy(asked).to(reader.device)
+        offsets = np.flatnonzero(scored) if cache is None else np.arange(stop - start)
+        positions = torch.from_numpy(offsets).to(reader.device)
         targets = ids[start + 1 + positions]
-        found = log_probabilities(reader, head, states, batch, positions, targets)
+        log_probs = log_probabilities(reader, head, states, batch, positions, targets)
         if cache is not None:
-            found = cache.mix(found, states[head.reads[0]].flatten(0, 1), targets)
-        kept = np.where(scored[asked], found.double().cpu().numpy(), 0.0)
-        sums += np.bincount(stream.owner[start + 1 + asked], kept, stream.texts)
+            log_probs = cache.mix(log_probs, states[head.reads[0]].flatten(0, 1), targets)
+        terms = np.where(scored[offsets], log_probs.double().cpu().numpy(), 0.0)
+        sums += np.bincount(stream.owner[start + 1 + offsets], terms, stream.texts)
         now = int(stream.owner[stop])
         report(now - done)
         done = now
@@ -191,15 +191,15 @@ def _each_last(
     carry: Mapping[str, Tensor] | None = None
     for row in reader.whole(texts):
         ids = row.ids[row.part == 0]
-        asked, total = np.flatnonzero(reader.predictable(row)), 0.0
-        for start in range(0, len(asked), rows):
-            some = asked[start : start + rows]
-            read, at, targets = masked_each(reader, head, [row] * len(some), some)
-            spread = None if carry is None else {name: x.expand(len(some), *x.shape[1:]) for name, x in carry.items()}
+        columns, total = np.flatnonzero(reader.predictable(row)), 0.0
+        for start in range(0, len(columns), rows):
+            batch_columns = columns[start : start + rows]
+            read, at, targets = masked_each(reader, head, [row] * len(batch_columns), batch_columns)
+            spread = None if carry is None else {name: x.expand(len(batch_columns), *x.shape[1:]) for name, x in carry.items()}
             states = reader.states(read, head.reads, positions=at, carry=spread)
             total += float(log_probabilities(reader, head, states, read, at, targets).double().sum())
-        unknown = int((row.ids[asked] == reader.tokenizer.roles.get("[UNK]", -1)).sum())
-        results.append(Score(total, len(asked), 0, unknown))
+        unknown = int((row.ids[columns] == reader.tokenizer.roles.get("[UNK]", -1)).sum())
+        results.append(Score(total, len(columns), 0, unknown))
         if len(ids):
             alone = reader.continued(torch.from_numpy(ids).long().to(reader.device)[None], 0)
             carry = reader.states(alone, ("carry",), carry=carry).get("carry")

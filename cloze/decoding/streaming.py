@@ -26,13 +26,13 @@ class Streamed:
         """The next token of the one text."""
         self.ids += ids
         text = self._text()
-        held = max((size for one in self.stop for size in range(1, len(one)) if text.endswith(one[:size])), default=0)
+        held = max((size for string in self.stop for size in range(1, len(string)) if text.endswith(string[:size])), default=0)
         self._show(text[: len(text) - held].rstrip("\N{REPLACEMENT CHARACTER}"))
 
     def close(self) -> None:
         """Print what is left, and end the line."""
         text = self._text()
-        ends = [len(self.shown) + at + len(one) for one in self.stop if (at := text[len(self.shown) :].find(one)) >= 0]
+        ends = [len(self.shown) + at + len(string) for string in self.stop if (at := text[len(self.shown) :].find(string)) >= 0]
         self._show(text[: min(ends, default=len(text))])
         print(file=self.file, flush=True)
 

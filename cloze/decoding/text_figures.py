@@ -79,26 +79,28 @@ def figures_of(
         return TextFigures(**{**asdict(counted), "why": f"{loaded.folder}: this network {what}."})
     masked = method == "pseudo_log_likelihood"
     texts = sentences if masked else [_running(document) for document in documents]
-    found = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
-    return TextFigures(**{**asdict(counted), "bits_per_byte": found.bits("byte"), "method": method})
+    perplexity = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
+    return TextFigures(**{**asdict(counted), "bits_per_byte": perplexity.bits("byte"), "method": method})
 
 
 def _running(document: Sequence[str]) -> str:
     """The sentences as one text: white space that a sentence begins with stays, others get a space."""
-    return "".join(one if one[:1].isspace() or not number else f" {one}" for number, one in enumerate(document))
+    return "".join(
+        sentence if sentence[:1].isspace() or not number else f" {sentence}" for number, sentence in enumerate(document)
+    )
 
 
 def first_bytes(documents: Iterator[Sequence[str]], most: int | None) -> list[list[str]]:
     """The first documents, cut between sentences before `most` bytes are exceeded (None: all); at least one sentence."""
-    found: list[list[str]] = []
+    selection: list[list[str]] = []
     left = float("inf") if most is None else most
     for document in documents:
-        kept: list[str] = []
+        sentences: list[str] = []
         for sentence in document:
             size = len(sentence.encode("utf-8", "surrogatepass"))
-            if size > left and (found or kept):
-                return found + [kept] * bool(kept)
-            kept.append(sentence)
+            if size > left and (selection or sentences):
+                return selection + [sentences] * bool(sentences)
+            sentences.append(sentence)
             left -= size
-        found.append(kept)
-    return found
+        selection.append(sentences)
+    return selection

@@ -25,8 +25,8 @@ def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
     for text in given:
         there = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
-        known = suffix in _TEXT_FILES or suffix in _TABLES
-        if not (known or (tables and there)) or (not there and any(c.isspace() for c in text)):
+        text_or_table = suffix in _TEXT_FILES or suffix in _TABLES
+        if not (text_or_table or (tables and there)) or (not there and any(c.isspace() for c in text)):
             continue
         if not there:
             raise TaskError(
@@ -65,13 +65,13 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
         raise TaskError("no text given. Write texts, or the name of a text file, after the checkpoint; or pipe the text in.")
     if json_input or (json_input is None and holds_objects(source)):
         read = objects(source, format="jsonl" if json_input else None, only=(field,))
-        found = [string_field(source, number, record, field) for number, record in read]
+        texts = [string_field(source, number, record, field) for number, record in read]
     else:
-        found = [line.text for line in lines(source)]
-        if next(filter(str.strip, found), "").lstrip().startswith(PREFIX):
-            found = list(map(without_labels, found))
-    if not found:
+        texts = [line.text for line in lines(source)]
+        if next(filter(str.strip, texts), "").lstrip().startswith(PREFIX):
+            texts = list(map(without_labels, texts))
+    if not texts:
         raise TaskError(f"{'standard input' if source == '-' else source}: empty, expected one text per line.")
-    return found
+    return texts
 
 

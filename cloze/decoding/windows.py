@@ -43,13 +43,13 @@ class Windows:
         """The tokens of a window for a network that reads at most `limit`; None: any number. Errors: a `UserError`."""
         if self.max_length is not None and limit is not None and self.max_length > limit:
             raise UserError(f"--max-length {self.max_length}: this network reads at most {limit} tokens. Give no more.")
-        found = limit if self.max_length is None else self.max_length
-        if found is None and self.stride is not None:
+        length = limit if self.max_length is None else self.max_length
+        if length is None and self.stride is not None:
             raise UserError(
                 f"--stride {self.stride}: this network reads a text of any length at once, so there are no windows.\n"
                 "  Leave it out, or say with --max-length how many tokens to read at once."
             )
-        return found
+        return length
 
     def over(
         self, row: Framed, asked: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,

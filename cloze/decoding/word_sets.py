@@ -27,7 +27,7 @@ def fitting(vectors: Vectors, words: Sequence[str]) -> list[Neighbour]:
     rows = unit(np.stack([vectors.vector(word) for word in different]))
     scores = rows @ unit(rows.mean(0))
     order = np.argsort(scores, kind="stable")
-    return [Neighbour(different[place], float(scores[place])) for place in order.tolist()]
+    return [Neighbour(different[index], float(scores[index])) for index in order.tolist()]
 
 
 def classes(vectors: Vectors, count: int, *, passes: int = 10) -> NDArray[np.int64]:
@@ -39,16 +39,16 @@ def classes(vectors: Vectors, count: int, *, passes: int = 10) -> NDArray[np.int
     matrix = vectors.matrix
     if not 1 <= count <= len(matrix):
         raise UserError(f"{count:,} classes for {counted(len(matrix), 'word')}: expected 1 to {len(matrix):,}.")
-    found = np.arange(len(matrix)) % count
+    labels = np.arange(len(matrix)) % count
     for _ in range(passes):
         sums = np.zeros((count, vectors.width))
         for start in range(0, len(matrix), _ROWS):
-            np.add.at(sums, found[start : start + _ROWS], matrix[start : start + _ROWS])
-        means = unit((sums / np.maximum(np.bincount(found, minlength=count), 1)[:, None]).astype(np.float32))
-        found = np.concatenate([
+            np.add.at(sums, labels[start : start + _ROWS], matrix[start : start + _ROWS])
+        means = unit((sums / np.maximum(np.bincount(labels, minlength=count), 1)[:, None]).astype(np.float32))
+        labels = np.concatenate([
             (np.asarray(matrix[start : start + _ROWS]) @ means.T).argmax(1) for start in range(0, len(matrix), _ROWS)
         ])
-    return found
+    return labels
 
 
 def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: int = 10) -> tuple[Vectors, int]:
@@ -65,20 +65,20 @@ def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: i
         raise UserError(f"{vectors.place}: the vector of a word is made of its n-grams, so that it cannot be moved alone.")
     edges = set()
     for word, *related in lexicon:
-        one = vectors.row(word)
-        for other in map(vectors.row, related) if one is not None else ():
-            if other is not None and other != one:
-                edges |= {(one, other), (other, one)}
+        row = vectors.row(word)
+        for other in map(vectors.row, related) if row is not None else ():
+            if other is not None and other != row:
+                edges |= {(row, other), (other, row)}
     if not edges:
         raise UserError(f"{vectors.place}: no two related words of the lexicon are among its {len(vectors):,} words.")
     source, target = np.array(sorted(edges), np.int64).T
     moved, first = np.unique(source, return_index=True)
     degree = np.diff(first, append=len(source))[:, None].astype(np.float32)
-    made = np.array(vectors.own, np.float32)
+    matrix = np.array(vectors.own, np.float32)
     for start in range(0, vectors.width, _COLUMNS):
-        part = made[:, start : start + _COLUMNS].copy()
+        part = matrix[:, start : start + _COLUMNS].copy()
         begun = part[moved].copy()
         for _ in range(passes):
             part[moved] = (begun + np.add.reduceat(part[target], first, axis=0) / degree) / 2
-        made[:, start : start + _COLUMNS] = part
-    return replace(vectors, own=made), len(moved)
+        matrix[:, start : start + _COLUMNS] = part
+    return replace(vectors, own=matrix), len(moved)

@@ -93,9 +93,9 @@ class Asking:
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
-        asked = torch.cat([tokens, tokens[:, -1:]], dim=1)  # any token: nothing sees it
-        batch = self.reader.continued(asked, 0)
-        batch, positions = self.reader.prediction_inputs(self.head, batch, _last(asked, 1))
+        inputs = torch.cat([tokens, tokens[:, -1:]], dim=1)  # any token: nothing sees it
+        batch = self.reader.continued(inputs, 0)
+        batch, positions = self.reader.prediction_inputs(self.head, batch, _last(inputs, 1))
         states = self.reader.states(batch, self.head.reads, positions=positions)
         scores = self.reader.token_scores(self.head, states, batch, positions)
         return scores if self.banned is None else scores.index_fill(-1, self.banned, -torch.inf)
@@ -157,5 +157,5 @@ def _last(tokens: Tensor, count: int) -> Tensor:
 
 
 def _select(layers: list[list[Tensor]], rows: Tensor) -> None:
-    for kept in layers:
-        kept[:] = [tensor.index_select(0, rows) for tensor in kept]
+    for layer in layers:
+        layer[:] = [tensor.index_select(0, rows) for tensor in layer]

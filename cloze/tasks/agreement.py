@@ -35,18 +35,18 @@ def agreement(truth: ArrayLike, guess: ArrayLike) -> dict[str, float]:
 
     No numbers at all, and predictions that are not finite, are a `TaskError`.
     """
-    given, found = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
-    if not len(given):
+    labels, predictions = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
+    if not len(labels):
         raise TaskError("no labelled examples to measure on.")
-    wrong = int((~np.isfinite(found)).sum())
+    wrong = int((~np.isfinite(predictions)).sum())
     if wrong:
         raise TaskError(
-            f"{wrong:,} of {len(found):,} predicted numbers are not finite: the weights have diverged or are damaged.\n"
+            f"{wrong:,} of {len(predictions):,} predicted numbers are not finite: the weights have diverged or are damaged.\n"
             "  Train again with a lower training.rate.peak."
         )
     return {
-        "pearson": pearson(given, found) or 0.0, "spearman": spearman(given, found) or 0.0,
-        "mse": float(np.square(found - given).mean()),
+        "pearson": pearson(labels, predictions) or 0.0, "spearman": spearman(labels, predictions) or 0.0,
+        "mse": float(np.square(predictions - labels).mean()),
     }
 
 

@@ -49,8 +49,8 @@ class Section:
     @property
     def accuracy(self) -> float | None:
         """The share of right answers among those that count; None if there are none."""
-        asked = self.known if self.unknown == "skip" else self.questions
-        return self.right / asked if asked else None
+        total = self.known if self.unknown == "skip" else self.questions
+        return self.right / total if total else None
 
     @property
     def coverage(self) -> float:
@@ -125,26 +125,26 @@ def analogies(
     rows = np.full((len(questions), 4), -1, np.int64)
     missing: dict[str, None] = {}
     for number, question in enumerate(questions):
-        for place, word in enumerate(question.words):
+        for column, word in enumerate(question.words):
             row = vectors.row(word.lower() if lower else word)
             if row is None or row >= most:
                 missing[word] = None
             else:
-                rows[number, place] = row
-    known = (rows >= 0).all(1)
+                rows[number, column] = row
+    answerable = (rows >= 0).all(1)
     right = np.zeros(len(questions), np.bool_)
-    asked = np.flatnonzero(known)
-    for start in range(0, len(asked), _TOGETHER):
-        some = asked[start : start + _TOGETHER]
-        three = rows[some, :3]
+    numbers = np.flatnonzero(answerable)
+    for start in range(0, len(numbers), _TOGETHER):
+        batch = numbers[start : start + _TOGETHER]
+        three = rows[batch, :3]
         answers, _ = solve(vectors, vectors.matrix[three], three.tolist(), method=method, restrict=restrict, epsilon=epsilon)
-        right[some] = answers[:, 0] == rows[some, 3]
-        report(len(some))
+        right[batch] = answers[:, 0] == rows[batch, 3]
+        report(len(batch))
     names = [question.section for question in questions]
 
     def part(chosen: Callable[[str], bool]) -> Section:
         mask = np.array([chosen(name) for name in names])
-        return Section(int(mask.sum()), int((known & mask).sum()), int((right & mask).sum()), unknown)
+        return Section(int(mask.sum()), int((answerable & mask).sum()), int((right & mask).sum()), unknown)
 
     groups = {"total": part(lambda name: True)}
     grammar = {name.startswith("gram") for name in names}

@@ -111,7 +111,7 @@ class Answerer(Learner):
         for source, references in zip(self._asked(examples), examples.targets, strict=True):
             ids = [next(spelt) for _ in references]
             target, lost = self._form.target(ids[0], most=self.target_length, max_length=self.length)
-            rows.append(Pair(source, target, tuple(tokenizer.decode(one, skip_special=False) for one in ids), lost))
+            rows.append(Pair(source, target, tuple(tokenizer.decode(tokens, skip_special=False) for tokens in ids), lost))
         return rows
 
     @torch.inference_mode()
@@ -122,8 +122,8 @@ class Answerer(Learner):
         losses = [0.0] * len(rows)
         with evaluating(self):
             for index in by_length([len(row.source) for row in rows], rows=size):
-                found = self._form.log_probabilities(self.head, [rows[i] for i in index])
-                for i, value in zip(index, found, strict=True):
+                log_probabilities = self._form.log_probabilities(self.head, [rows[i] for i in index])
+                for i, value in zip(index, log_probabilities, strict=True):
                     losses[i] = -value
             if metric == "loss":
                 return [JudgedPair(loss, len(row.target)) for loss, row in zip(losses, rows, strict=True)]
@@ -139,13 +139,13 @@ class Answerer(Learner):
         """The loss of a token, and the means of the figures that are known."""
         if not judged:
             raise TaskError("no examples with targets to measure on.")
-        found = {"loss": sum(one.loss for one in judged) / max(1, sum(one.tokens for one in judged))}
-        known = [(one.figures, one.counts) for one in judged if one.figures is not None and one.counts is not None]
-        if not known:
-            return found
-        found |= {name: sum(own[name] for own, _ in known) / len(known) for name in NAMES}
-        found["chrf"] = chrf_of(np.sum([counts for _, counts in known], axis=0))
-        return found | self.task.corpus_figures([one.written for one in judged], [one.references for one in judged])
+        metrics = {"loss": sum(pair.loss for pair in judged) / max(1, sum(pair.tokens for pair in judged))}
+        measured = [(pair.figures, pair.counts) for pair in judged if pair.figures is not None and pair.counts is not None]
+        if not measured:
+            return metrics
+        metrics |= {name: sum(scores[name] for scores, _ in measured) / len(measured) for name in NAMES}
+        metrics["chrf"] = chrf_of(np.sum([counts for _, counts in measured], axis=0))
+        return metrics | self.task.corpus_figures([pair.written for pair in judged], [pair.references for pair in judged])
 
     def evaluate(
         self, examples: Texts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -156,7 +156,7 @@ class Answerer(Learner):
         judged = self.judge(rows, size=size, report=report)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         other = sum(
-            [one.split() for one in row.references] != [one.split() for one in target]
+            [text.split() for text in row.references] != [text.split() for text in target]
             for row, target in zip(rows, targets, strict=True)
         )
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
@@ -176,17 +176,17 @@ class Answerer(Learner):
     @torch.inference_mode()
     def predict(self, examples: Texts, *, size: int = 64, report: Report = lambda done: None) -> list[Output]:
         """A text for every example."""
-        asked = self._asked(examples)
+        sources = self._asked(examples)
         with evaluating(self):
-            written = self._texts(asked, size, report)
+            written = self._texts(sources, size, report)
         return [
             Output(line, text, output, ended, source.cut)
-            for line, text, (output, ended), source in zip(examples.lines, examples.texts, written, asked, strict=True)
+            for line, text, (output, ended), source in zip(examples.lines, examples.texts, written, sources, strict=True)
         ]
 
     def _asked(self, examples: Texts) -> list[Framed]:
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
-        return [self._form.source(one, max_length=self.length, room=self.target_length) for one in ids]
+        return [self._form.source(text_ids, max_length=self.length, room=self.target_length) for text_ids in ids]
 
     def _texts(self, sources: Sequence[Framed], size: int, report: Report) -> list[tuple[str, bool]]:
         rows = max(1, size // (self.task.search.count if self.task.search else 1))

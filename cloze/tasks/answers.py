@@ -42,10 +42,10 @@ def squad_exact(written: str, wanted: str) -> float:
 
 def squad_f1(written: str, wanted: str) -> float:
     """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any (version 2)."""
-    ours, theirs = squad_words(written), squad_words(wanted)
-    if not ours or not theirs:
-        return float(ours == theirs)
-    return _f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))
+    written_words, wanted_words = squad_words(written), squad_words(wanted)
+    if not written_words or not wanted_words:
+        return float(written_words == wanted_words)
+    return _f1((Counter(written_words) & Counter(wanted_words)).total(), len(written_words), len(wanted_words))
 
 
 def cmrc_pieces(text: str) -> list[str]:
@@ -59,8 +59,8 @@ def cmrc_pieces(text: str) -> list[str]:
 
 def cmrc_exact(written: str, wanted: str) -> float:
     """1 if both are the same characters, but for case, the space around them and punctuation (`calc_em_score`)."""
-    ours, theirs = (text.lower().strip().translate(_MARKS_OUT) for text in (written, wanted))
-    return float(ours == theirs)
+    written_characters, wanted_characters = (text.lower().strip().translate(_MARKS_OUT) for text in (written, wanted))
+    return float(written_characters == wanted_characters)
 
 
 def cmrc_f1(written: str, wanted: str) -> float:
@@ -69,8 +69,8 @@ def cmrc_f1(written: str, wanted: str) -> float:
     >>> cmrc_f1("在1998年出版", "1998年")
     0.5714285714285714
     """
-    ours, theirs = cmrc_pieces(written), cmrc_pieces(wanted)
-    return _f1(longest_run(ours, theirs), len(ours), len(theirs))
+    written_pieces, wanted_pieces = cmrc_pieces(written), cmrc_pieces(wanted)
+    return _f1(longest_run(written_pieces, wanted_pieces), len(written_pieces), len(wanted_pieces))
 
 
 def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
@@ -78,9 +78,9 @@ def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
     most, before = 0, [0] * (len(other) + 1)
     for piece in one:
         now = [0] * (len(other) + 1)
-        for place, against in enumerate(other):
+        for column, against in enumerate(other):
             if piece == against:
-                now[place + 1] = before[place] + 1
+                now[column + 1] = before[column] + 1
         most, before = max(most, *now), now
     return most
 
@@ -134,12 +134,12 @@ def question_scores(written: str, wanted: Sequence[str], *, scoring: Scoring = "
 
 def means(scores: Sequence[QuestionScores], answerable: Sequence[bool]) -> dict[str, float]:
     """The metrics of `answer_scores` from the scores of every question."""
-    found = {"exact_match": _mean([one.exact for one in scores]), "f1": _mean([one.f1 for one in scores])}
+    metrics = {"exact_match": _mean([score.exact for score in scores]), "f1": _mean([score.f1 for score in scores])}
     kinds = {
-        name: [one.f1 for one, answers in zip(scores, answerable, strict=True) if answers == has]
+        name: [score.f1 for score, answers in zip(scores, answerable, strict=True) if answers == has]
         for name, has in (("f1_answered", True), ("f1_unanswerable", False))
     }
-    return found | ({name: _mean(part) for name, part in kinds.items()} if all(kinds.values()) else {})
+    return metrics | ({name: _mean(part) for name, part in kinds.items()} if all(kinds.values()) else {})
 
 
 def scoring_of(answers: Iterable[str]) -> Scoring:

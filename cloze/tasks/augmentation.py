@@ -72,9 +72,9 @@ class Augmenter:
     def slots(self, texts: Sequence[str]) -> list[list[Slot]]:
         """The words of each text that have candidates."""
         spelled = self.reader.tokenizer.encode_spelled(list(texts))
-        ids = [np.asarray(own, np.int32) for own in self.reader.ids(texts)]
+        ids = [np.asarray(text_ids, np.int32) for text_ids in self.reader.ids(texts)]
         masked: list[tuple[int, re.Match[str], int]] = []
-        made: list[list[Slot]] = [[] for _ in texts]
+        slots: list[list[Slot]] = [[] for _ in texts]
         for number, text in enumerate(texts):
             part = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
             begin, end = np.asarray(spelled.begin[part]), np.asarray(spelled.end[part])
@@ -85,18 +85,18 @@ class Augmenter:
                 if last - first == 1:
                     masked.append((number, word, first))
                 elif last - first > 1:
-                    made[number].append(Slot(*word.span(), self._nearest(word[0])))
-        places = [(number, place) for number, _, place in masked]
-        for (number, word, _), found in zip(masked, self._predicted(ids, self.reader.marks(texts), places), strict=True):
-            made[number].append(Slot(*word.span(), found))
-        return [sorted(slot for slot in own if slot.candidates) for own in made]
+                    slots[number].append(Slot(*word.span(), self._nearest(word[0])))
+        places = [(number, token) for number, _, token in masked]
+        for (number, word, _), candidates in zip(masked, self._predicted(ids, self.reader.marks(texts), places), strict=True):
+            slots[number].append(Slot(*word.span(), candidates))
+        return [sorted(slot for slot in text_slots if slot.candidates) for text_slots in slots]
 
     def _nearest(self, word: str) -> tuple[str, ...]:
-        known = None if self.vectors is None else next((w for w in (word, word.lower()) if self._has_neighbours(w)), None)
-        if self.vectors is None or known is None:
+        spelling = None if self.vectors is None else next((w for w in (word, word.lower()) if self._has_neighbours(w)), None)
+        if self.vectors is None or spelling is None:
             return ()
-        found = [one.word for one in neighbours(self.vectors, [known], count=self.count, restrict=FREQUENT)[0]]
-        return tuple(one.title() for one in found) if word.istitle() else tuple(found)
+        candidates = [entry.word for entry in neighbours(self.vectors, [spelling], count=self.count, restrict=FREQUENT)[0]]
+        return tuple(candidate.title() for candidate in candidates) if word.istitle() else tuple(candidates)
 
     def _has_neighbours(self, word: str) -> bool:
         """Whether a word is frequent, and its vector not zero."""
@@ -108,25 +108,25 @@ class Augmenter:
         self, ids: Sequence[Ids], marks: Sequence[Marks], places: Sequence[tuple[int, int]]
     ) -> list[tuple[str, ...]]:
         """The candidates for tokens, each given by the number of its text and its place there."""
-        framed = [self._masked(ids[number], marks[number], place) for number, place in places]
-        found: list[tuple[str, ...]] = [()] * len(framed)
+        framed = [self._masked(ids[number], marks[number], token) for number, token in places]
+        candidates: list[tuple[str, ...]] = [()] * len(framed)
         read = [n for n, (_, column) in enumerate(framed) if column is not None]
         for index in by_length([len(framed[n][0]) for n in read], rows=self.rows):
-            some = [read[i] for i in index.tolist()]
-            for n, best in zip(some, self._best([framed[n] for n in some]), strict=True):
-                found[n] = tuple(word for word in map(self._word, best) if word is not None)
-        return found
+            batch = [read[i] for i in index.tolist()]
+            for n, best in zip(batch, self._best([framed[n] for n in batch]), strict=True):
+                candidates[n] = tuple(word for word in map(self._word, best) if word is not None)
+        return candidates
 
     def _masked(self, ids: Ids, marks: Marks, place: int) -> tuple[Framed, int | None]:
         """A text with one token masked, and the column of the mask; None if it stands behind what the network reads."""
-        shown = ids.copy()
-        shown[place] = self.reader.tokenizer.role("[MASK]")
+        masked = ids.copy()
+        masked[place] = self.reader.tokenizer.role("[MASK]")
         most = self.reader.max_length
         pairs = self.reader.reading.pair is not None
-        row = self.reader.laid_out([shown, ids] if pairs else [shown], max_length=most).marked([marks, marks])
+        row = self.reader.laid_out([masked, ids] if pairs else [masked], max_length=most).marked([marks, marks])
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
-        own = np.flatnonzero(row.part == 0)
-        column = int(own[place]) if place < len(own) else None
+        text_columns = np.flatnonzero(row.part == 0)
+        column = int(text_columns[place]) if place < len(text_columns) else None
         return row, column if column in columns else None
 
     @torch.inference_mode()
@@ -135,8 +135,8 @@ class Augmenter:
         reader, batch = self.reader, self.reader.batch([row for row, _ in framed])
         width = batch["tokens"].shape[1]
         positions = torch.tensor([n * width + (column or 0) for n, (_, column) in enumerate(framed)], device=reader.device)
-        shown, at = reader.prediction_inputs(self.head, batch, positions)
-        scores = reader.token_scores(self.head, reader.states(shown, self.head.reads, positions=at), shown, at)
+        inputs, at = reader.prediction_inputs(self.head, batch, positions)
+        scores = reader.token_scores(self.head, reader.states(inputs, self.head.reads, positions=at), inputs, at)
         best: list[list[int]] = scores.topk(min(self.count, scores.shape[1]), dim=-1).indices.tolist()
         return best
 
@@ -145,7 +145,7 @@ class Augmenter:
         if token not in self._words:
             word = str(self.reader.tokenizer.decode([token], skip_special=True)).strip()
             alone = [self.reader.tokenizer.encode_template(text).ids for text in (word, f"a {word}")] if alphabetic(word) else []
-            self._words[token] = word if any(len(own) in (1, 2) and own[-1] == token for own in alone) else None
+            self._words[token] = word if any(len(ids) in (1, 2) and ids[-1] == token for ids in alone) else None
         return self._words[token]
 
 
@@ -155,7 +155,7 @@ def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, dra
     >>> copies_of("a cat", [Slot(2, 5, ("dog",))], copies=3, rate=1.0, draw=np.random.default_rng(0))
     ['a dog']
     """
-    made: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for _ in range(copies):
         pieces, at = [], 0
         for slot, chance in zip(slots, draw.random(len(slots)), strict=True):
@@ -163,9 +163,9 @@ def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, dra
             if chance < rate:
                 pieces += [text[at : slot.begin], word]
                 at = slot.end
-        made["".join([*pieces, text[at:]])] = None
-    made.pop(text, None)
-    return list(made)
+        texts["".join([*pieces, text[at:]])] = None
+    texts.pop(text, None)
+    return list(texts)
 
 
 def augmented_rows(
@@ -183,14 +183,14 @@ def augmented_rows(
     places = [place_of(table.path, table.columns, name, option) for name, option in zip(columns, options, strict=False)]
     for start in range(0, len(table), augmenter.rows):
         rows = table.rows[start : start + augmenter.rows]
-        texts = [[_text(table, start + n, row[place]) for n, row in enumerate(rows)] for place in places]
-        slots = [augmenter.slots(own) for own in texts]
+        texts = [[_text(table, start + n, row[column]) for n, row in enumerate(rows)] for column in places]
+        slots = [augmenter.slots(column_texts) for column_texts in texts]
         for number, row in enumerate(rows):
             yield row
-            for which, place in enumerate(places):
+            for which, column in enumerate(places):
                 draw = np.random.default_rng([seed, start + number, which])
                 for text in copies_of(texts[which][number], slots[which][number], copies=copies, rate=rate, draw=draw):
-                    yield (*row[:place], text, *row[place + 1 :])
+                    yield (*row[:column], text, *row[column + 1 :])
         report(len(rows))
 
 
@@ -218,7 +218,7 @@ def line_of(row: Sequence[str | None], columns: Sequence[str], format: Format) -
 
 def format_of(out: Path) -> Format:
     """The format of a file to write, by its name; a `TaskError` for others than .tsv, .csv and .jsonl."""
-    known: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-    if out.suffix not in known:
+    formats: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+    if out.suffix not in formats:
         raise TaskError(f"--out {out}: expected a file that ends in .tsv, .csv or .jsonl.")
-    return known[out.suffix]
+    return formats[out.suffix]

@@ -59,11 +59,13 @@ def differences(
 
     Both are measured on the same draws, so that what makes an example hard for both takes no part in their difference.
     """
-    (one, metrics_one), (two, metrics_two) = first, second
-    if len(one) != len(two):
-        raise TaskError(f"{len(one)} and {len(two)} examples: only what was measured on the same examples can be compared.")
-    drawn_one, drawn_two = resampled([one, two], [metrics_one, metrics_two], resamples=resamples, seed=seed)
-    whole_one, whole_two = metrics_one(one), metrics_two(two)
+    (judged_one, metrics_one), (judged_two, metrics_two) = first, second
+    if len(judged_one) != len(judged_two):
+        raise TaskError(
+            f"{len(judged_one)} and {len(judged_two)} examples: only what was measured on the same examples can be compared."
+        )
+    drawn_one, drawn_two = resampled([judged_one, judged_two], [metrics_one, metrics_two], resamples=resamples, seed=seed)
+    whole_one, whole_two = metrics_one(judged_one), metrics_two(judged_two)
     return {
         name: Difference(whole_two[name] - whole_one[name], *_interval(drawn_two[name] - drawn_one[name]))
         for name in whole_one if name in whole_two
@@ -80,8 +82,8 @@ def resampled(
     if count < 2:
         raise TaskError(f"bootstrap: {counted(count, 'example')}; expected at least two, better a hundred.")
     draws = generator(seed).integers(0, count, (resamples, count))
-    found = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(judged, metrics, strict=True)]
-    return [{name: np.array([one[name] for one in own]) for name in own[0]} for own in found]
+    samples = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(judged, metrics, strict=True)]
+    return [{name: np.array([sample[name] for sample in side]) for name in side[0]} for side in samples]
 
 
 def _taken(items: Judged, index: NDArray[np.int64]) -> Judged:

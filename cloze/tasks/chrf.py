@@ -21,14 +21,15 @@ def ngrams(text: str, n: int) -> Counter[str]:
 def chrf_counts(written: str, references: Sequence[str]) -> Counts:
     """(6, 3): for n from 1 to 6 the n-grams of what was written, those of the reference and those that both have, each as often
     as the rarer has it; of several references the one with the best score."""
-    ours = [ngrams(written, n) for n in range(1, ORDERS + 1)]
-    found = []
+    written_ngrams = [ngrams(written, n) for n in range(1, ORDERS + 1)]
+    counts = []
     for reference in references:
-        theirs = [ngrams(reference, n) for n in range(1, ORDERS + 1)]
-        found.append(np.array([
-            (one.total() if other else 0, other.total(), (one & other).total()) for one, other in zip(ours, theirs, strict=True)
+        reference_ngrams = [ngrams(reference, n) for n in range(1, ORDERS + 1)]
+        counts.append(np.array([
+            (grams.total() if other else 0, other.total(), (grams & other).total())
+            for grams, other in zip(written_ngrams, reference_ngrams, strict=True)
         ], np.int64))  # fmt: skip
-    return max(found, key=chrf_of)
+    return max(counts, key=chrf_of)
 
 
 def chrf_of(counts: Counts) -> float:
@@ -37,10 +38,10 @@ def chrf_of(counts: Counts) -> float:
     Popović, "chrF: character n-gram F-score for automatic MT evaluation", 2015, §3; over a corpus the counts of all texts are
     added first, as in mjpost/sacrebleu (metrics/chrf.py), whose score is this one times 100.
     """
-    ours, theirs, both = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)].T
+    written, reference, both = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)].T
     if not both.any():
         return 0.0
-    precision, recall = float((both / ours).mean()), float((both / theirs).mean())
+    precision, recall = float((both / written).mean()), float((both / reference).mean())
     return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
 
 

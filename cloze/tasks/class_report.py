@@ -113,7 +113,7 @@ class Confusion:
         order = np.argsort(-mistakes, axis=None, kind="stable")[:most].tolist()
         places = [divmod(index, len(self.labels)) for index in order]
         return [
-            (self.labels[true], self.labels[given], int(mistakes[true, given])) for true, given in places if mistakes[true, given]
+            (self.labels[true], self.labels[guess], int(mistakes[true, guess])) for true, guess in places if mistakes[true, guess]
         ]
 
     def record(self) -> dict[str, dict[str, int]]:
@@ -147,10 +147,10 @@ class Calibration:
         numbers = np.arange(len(truth))
         confidence, right = probabilities[numbers, guess], truth == guess
         edges = np.linspace(0.0, 1.0, BINS + 1)
-        place = np.searchsorted(edges[1:-1], confidence)
+        bin_numbers = np.searchsorted(edges[1:-1], confidence)
         bins = []
-        for number in np.unique(place).tolist():
-            inside = place == number
+        for number in np.unique(bin_numbers).tolist():
+            inside = bin_numbers == number
             bins.append({
                 "from": round(float(edges[number]), 2), "to": round(float(edges[number + 1]), 2), "examples": int(inside.sum()),
                 "confidence": float(confidence[inside].mean()), "accuracy": float(right[inside].mean()),
@@ -186,8 +186,8 @@ class Ranking:
 
 def roc_auc(truth: NDArray[np.bool_], scores: Floats) -> float:
     """The share of pairs of a right and a wrong row in which the right one has the higher score; equal ones count half."""
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     right, wrong = int(truth.sum()), int((~truth).sum())
     return float((ranks[truth].sum() - right * (right + 1) / 2) / (right * wrong))
 

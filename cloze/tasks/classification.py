@@ -48,8 +48,8 @@ class Classification(TextTask):
         if self.text_b is not None or not Path(path).is_dir() or is_columnar(path):
             return super().read(path, labelled=labelled)
         filed = list(read_class_folders(path))
-        numbers = tuple(one.number for one in filed)
-        return Examples([one.text for one in filed], None, [one.label for one in filed], str(path), numbers)
+        numbers = tuple(example.number for example in filed)
+        return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
     def answers(self, table: Table) -> list[str]:
         """The labels; a cell without a single one is a `TaskError` with file and line."""
@@ -72,8 +72,8 @@ class Classification(TextTask):
     def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
         truth = label_ids(examples, labels)
-        place = list(labels).index(always)
-        return {**measure(truth, np.full_like(truth, place), len(labels)), **self.constant_at(truth, place)}
+        index = list(labels).index(always)
+        return {**measure(truth, np.full_like(truth, index), len(labels)), **self.constant_at(truth, index)}
 
     def constant_at(self, truth: NDArray[np.int64], always: int) -> dict[str, float]:
         """What one label is right, by precision and recall of one answer."""

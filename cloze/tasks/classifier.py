@@ -109,19 +109,19 @@ class Classifier(SummaryLearner):
     ) -> Evaluation:
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
-        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
-        judged = judged_classes(np.array([row.label for row in rows], np.int64), found, self.task)
+        probabilities = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
+        judged = judged_classes(np.array([row.label for row in rows], np.int64), probabilities, self.task)
         baseline = None
         if always is not None:
-            truth, place = judged[:, 0], self.names.index(always)
-            alone = measure(truth, np.full_like(truth, place), len(self.names))
-            baseline = {"always": always, **alone, **self.task.constant_at(truth, place)}
+            truth, index = judged[:, 0], self.names.index(always)
+            alone = measure(truth, np.full_like(truth, index), len(self.names))
+            baseline = {"always": always, **alone, **self.task.constant_at(truth, index)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         numbers = remark_on_numbers(names_of_numbers(examples.known(), self.names, numbered=self.numbered))
         remarks = (*numbers, *([] if cut is None else [cut]))
         return Evaluation(
             len(rows), self.metrics(judged), baseline, remarks, judged=judged,
-            **class_figures(judged[:, 0], judged[:, 1], found, self.names),
+            **class_figures(judged[:, 0], judged[:, 1], probabilities, self.names),
         )
 
     def predict(
@@ -129,16 +129,16 @@ class Classifier(SummaryLearner):
     ) -> list[Choice]:
         """The most probable label of every example."""
         framed = self.encode(examples)
-        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
-        return choices(examples, self.names, found, [row.cut for row in framed], threshold=self.task.threshold)
+        probabilities = self.mixed(examples, self.probabilities(framed, size=size, report=report))
+        return choices(examples, self.names, probabilities, [row.cut for row in framed], threshold=self.task.threshold)
 
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels in place of its label, as the answer kind `scores` reads them."""
         framed = self.encode(examples)
-        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
-        return scored(examples, self.task, self.names, found, [row.cut for row in framed])
+        probabilities = self.mixed(examples, self.probabilities(framed, size=size, report=report))
+        return scored(examples, self.task, self.names, probabilities, [row.cut for row in framed])
 
 
 def judged_classes(truth: NDArray[np.int64], probabilities: NDArray[np.floating], task: Any) -> NDArray[np.int64]:
@@ -165,14 +165,14 @@ def choices(
     threshold: float | None = None,
 ) -> list[Choice]:
     """The label of every example (see `decided`), from the probabilities (N, C) of the labels `names`."""
-    made = []
+    answers = []
     for line, texts, row, lost, best in zip(
         examples.lines, examples.rows(), probabilities, cut, decided(probabilities, threshold).tolist(), strict=True
     ):
         shares = {label: round(float(p), 6) for label, p in zip(names, row, strict=True)}
         text, *others = texts
-        made.append(Choice(line, text, others[0] if others else None, names[best], round(float(row[best]), 6), shares, lost))
-    return made
+        answers.append(Choice(line, text, others[0] if others else None, names[best], round(float(row[best]), 6), shares, lost))
+    return answers
 
 
 def scored(

@@ -44,8 +44,8 @@ def read_trees(path: Path | str, *, text: str, relation: str, format: Format | N
             [tree.relations for tree in trees] if labelled else None, str(path), tuple(tree.line for tree in trees),
             tuple(tree.rows for tree in trees), (None,) * len(trees),
         )  # fmt: skip
-    found = read_tagged(path, text=text, label=relation, columns=None, format=format, labelled=False)
-    return Trees(found.words, None, None, found.path, found.lines, (None,) * len(found), found.running)
+    tagged = read_tagged(path, text=text, label=relation, columns=None, format=format, labelled=False)
+    return Trees(tagged.words, None, None, tagged.path, tagged.lines, (None,) * len(tagged), tagged.running)
 
 
 def as_conllu(
@@ -55,23 +55,23 @@ def as_conllu(
     if rows is not None:
         return "\n".join(_filled(rows, heads, relations)) + "\n\n"
     lines = [f"# text = {' '.join(text.split())}"]
-    for place, (begin, end) in enumerate(offsets):
+    for number, (begin, end) in enumerate(offsets):
         cells = ["_"] * len(CONLL_U)
-        cells[0], cells[1] = str(place + 1), text[begin:end]
-        cells[HEAD], cells[RELATION] = str(heads[place]), relations[place]
-        if place + 1 < len(offsets) and offsets[place + 1][0] == end:
+        cells[0], cells[1] = str(number + 1), text[begin:end]
+        cells[HEAD], cells[RELATION] = str(heads[number]), relations[number]
+        if number + 1 < len(offsets) and offsets[number + 1][0] == end:
             cells[-1] = "SpaceAfter=No"
         lines.append("\t".join(cells))
     return "\n".join(lines) + "\n\n"
 
 
 def _filled(rows: Sequence[str], heads: Sequence[int], relations: Sequence[str]) -> list[str]:
-    made, place = [], 0
+    lines, number = [], 0
     for row in rows:
         cells = row.split("\t")
         if not row.startswith("#") and cells[0].strip().isdecimal():
-            cells[HEAD], cells[RELATION], cells[DEPS] = str(heads[place]), relations[place], "_"
-            place += 1
+            cells[HEAD], cells[RELATION], cells[DEPS] = str(heads[number]), relations[number], "_"
+            number += 1
         if row != GENERATOR:
-            made.append("\t".join(cells))
-    return made
+            lines.append("\t".join(cells))
+    return lines

@@ -40,9 +40,9 @@ class LabelsOfWords(Prediction):
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
-        made = dict(self.__dict__)
-        entities = made.pop("entities")
-        return made if entities is None else {**made, "entities": [dict(one.__dict__) for one in entities]}
+        record = dict(self.__dict__)
+        entities = record.pop("entities")
+        return record if entities is None else {**record, "entities": [dict(entity.__dict__) for entity in entities]}
 
     def word_rows(self) -> list[dict[str, Any]]:
         """The words as rows of a table."""
@@ -63,8 +63,8 @@ def entities_of(
     >>> entities_of("in New Bern", places, labels, [1.0, 0.9, 0.8], repair="begin", closed=False)
     (Entity(label='LOC', text='New Bern', start=3, end=11, probability=0.8),)
     """
-    made = []
+    entities = []
     for first, stop, kind in sorted(spans(labels, repair=repair, closed=closed)):
         start, end = offsets[first][0], offsets[stop - 1][1]
-        made.append(Entity(kind, text[start:end], start, end, min(probabilities[first:stop])))
-    return tuple(made)
+        entities.append(Entity(kind, text[start:end], start, end, min(probabilities[first:stop])))
+    return tuple(entities)

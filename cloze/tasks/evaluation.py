@@ -21,21 +21,21 @@ def evaluate(
 
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
-    found = learner.evaluate(examples, always, size=size, report=report)
+    evaluation = learner.evaluate(examples, always, size=size, report=report)
     if learner.mixture is not None:
-        found = replace(found, remarks=(learner.mixture.remark(), *found.remarks))
+        evaluation = replace(evaluation, remarks=(learner.mixture.remark(), *evaluation.remarks))
     if (linear := linear_next_to(learner)) is not None:
-        found = replace(found, ngrams=linear.metrics(examples))
-        if (remark := remark_on_ngrams(found.metrics, found.ngrams or {}, learner.task.metrics)) is not None:
-            found = replace(found, remarks=(remark, *found.remarks))
-    if (remark := remark_on(learner, found.judged, found.metrics, found.baseline)) is not None:
-        found = replace(found, remarks=(remark, *found.remarks))
-    found = replace(found, remarks=(*found.remarks, *learner.remarks_on_texts(examples)))
+        evaluation = replace(evaluation, ngrams=linear.metrics(examples))
+        if (remark := remark_on_ngrams(evaluation.metrics, evaluation.ngrams or {}, learner.task.metrics)) is not None:
+            evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
+    if (remark := remark_on(learner, evaluation.judged, evaluation.metrics, evaluation.baseline)) is not None:
+        evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
+    evaluation = replace(evaluation, remarks=(*evaluation.remarks, *learner.remarks_on_texts(examples)))
     if bootstrap is None:
-        return found
-    if not len(found.judged):
+        return evaluation
+    if not len(evaluation.judged):
         raise TaskError(f"--bootstrap: {learner.task.name} is not measured example by example. Leave it out.")
-    return replace(found, intervals=intervals(found.judged, learner.metrics, resamples=bootstrap, seed=seed))
+    return replace(evaluation, intervals=intervals(evaluation.judged, learner.metrics, resamples=bootstrap, seed=seed))
 
 
 def linear_next_to(learner: Learner) -> Linear | None:

@@ -42,13 +42,13 @@ def evaluation_lines(title: str, one: Any) -> Iterator[str]:
 def simple_answers(constant: Row | None, ngrams: Row | None) -> dict[str, Row]:
     """What the metrics of a network stand next to, by the head of its column: a constant answer, and a linear model."""
     always = str((constant or {}).get("always", ""))
-    shown = always if len(always) <= _ALWAYS else always[:_ALWAYS] + "…"
-    return {**({f"always {shown!r}": constant} if constant else {}), **({NGRAMS: ngrams} if ngrams else {})}
+    answer = always if len(always) <= _ALWAYS else always[:_ALWAYS] + "…"
+    return {**({f"always {answer!r}": constant} if constant else {}), **({NGRAMS: ngrams} if ngrams else {})}
 
 
 def _class_lines(one: Any) -> list[str]:
-    shown, left = most_supported(one.report)
-    return [*table([*shown, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
+    rows, left = most_supported(one.report)
+    return [*table([*rows, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
 
 
 def _further_lines(one: Any) -> Iterator[list[str]]:
@@ -75,12 +75,12 @@ def short_lines(details: Mapping[str, Any]) -> Iterator[str]:
     rows, confusion, ranking = details.get("report", ()), details.get("confusion", {}), details.get("ranking")
     lowest = sorted(rows, key=lambda row: row.get("f1", 1.0))[:LOWEST]
     if lowest and "f1" in lowest[0]:
-        shown = ", ".join(f"{row['label']} {row['f1']:.4f} of {row['support']}" for row in lowest)
-        yield f"{'F1 by class' if len(rows) <= LOWEST else 'lowest F1'}: {shown}"
-    mistakes = [(count, true, given) for true, row in confusion.items() for given, count in row.items() if given != true]
+        figures = ", ".join(f"{row['label']} {row['f1']:.4f} of {row['support']}" for row in lowest)
+        yield f"{'F1 by class' if len(rows) <= LOWEST else 'lowest F1'}: {figures}"
+    mistakes = [(count, true, guess) for true, row in confusion.items() for guess, count in row.items() if guess != true]
     if mistakes:
         most = sorted(mistakes, key=lambda mistake: -mistake[0])[:CONFUSED]
-        yield "confused (right → given): " + ", ".join(f"{true} → {given} {count}" for count, true, given in most)
+        yield "confused (right → given): " + ", ".join(f"{true} → {guess} {count}" for count, true, guess in most)
     if ranking:
         yield f"highest F1 of {ranking['positive']!r}: {ranking['f1']:.4f} with --threshold {ranking['threshold']!r} of predict"
 
@@ -102,7 +102,7 @@ def confusion_lines(confusion: Confusion) -> list[str]:
         ]
         return table(rows)
     mistakes = confusion.most_frequent(CONFUSIONS)
-    return table([{"most frequent confusions": f"{true} → {given}", "examples": count} for true, given, count in mistakes])
+    return table([{"most frequent confusions": f"{true} → {guess}", "examples": count} for true, guess, count in mistakes])
 
 
 def evaluation_html(one: Any) -> str:
@@ -122,11 +122,11 @@ def evaluation_html(one: Any) -> str:
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Rows with the same keys as lines: names to the left, numbers to the right."""
-    shown = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
-        for row in shown
+        for row in cells
     ]
 
 

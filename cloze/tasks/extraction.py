@@ -36,8 +36,8 @@ def best_span(first: Float, last: Float, max_length: int, begins: NDArray[np.boo
     sums = first[:, None] + reach
     if begins is not None:
         sums = np.where(begins[:, None], sums, -np.inf)
-    place = int(sums.argmax())
-    start, more = divmod(place, width)
+    index = int(sums.argmax())
+    start, more = divmod(index, width)
     return None if sums[start, more] == -np.inf else Best(start, start + more, float(sums[start, more]))
 
 
@@ -50,12 +50,12 @@ def best_positions(begin: Int64, count: Int64, tokens: int) -> list[NDArray[np.b
     most = np.full(tokens, -np.inf)
     owner = np.full(tokens, -1)
     for number, (start, size) in enumerate(zip(begin.tolist(), count.tolist(), strict=True)):
-        place = np.arange(size)
-        context = np.minimum(place, size - 1 - place) + 0.01 * size
-        own = slice(start, start + size)
-        better = context > most[own]
-        most[own] = np.where(better, context, most[own])
-        owner[own] = np.where(better, number, owner[own])
+        positions = np.arange(size)
+        context = np.minimum(positions, size - 1 - positions) + 0.01 * size
+        span = slice(start, start + size)
+        better = context > most[span]
+        most[span] = np.where(better, context, most[span])
+        owner[span] = np.where(better, number, owner[span])
     return [owner[start : start + size] == number for number, (start, size) in enumerate(zip(begin, count, strict=True))]
 
 
@@ -66,10 +66,10 @@ def best_threshold(margins: Sequence[float], silent: Sequence[float], answered: 
     equal sums the lowest threshold is taken; it lies half-way between two margins (`find_best_thresh` in SQuAD 2's script takes
     the lower one of the two).
     """
-    own = np.asarray(margins, np.float64)
+    margin_values = np.asarray(margins, np.float64)
     gain = np.asarray(answered, np.float64) - np.asarray(silent, np.float64)
-    order = np.argsort(own, kind="stable")
-    ordered = own[order]
+    order = np.argsort(margin_values, kind="stable")
+    ordered = margin_values[order]
     sums = np.concatenate([[0.0], np.cumsum(gain[order])])
     cuts = np.flatnonzero(np.concatenate([[True], ordered[1:] > ordered[:-1], [True]]))  # between different margins alone
     best = int(cuts[np.argmax(np.round(sums[cuts], 9))])

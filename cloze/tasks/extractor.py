@@ -113,27 +113,27 @@ class Extractor(Learner):
 
     def encode(self, examples: Questions) -> list[QuestionRow]:
         """The questions as the network reads them, in the windows that it was trained on."""
-        contexts = {context: place for place, context in enumerate(dict.fromkeys(record.context for record in examples.each))}
+        contexts = {context: index for index, context in enumerate(dict.fromkeys(record.context for record in examples.each))}
         spelled = self.reader.tokenizer.encode_spelled(list(contexts))
         bounds = spelled.offsets.tolist()
-        own = [slice(bounds[place], bounds[place + 1]) for place in (contexts[record.context] for record in examples.each)]
+        spans = [slice(bounds[index], bounds[index + 1]) for index in (contexts[record.context] for record in examples.each)]
         questions = self.reader.ids([record.question.strip() for record in examples.each])
-        known = dict(zip(contexts, self.reader.marks(list(contexts)), strict=True))
-        asked = self.reader.marks([record.question.strip() for record in examples.each])
-        sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, own, strict=True)]
+        context_marks = dict(zip(contexts, self.reader.marks(list(contexts)), strict=True))
+        question_marks = self.reader.marks([record.question.strip() for record in examples.each])
+        sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, spans, strict=True)]
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
-        number, shown = windows(lengths, self._room(lengths), self.stride)
+        number, parts = windows(lengths, self._room(lengths), self.stride)
         cuts = np.searchsorted(number, np.arange(len(questions) + 1)).tolist()
-        made, pictures = [], numbers_of(self.reader, examples)
-        for place, (record, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
-            some = slice(cuts[place], cuts[place + 1])
-            kept = int(shown.kept[some, 0][0])
-            marks = asked[place], known[record.context]
-            texts = _Texts((question[:kept], spelled.ids[tokens]), marks, pictures[place])
-            each = self._windows(texts, shown.first[some, 1], shown.kept[some, 1])
-            cut = {"question": len(question) - kept}
-            made.append(QuestionRow(record, each, spelled.begin[tokens], spelled.end[tokens], cut))
-        return made
+        rows, pictures = [], numbers_of(self.reader, examples)
+        for position, (record, question, tokens) in enumerate(zip(examples.each, questions, spans, strict=True)):
+            span = slice(cuts[position], cuts[position + 1])
+            question_length = int(parts.kept[span, 0][0])
+            marks = question_marks[position], context_marks[record.context]
+            texts = _Texts((question[:question_length], spelled.ids[tokens]), marks, pictures[position])
+            context_windows = self._windows(texts, parts.first[span, 1], parts.kept[span, 1])
+            cut = {"question": len(question) - question_length}
+            rows.append(QuestionRow(record, context_windows, spelled.begin[tokens], spelled.end[tokens], cut))
+        return rows
 
     @property
     def _bounds(self) -> list[int]:
@@ -154,13 +154,15 @@ class Extractor(Learner):
         return room - layout.added
 
     def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[Window, ...]:
-        made, (question, context), (asked, known), picture = [], *texts
+        context_windows, (question, context), (question_marks, context_marks), picture = [], *texts
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
             framed = replace(self.reader.pair([question, context[start : start + size]]), picture=picture)
-            framed = framed.marked([asked, {name: values[start : start + size] for name, values in known.items()}])
+            framed = framed.marked([
+                question_marks, {name: values[start : start + size] for name, values in context_marks.items()}
+            ])
             (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
-            made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
-        return tuple(made)
+            context_windows.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
+        return tuple(context_windows)
 
     def answered(self, examples: Questions) -> list[QuestionRow]:
         """The questions with their answers."""
@@ -175,32 +177,32 @@ class Extractor(Learner):
     ) -> list[PredictedAnswer]:
         """The best answer to every question; runs in eval mode."""
         flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
-        last = {number: place for place, (number, _) in enumerate(flat)}
-        found: list[list[tuple[Window, Any, Any, int]]] = [[] for _ in rows]
+        last = {number: position for position, (number, _) in enumerate(flat)}
+        scored: list[list[tuple[Window, Any, Any, int]]] = [[] for _ in rows]
         with evaluating(self):
             for index in by_length([len(window.framed) for _, window in flat], rows=size):
                 batch = self.exact.batch([flat[i][1].framed for i in index])
                 scores = self._scores(batch)
                 summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()
-                for place, i in enumerate(index):
+                for batch_row, i in enumerate(index):
                     number, window = flat[i]
-                    own = scores[:, place, : len(window.framed)]
-                    found[number].append((window, own[0], own[1], summaries[place]))
+                    window_scores = scores[:, batch_row, : len(window.framed)]
+                    scored[number].append((window, window_scores[0], window_scores[1], summaries[batch_row]))
                 report(sum(last[flat[i][0]] == i for i in index))
-        return [self._best(row, windows_) for row, windows_ in zip(rows, found, strict=True)]
+        return [self._best(row, windows_) for row, windows_ in zip(rows, scored, strict=True)]
 
     def _scores(self, batch: Batch) -> NDArray[np.float32]:
         """(2, B, L) for each token as the first and as the last of the answer of its row."""
         states = self.exact.states(batch, self.head.reads)
         positions = batch["summaries"][:, None].expand(-1, 2)
-        found: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
-        return found
+        scores: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
+        return scores
 
     def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> PredictedAnswer:
         """The best span of all windows, and by how much the lowest sum for no answer of a window beats it."""
         answer: tuple[float, int, int, float] | None = None  # sum, first and last token of the context, probability
         none, silence = np.inf, 0.0
-        for window, first, last, summary in sorted(scored, key=lambda one: one[0].begin):
+        for window, first, last, summary in sorted(scored, key=lambda entry: entry[0].begin):
             total = _logsumexp(first) + _logsumexp(last)
             nothing = float(first[summary] + last[summary])
             if nothing < none:
@@ -217,15 +219,15 @@ class Extractor(Learner):
         self, rows: Sequence[QuestionRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> list[JudgedQuestion]:
         """The scores of the best answer to every question, and those of giving none."""
-        wanted = [[answer.text for answer in row.record.answers or ()] for row in rows]
-        scoring = scoring_of(answer for own in wanted for answer in own)
+        gold = [[answer.text for answer in row.record.answers or ()] for row in rows]
+        scoring = scoring_of(answer for texts in gold for answer in texts)
         return [
             JudgedQuestion(
                 question_scores(predicted.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring),
                 predicted.margin,
                 bool(real_answers(answers, scoring=scoring)),
             )
-            for predicted, answers in zip(self.decode(rows, size=size, report=report), wanted, strict=True)
+            for predicted, answers in zip(self.decode(rows, size=size, report=report), gold, strict=True)
         ]
 
     def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
@@ -241,10 +243,11 @@ class Extractor(Learner):
         judged = self.judge(rows, metric, size=size, report=report)
         if not judged:
             raise TaskError("no questions with answers to measure on.")
-        if all(one.answerable for one in judged):
+        if all(question.answerable for question in judged):
             return figures(judged, None)
         best = best_threshold(
-            [one.margin for one in judged], [one.silent.f1 for one in judged], [one.answered.f1 for one in judged]
+            [question.margin for question in judged], [question.silent.f1 for question in judged],
+            [question.answered.f1 for question in judged],
         )
         return {**figures(judged, best), "threshold": best}
 
@@ -255,7 +258,7 @@ class Extractor(Learner):
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
         remarks = []
-        silent = sum(not one.answerable for one in judged)
+        silent = sum(not question.answerable for question in judged)
         if silent and self.threshold is None:
             remarks.append(
                 f"{silent} questions have no answer, and this model always gives one: there were none on its dev set, so no "
@@ -274,20 +277,22 @@ class Extractor(Learner):
     ) -> list[Found]:
         """The answer to every question: text, characters and probability."""
         rows = self.encode(examples)
-        made = []
+        answers = []
         for row, predicted in zip(rows, self.decode(rows, size=size, report=report), strict=True):
-            own = row.record.line, row.record.name, row.record.question
+            about = row.record.line, row.record.name, row.record.question
             if not predicted.text or (self.threshold is not None and predicted.margin > self.threshold):
-                made.append(Found(*own, "", None, None, round(predicted.none, 6)))
+                answers.append(Found(*about, "", None, None, round(predicted.none, 6)))
             else:
-                made.append(Found(*own, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)))
-        return made
+                answers.append(Found(*about, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)))
+        return answers
 
 
 def figures(judged: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
     """Exact match and F1 where questions whose margin is above the threshold are not answered."""
-    given = [one.silent if threshold is not None and one.margin > threshold else one.answered for one in judged]
-    return means(given, [one.answerable for one in judged])
+    scores = [
+        question.silent if threshold is not None and question.margin > threshold else question.answered for question in judged
+    ]
+    return means(scores, [question.answerable for question in judged])
 
 
 def _logsumexp(scores: NDArray[np.float32]) -> float:

@@ -82,10 +82,10 @@ def read_facts(path: Path | str) -> list[Fact]:
     is the `subject` and [Y] the gap (as in LAMA; Petroni et al., 2019); optionally `subject` and `relation`.
     """
     table = read_table(path)
-    made = "template" in table.columns and "text" not in table.columns
-    texts = table.column("template" if made else "text", "column text, or template and subject")
+    templated = "template" in table.columns and "text" not in table.columns
+    texts = table.column("template" if templated else "text", "column text, or template and subject")
     objects = table.column("object", "column object")
-    subjects = table.column("subject", "column subject") if made or "subject" in table.columns else [""] * len(table)
+    subjects = table.column("subject", "column subject") if templated or "subject" in table.columns else [""] * len(table)
     relations = table.column("relation", "column relation") if "relation" in table.columns else [""] * len(table)
     return [
         _fact(table, *row) for row in zip(table.lines, texts, objects, subjects, relations, strict=True)
@@ -133,9 +133,9 @@ def evaluate(
     Only answers of one token can be ranked. Of several right answers the best one counts, and the others do not compete with it.
     Answers of equal score share the mean of their ranks, so a model that gives all tokens one score has no answer right.
     """
-    asked = without_leaks(facts) if no_leaks else facts
-    left, gaps = Counter({LEAK: len(facts) - len(asked)}), []
-    for fact in asked:
+    tested_facts = without_leaks(facts) if no_leaks else facts
+    left, gaps = Counter({LEAK: len(facts) - len(tested_facts)}), []
+    for fact in tested_facts:
         gap = _gap(reader, fact)
         if isinstance(gap, _Gap):
             gaps.append(gap)
@@ -155,26 +155,26 @@ def _gap(reader: Reader, fact: Fact) -> _Gap | str:
     """A fact as this network reads it, or the reason why it cannot be asked."""
     start = fact.text.index(MASK)
     spelled = reader.tokenizer.encode_spelled([fact.text.replace(MASK, answer) for answer in fact.answers])
-    found: list[tuple[Framed, int]] = []
+    candidates: list[tuple[Framed, int]] = []
     for number, answer in enumerate(fact.answers):
-        own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+        tokens = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
         before = len(fact.text[:start].rstrip(" "))  # a space before the answer may belong to its token, or be one
-        at = np.flatnonzero((spelled.end[own] > before) & (spelled.begin[own] < start + len(answer)))
-        ids = spelled.ids[own]
+        at = np.flatnonzero((spelled.end[tokens] > before) & (spelled.begin[tokens] < start + len(answer)))
+        ids = spelled.ids[tokens]
         if len(at) == 1 and ids[at[0]] not in reader.tokenizer.special_ids:
             row = reader.single([ids])
-            found.append((row, int(np.flatnonzero(row.part == 0)[at[0]])))
-    if not found:
+            candidates.append((row, int(np.flatnonzero(row.part == 0)[at[0]])))
+    if not candidates:
         return PIECES
-    row, column = found[0]
+    row, column = candidates[0]
     if reader.max_length is not None and len(row) > reader.max_length:
         return LONG
     if not reader.predictable(row)[column]:
         return FIRST
-    shown = row.ids.copy()
-    shown[column] = reader.tokenizer.role(MASK)
-    row = row.with_ids(shown).marked([marks_around(reader, shown[row.part == 0], fact.text)])
-    return _Gap(fact, row, column, tuple(int(one.ids[place]) for one, place in found))
+    masked = row.ids.copy()
+    masked[column] = reader.tokenizer.role(MASK)
+    row = row.with_ids(masked).marked([marks_around(reader, masked[row.part == 0], fact.text)])
+    return _Gap(fact, row, column, tuple(int(candidate.ids[position]) for candidate, position in candidates))
 
 
 @torch.inference_mode()
@@ -183,8 +183,8 @@ def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float6
     batch = reader.batch([gap.row for gap in gaps])
     width = batch["tokens"].shape[1]
     columns = torch.tensor([number * width + gap.column for number, gap in enumerate(gaps)], device=reader.device)
-    shown, at = reader.prediction_inputs(head, batch, columns)
-    scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
+    inputs, at = reader.prediction_inputs(head, batch, columns)
+    scores = reader.token_scores(head, reader.states(inputs, head.reads, positions=at), inputs, at)
     scores[:, torch.as_tensor(reader.tokenizer.special_ids, dtype=torch.long, device=scores.device)] = -torch.inf
     ranks = np.zeros(len(gaps))
     for number, gap in enumerate(gaps):
@@ -197,14 +197,14 @@ def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float6
 
 def _found(facts: Sequence[Fact], ranks: NDArray[np.float64], left: Mapping[str, int]) -> Found:
     names = list(dict.fromkeys(fact.relation for fact in facts))
-    own = {name: [place for place, fact in enumerate(facts) if fact.relation == name] for name in names}
+    members = {name: [number for number, fact in enumerate(facts) if fact.relation == name] for name in names}
     always = np.zeros(len(facts))
-    for places in own.values():
-        counts = Counter(answer for place in places for answer in facts[place].answers)
+    for places in members.values():
+        counts = Counter(answer for number in places for answer in facts[number].answers)
         usual = counts.most_common(1)[0][0]
-        always[places] = [usual in facts[place].answers for place in places]
-    relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in own.items())
-    means = np.mean([(one.p1, one.p10, one.mrr, one.always) for one in relations], axis=0).tolist()
+        always[places] = [usual in facts[number].answers for number in places]
+    relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in members.items())
+    means = np.mean([(relation.p1, relation.p10, relation.mrr, relation.always) for relation in relations], axis=0).tolist()
     return Found(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, left)
 
 

@@ -34,8 +34,8 @@ _IN_MEMORY = {
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
     """The names of a task's columns with texts and pictures, and of those with answers."""
     named = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
-    asked = [kind for kind in named if kind.startswith("text") or kind == "picture"]
-    return [named[kind] for kind in asked], [name for kind, name in named.items() if kind not in asked]
+    inputs = [kind for kind in named if kind.startswith("text") or kind == "picture"]
+    return [named[kind] for kind in inputs], [name for kind, name in named.items() if kind not in inputs]
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def naming_rows(names: Mapping[Path, Named]) -> Iterator[None]:
         message = str(error)
         for path, name in names.items():
             lines = re.escape(str(path)) + r":(\d+)"
-            message = re.sub(lines, lambda found, name=name: name.line + found[1], message)  # type: ignore[misc]
+            message = re.sub(lines, lambda match, name=name: name.line + match[1], message)  # type: ignore[misc]
             message = message.replace(str(path), name.whole)
         if message == str(error):
             raise

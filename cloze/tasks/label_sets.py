@@ -19,17 +19,17 @@ def set_metrics(truth: ArrayLike, probabilities: ArrayLike, threshold: float) ->
     A label that is neither given nor predicted anywhere does not count in `macro_f1`, and one that is never given not in
     `mean_average_precision`; a mean of nothing is 0. No examples are a `TaskError`.
     """
-    given, found = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
-    if not len(given):
+    positive, scores = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
+    if not len(positive):
         raise TaskError("no labelled examples to measure on.")
-    guess = found >= threshold
-    right, total = (given & guess).sum(0), given.sum(0) + guess.sum(0)
+    guess = scores >= threshold
+    right, total = (positive & guess).sum(0), positive.sum(0) + guess.sum(0)
     occurs = total > 0
-    ranked = [average_precision(given[:, c], found[:, c]) for c in np.flatnonzero(given.any(0))]
+    ranked = [average_precision(positive[:, c], scores[:, c]) for c in np.flatnonzero(positive.any(0))]
     return {
         "micro_f1": float(2 * right.sum() / max(int(total.sum()), 1)),
         "macro_f1": float(np.mean(2 * right[occurs] / total[occurs])) if occurs.any() else 0.0,
-        "exact_match": float((given == guess).all(1).mean()),
+        "exact_match": float((positive == guess).all(1).mean()),
         "mean_average_precision": float(np.mean(ranked)) if ranked else 0.0,
     }
 
@@ -39,16 +39,16 @@ def sets_at_most(truth: ArrayLike, probabilities: ArrayLike, at: Sequence[int]) 
 
     As fastText's `test` (`fasttext.cc`, `meter.cc`), which leaves out texts without labels.
     """
-    given, found = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
-    kept = given.any(1)
-    order = np.argsort(-found[kept], axis=1, kind="stable")
-    hits = np.take_along_axis(given[kept], order, 1)
-    made = {}
+    positive, scores = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
+    labelled = positive.any(1)
+    order = np.argsort(-scores[labelled], axis=1, kind="stable")
+    hits = np.take_along_axis(positive[labelled], order, 1)
+    metrics = {}
     for k in at:
         right = float(hits[:, :k].sum())
-        made[f"precision_at_{k}"] = right / max(len(hits) * min(k, given.shape[1]), 1)
-        made[f"recall_at_{k}"] = right / max(int(given.sum()), 1)
-    return made
+        metrics[f"precision_at_{k}"] = right / max(len(hits) * min(k, positive.shape[1]), 1)
+        metrics[f"recall_at_{k}"] = right / max(int(positive.sum()), 1)
+    return metrics
 
 
 def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:

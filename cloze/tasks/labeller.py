@@ -99,29 +99,29 @@ class WordLabeller(Learner):
         `texts` are the windows of each text and `counts` its words. `linear` are the probabilities (words, C) of a linear model
         for each text, which is mixed with the network, and answers alone for words that are not read.
         """
-        found: list[Any] = [None] * len(texts)
+        predictions: list[Any] = [None] * len(texts)
         with evaluating(self):
             for index in by_length(counts, rows=size):
-                own = [counts[i] for i in index]
+                word_counts = [counts[i] for i in index]
                 scores, read = read_words(
-                    self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size
+                    self.exact, self.head, [texts[i] for i in index], word_counts, width=len(self.names), size=size
                 )
                 if linear is not None and self.mixture is not None:
                     scores = self.mixture.word_scores(scores, [linear[i] for i in index])
                     read = np.ones_like(read)
-                sizes = torch.tensor(own)
+                sizes = torch.tensor(word_counts)
                 which, shares = self.head.decided(scores, sizes, self.names)
                 bounds = np.cumsum(sizes.numpy())[:-1]
-                parts = (np.split(one, bounds) for one in (which.numpy(), shares.numpy(), read))
-                for i, *one in zip(index, *parts, strict=True):
-                    found[i] = self._named(*one)
+                parts = (np.split(array, bounds) for array in (which.numpy(), shares.numpy(), read))
+                for i, *answer in zip(index, *parts, strict=True):
+                    predictions[i] = self._named(*answer)
                 report(len(index))
-        return found
+        return predictions
 
     def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> PredictedLabels:
-        known = read | self.head.chained
-        labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, known, strict=True))
-        return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, known, strict=True)))
+        mask = read | self.head.chained
+        labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
+        return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
 
     def judge(
         self, rows: Sequence[LabelledWords], metric: str | None = None, *, size: int = 64,
@@ -136,13 +136,13 @@ class WordLabeller(Learner):
     ) -> list[tuple[str, ...]]:
         counts = [len(row.labels) for row in rows]
         predicted = self.decode([row.windows for row in rows], counts, size=size, linear=linear, report=report)
-        return [own.labels for own in predicted]
+        return [answer.labels for answer in predicted]
 
     def _linear(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[NDArray[Any]] | None:
         """The probabilities (words, C) of the linear model for the words of each text; None if none is mixed."""
         if self.mixture is None:
             return None
-        shares: list[NDArray[Any]] = self.mixture.linear.outputs(replace(examples, words=[tuple(own) for own in words]))
+        shares: list[NDArray[Any]] = self.mixture.linear.outputs(replace(examples, words=[tuple(row) for row in words]))
         return shares
 
     @torch.inference_mode()
@@ -154,9 +154,9 @@ class WordLabeller(Learner):
         shares: list[Any] = [None] * len(texts)
         with evaluating(self):
             for index in by_length(counts, rows=size):
-                own = [counts[i] for i in index]
-                scores, _ = read_words(self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size)
-                split = np.split(scores.float().softmax(-1).cpu().numpy(), np.cumsum(own)[:-1])
+                sizes = [counts[i] for i in index]
+                scores, _ = read_words(self.exact, self.head, [texts[i] for i in index], sizes, width=len(self.names), size=size)
+                split = np.split(scores.float().softmax(-1).cpu().numpy(), np.cumsum(sizes)[:-1])
                 for i, part in zip(index, split, strict=True):
                     shares[i] = part
                 report(len(index))
@@ -193,7 +193,7 @@ class WordLabeller(Learner):
         truth = [row.labels for row in rows]
         guess = self._guessed(rows, size, report, self._linear(examples, examples.words))
         rule: dict[str, Any] = {"repair": self.task.repair, "closed": self.closed, "forms": self.forms}
-        found = judged(truth, guess, **rule)
+        outcomes = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
         remarks = remark_on_numbers(self._named_by_number(examples))
@@ -217,29 +217,29 @@ class WordLabeller(Learner):
             constant = [(always,) * len(labels) for labels in truth]
             baseline = {"always": always, **measured(truth, constant, repair=self.task.repair)}
         return Evaluation(
-            len(rows), self.metrics(found), baseline, tuple(remarks), judged=found, **label_figures(truth, guess, **rule)
+            len(rows), self.metrics(outcomes), baseline, tuple(remarks), judged=outcomes, **label_figures(truth, guess, **rule)
         )
 
     def predict(
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
     ) -> list[LabelsOfWords]:
         """The most probable label of every word, its place in the text, and the names that the labels make."""
-        texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
+        texts = [self._placed(*pair) for pair in zip(examples.words, examples.running or repeat(None), strict=False)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
         windows = self._windows(examples, words)
-        counts = [len(own) for own in words]
+        counts = [len(row) for row in words]
         predicted = self.decode(windows, counts, size=size, linear=self._linear(examples, words), report=report)
         schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, self.forms))
-        made = []
-        for line, own, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):
+        predictions = []
+        for line, text_words, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):
             entities = None
             if schemed:
                 labels = in_form(answer.labels, self.forms)
                 entities = entities_of(
                     text, offsets, labels, answer.probabilities, repair=self.task.repair, closed=self.closed
                 )
-            made.append(LabelsOfWords(line, own, *answer, text, tuple(offsets), entities))
-        return made
+            predictions.append(LabelsOfWords(line, text_words, *answer, text, tuple(offsets), entities))
+        return predictions
 
     def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
         """A text and the characters of its words."""
@@ -257,13 +257,13 @@ def judged(
     forms: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JudgedText]:
     """What the metrics need of every text; `forms` are the standard forms of labels."""
-    number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
-    made = []
-    for own, predicted in zip(truth, guess, strict=True):
-        codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
-        schemed = (in_form(side, forms) for side in (own, predicted))
-        made.append(JudgedText(codes, span_counts(*schemed, repair=repair, closed=closed)))
-    return made
+    number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for row in side for label in row}))}
+    texts = []
+    for expected, predicted in zip(truth, guess, strict=True):
+        codes = np.array([[number[label] for label in side] for side in (expected, predicted)], np.int64).reshape(2, -1)
+        schemed = (in_form(side, forms) for side in (expected, predicted))
+        texts.append(JudgedText(codes, span_counts(*schemed, repair=repair, closed=closed)))
+    return texts
 
 
 def label_figures(
@@ -275,8 +275,8 @@ def label_figures(
     kinds, spans = counts_by_kind(*sides, repair=repair, closed=closed)
     tags = sorted({label for side in (truth, guess) for labels in side for label in labels})
     number = {tag: index for index, tag in enumerate(tags)}
-    true, given = (np.array([number[label] for labels in side for label in labels], np.int64) for side in (truth, guess))
-    counts = confusion(true, given, len(tags))
+    true, predicted = (np.array([number[label] for labels in side for label in labels], np.int64) for side in (truth, guess))
+    counts = confusion(true, predicted, len(tags))
     schemed = not set(tags) - {"O"} <= set(kinds)
     return {
         "report": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),

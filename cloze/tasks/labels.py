@@ -23,17 +23,17 @@ def label_ids(
     if examples.answers is None:
         raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
     among = "in config.json" if numbered else among
-    place = {label: number for number, label in enumerate(known)}
-    place |= {number: place[label] for number, label in names_of_numbers(examples.answers, known, numbered=numbered).items()}
-    found = np.empty(len(examples), np.int64)
+    indices = {label: number for number, label in enumerate(known)}
+    indices |= {number: indices[label] for number, label in names_of_numbers(examples.answers, known, numbered=numbered).items()}
+    ids = np.empty(len(examples), np.int64)
     for number, (label, line) in enumerate(zip(examples.answers, examples.lines, strict=True)):
-        if label not in place:
+        if label not in indices:
             raise TaskError(
                 f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
                 f"{nearest(label, known)}"
             )
-        found[number] = place[label]
-    return found
+        ids[number] = indices[label]
+    return ids
 
 
 def names_of_numbers(labels: Iterable[str], known: Sequence[str], *, numbered: bool) -> dict[str, str]:
@@ -46,6 +46,6 @@ def names_of_numbers(labels: Iterable[str], known: Sequence[str], *, numbered: b
 
 def remark_on_numbers(names: Mapping[str, str]) -> list[str]:
     """A sentence on labels that a file gives by their numbers; none if it gives none so."""
-    shown = ", ".join(f"{number} is {label}" for number, label in list(names.items())[:_SHOWN])
+    pairs = ", ".join(f"{number} is {label}" for number, label in list(names.items())[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return [f"the labels of the file are read as the numbers that config.json gives them: {shown}{more}"] if names else []
+    return [f"the labels of the file are read as the numbers that config.json gives them: {pairs}{more}"] if names else []

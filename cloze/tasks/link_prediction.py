@@ -75,12 +75,12 @@ class Translations(LinkScorer):
         """Minus the distances, (B, C)."""
         numbers = torch.from_numpy(triples).to(self.vectors.device)
         head, step, tail = self.vectors[numbers[:, 0]], self.steps[numbers[:, 1]], self.vectors[numbers[:, 2]]
-        wanted = (tail - step, tail - head, head + step)[column]
+        targets = (tail - step, tail - head, head + step)[column]
         table = self.steps if column == 1 else self.vectors
         if candidates is None:
-            return -torch.cdist(wanted, table, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
+            return -torch.cdist(targets, table, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
         rows = table[torch.from_numpy(candidates).to(table.device)]
-        return -torch.linalg.vector_norm(wanted[:, None] - rows, ord=self.norm, dim=2)
+        return -torch.linalg.vector_norm(targets[:, None] - rows, ord=self.norm, dim=2)
 
 
 class VectorScorer(Translations):
@@ -127,7 +127,7 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
         for line, (head, name, tail) in read_triples(file):
             if head in entity and name in relation and tail in entity:
                 places.setdefault((entity[head], relation[name], entity[tail]), f"{file}:{line}")
-    asked: dict[tuple[int, int, int], None] = {}
+    fact_numbers: dict[tuple[int, int, int], None] = {}
     unknown, first, total = 0, "", 0
     for line, fact in read_triples(path):
         total += 1
@@ -143,18 +143,18 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
                 f"{path}:{line}: the fact is known already: {places[numbers]}. A known fact is no test.\n"
                 f"  Find all such lines, and remove them: cloze corpus check {path} --format triples --against KNOWN"
             )
-        asked[numbers] = None
-    if not asked:
-        some = ", ".join(map(repr, scorer.entities[:2]))
+        fact_numbers[numbers] = None
+    if not fact_numbers:
+        examples = ", ".join(map(repr, scorer.entities[:2]))
         raise TaskError(
             f"{path}: no fact whose ids the model knows{f' (first: {first})' if first else ''}.\n"
-            f"  Give facts with the ids that it was trained on, such as {some}."
+            f"  Give facts with the ids that it was trained on, such as {examples}."
         )
     remarks = [
         f"{unknown:,} of {counted(total, 'triple')} have an id that was never trained and are left out (first: {first}); "
         "--unknown zero counts them as last"
     ] if unknown else []  # fmt: skip
-    facts = np.array(list(asked), np.int64)
+    facts = np.array(list(fact_numbers), np.int64)
     seen = np.array(list(places), np.int64).reshape(-1, 3)
     return Questions(facts, np.concatenate([seen, facts]), unknown, tuple(remarks))
 
@@ -169,7 +169,7 @@ class KnownAnswers:
         self.keys, self.answers = key[order], known[order, column]
 
     def _key(self, triples: Int64) -> Int64:
-        first, second = (triples[:, place] for place in range(3) if place != self.column)
+        first, second = (triples[:, column] for column in range(3) if column != self.column)
         return np.asarray(first * self.width + second)
 
     def of(self, triples: Int64) -> tuple[Int64, Int64]:
@@ -177,16 +177,16 @@ class KnownAnswers:
         key = self._key(triples)
         start, stop = np.searchsorted(self.keys, key, "left"), np.searchsorted(self.keys, key, "right")
         row = np.repeat(np.arange(len(key)), stop - start)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start) + start[row]
-        return row, self.answers[place]
+        index = np.arange(len(row)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start) + start[row]
+        return row, self.answers[index]
 
 
 def rank(scores: Tensor, right: Tensor) -> Floats:
     """The rank of the right one of some candidates (B, C) with these scores, -inf for those left out; ties count by half."""
-    own = scores.gather(1, right[:, None])
-    better, equal = (scores > own).sum(1), (scores == own).sum(1)
-    found: Floats = (better + (equal + 1) / 2).double().cpu().numpy()
-    return found
+    right_scores = scores.gather(1, right[:, None])
+    better, equal = (scores > right_scores).sum(1), (scores == right_scores).sum(1)
+    positions: Floats = (better + (equal + 1) / 2).double().cpu().numpy()
+    return positions
 
 
 @torch.no_grad()
@@ -201,7 +201,7 @@ def ranks(
     answers = KnownAnswers(questions.known, column, max(len(scorer.entities), len(scorer.relations)))
     size = len(scorer.names(column))
     step = max(1, scorer.at_once // (size if candidates is None else candidates + 1))
-    found, numbers = [], []
+    rank_parts, numbers = [], []
     for low in range(0, len(questions.facts), step):
         facts = questions.facts[low : low + step]
         row, entity = answers.of(facts)
@@ -213,31 +213,31 @@ def ranks(
         if chosen is None:
             other = entity != right[row]
             scores[torch.from_numpy(row[other]), torch.from_numpy(entity[other])] = -torch.inf
-        place = torch.from_numpy(right if chosen is None else np.zeros_like(right)).to(scores.device)
-        found.append(rank(scores, place))
+        target = torch.from_numpy(right if chosen is None else np.zeros_like(right)).to(scores.device)
+        rank_parts.append(rank(scores, target))
         numbers.append(torch.isfinite(scores).sum(1).cpu().numpy())
         report(len(facts))
-    return np.concatenate(found), np.concatenate(numbers).astype(np.int64)
+    return np.concatenate(rank_parts), np.concatenate(numbers).astype(np.int64)
 
 
 def _drawn(
     row: Int64, known: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: Column
 ) -> Int64:
     """What is right for each fact (B,) and `count` different others that make no known fact, (B, 1 + count)."""
-    made = np.empty((len(right), 1 + count), np.int64)
-    made[:, 0] = right
+    candidates = np.empty((len(right), 1 + count), np.int64)
+    candidates[:, 0] = right
     bounds = np.searchsorted(row, np.arange(len(right) + 1))
-    for place in range(len(right)):
+    for number in range(len(right)):
         left = np.ones(size, np.bool_)
-        left[known[bounds[place] : bounds[place + 1]]] = False
+        left[known[bounds[number] : bounds[number + 1]]] = False
         free = np.flatnonzero(left)
         if len(free) < count:
             raise TaskError(
                 f"--candidates {count}: only {len(free):,} {_kind(column)} make no known fact with the rest of some triple. "
                 "Give fewer, or all."
             )
-        made[place, 1:] = free[rng.permutation(len(free), seed, "candidates", column, first + place)[:count]]
-    return made
+        candidates[number, 1:] = free[rng.permutation(len(free), seed, "candidates", column, first + number)[:count]]
+    return candidates
 
 
 def evaluate_links(
@@ -248,14 +248,14 @@ def evaluate_links(
     those of a model that scores everything alike. With `last`, facts with unknown ids count as the last of all."""
     by_side: dict[str, tuple[Floats, Floats]] = {}
     for name, column in asked:
-        found, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
+        fact_ranks, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
         if last and questions.unknown:
             worst = float(len(scorer.names(column)))
-            found = np.append(found, np.full(questions.unknown, worst))
+            fact_ranks = np.append(fact_ranks, np.full(questions.unknown, worst))
             numbers = np.append(numbers, np.full(questions.unknown, int(worst)))
-        by_side[name] = found, (numbers + 1) / 2
+        by_side[name] = fact_ranks, (numbers + 1) / 2
     every, alike = (np.concatenate([side[k] for side in by_side.values()]) for k in (0, 1))
-    rows: list[Mapping[str, Any]] = [{"side": name, **measures(found)} for name, (found, _) in by_side.items()]
+    rows: list[Mapping[str, Any]] = [{"side": name, **measures(side_ranks)} for name, (side_ranks, _) in by_side.items()]
     remarks = [] if last else list(questions.remarks)
     if candidates is not None:
         whole = asked[0][1]

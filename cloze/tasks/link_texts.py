@@ -40,7 +40,7 @@ class _TextScorer(LinkScorer):
         for letter, column in zip("ABC", self.placed, strict=False):
             template = template.replace(f"{{{_PLACES[column]}}}", f"{{{letter}}}")
         self.layout = Layout(template, loaded.tokenizer, frame.get("segments") or ())
-        lengths = [one.get("length") for one in _parts(loaded.recipe, "triple_texts")]
+        lengths = [arguments.get("length") for arguments in _parts(loaded.recipe, "triple_texts")]
         self.length = min([n for n in (*lengths, self.reader.max_length) if n is not None], default=None)
         ids = self.reader.ids(graph.texts)
         self.texts, self.links = ids[: len(graph.entities)], ids[len(graph.entities) :]
@@ -48,16 +48,16 @@ class _TextScorer(LinkScorer):
     @torch.no_grad()
     def read(self, triples: Int64, outputs: int) -> Tensor:
         """The scores of the head for triples (B, 3), (B, outputs)."""
-        known = (self.texts, self.links, self.texts)
+        texts = (self.texts, self.links, self.texts)
         rows = [
-            self.layout([known[column][triple[column]] for column in self.placed], max_length=self.length)
+            self.layout([texts[column][triple[column]] for column in self.placed], max_length=self.length)
             for triple in triples.tolist()
         ]
-        found = torch.empty(len(rows), outputs)
-        for some, states, batch in _read(self.reader, rows, self.head.reads):
-            everything = torch.arange(len(some), device=self.reader.device)
-            found[torch.from_numpy(some)] = self.reader.scores(self.head, states, batch, everything).float().cpu()
-        return found
+        scores = torch.empty(len(rows), outputs)
+        for index, states, batch in _read(self.reader, rows, self.head.reads):
+            everything = torch.arange(len(index), device=self.reader.device)
+            scores[torch.from_numpy(index)] = self.reader.scores(self.head, states, batch, everything).float().cpu()
+        return scores
 
 
 class TripleReader(_TextScorer):
@@ -72,10 +72,10 @@ class TripleReader(_TextScorer):
     def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
         """The log-odds, (B, C)."""
         chosen = np.tile(np.arange(len(self.names(column))), (len(triples), 1)) if candidates is None else candidates
-        asked = np.repeat(triples, chosen.shape[1], axis=0)
-        asked[:, column] = chosen.reshape(-1)
-        found = self.read(asked, 2)
-        return (found[:, 1] - found[:, 0]).view(chosen.shape)
+        candidate_triples = np.repeat(triples, chosen.shape[1], axis=0)
+        candidate_triples[:, column] = chosen.reshape(-1)
+        scores = self.read(candidate_triples, 2)
+        return (scores[:, 1] - scores[:, 0]).view(chosen.shape)
 
 
 class RelationReader(_TextScorer):
@@ -90,8 +90,8 @@ class RelationReader(_TextScorer):
 
     def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
         """The scores of relations, (B, C)."""
-        found = self.read(triples, len(self.relations))
-        return found if candidates is None else found.gather(1, torch.from_numpy(candidates))
+        scores = self.read(triples, len(self.relations))
+        return scores if candidates is None else scores.gather(1, torch.from_numpy(candidates))
 
 
 class DescriptionReader(Translations):
@@ -108,11 +108,11 @@ class DescriptionReader(Translations):
         self.relations = graph.relations if self.head.describe else self.head.relations
         reads, count = bound(self.head, loaded.reads.get(name)).reads, len(graph.entities)
         rows = reader.encode(graph.texts if self.head.describe else graph.texts[:count])
-        found = torch.empty(len(rows), self.head.width)
-        for some, states, _ in _read(reader, rows, reads):
-            found[torch.from_numpy(some)] = states[reads[0]].float().cpu()
-        self.vectors = found[:count].to(reader.device)
-        self.steps = found[count:].to(reader.device) if self.head.describe else self.head.head.weight.detach().float()
+        vectors = torch.empty(len(rows), self.head.width)
+        for index, states, _ in _read(reader, rows, reads):
+            vectors[torch.from_numpy(index)] = states[reads[0]].float().cpu()
+        self.vectors = vectors[:count].to(reader.device)
+        self.steps = vectors[count:].to(reader.device) if self.head.describe else self.head.head.weight.detach().float()
 
 
 def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
@@ -130,11 +130,11 @@ def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
             "  Build one: cloze corpus build FACTS.tsv --format triples --entities ENTITIES.tsv --relations RELATIONS.tsv "
             "--out GRAPH"
         )
-    found = read_graph([graph])
+    entity_graph = read_graph([graph])
     if frame is None or head is None:
-        return DescriptionReader(loaded, found)
+        return DescriptionReader(loaded, entity_graph)
     tells = isinstance(loaded.heads[head], RelationClassification)
-    return (RelationReader if tells else TripleReader)(loaded, found, frame, head)
+    return (RelationReader if tells else TripleReader)(loaded, entity_graph, frame, head)
 
 
 @torch.no_grad()
@@ -143,9 +143,9 @@ def _read(reader: Reader, rows: Sequence[Framed], want: Sequence[str]) -> Iterat
     order = np.argsort([len(row) for row in rows], kind="stable")
     with evaluating(reader.network):
         for low in range(0, len(rows), _BATCH):
-            some = order[low : low + _BATCH]
-            batch = reader.batch([rows[place] for place in some.tolist()])
-            yield some, reader.states(batch, want), batch
+            index = order[low : low + _BATCH]
+            batch = reader.batch([rows[number] for number in index.tolist()])
+            yield index, reader.states(batch, want), batch
 
 
 def _framed(loaded: Any) -> Mapping[str, Any] | None:
@@ -170,5 +170,5 @@ def _parts(tree: Any, name: str) -> Iterator[Mapping[str, Any]]:
                 yield value
             yield from _parts(value, name)
     elif isinstance(tree, list):
-        for one in tree:
-            yield from _parts(one, name)
+        for child in tree:
+            yield from _parts(child, name)

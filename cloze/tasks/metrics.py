@@ -57,18 +57,18 @@ def at_most(rank: NDArray[np.int64], at: Sequence[int], classes: int) -> dict[st
 
     As fastText's `test` (`meter.cc`): right answers by all answers that are given, and by all that are right.
     """
-    made: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for k in at:
         right = float((rank < k).mean())
-        made |= {f"precision_at_{k}": right / min(k, classes), f"recall_at_{k}": right}
-    return made
+        metrics |= {f"precision_at_{k}": right / min(k, classes), f"recall_at_{k}": right}
+    return metrics
 
 
 def ranks_of(probabilities: NDArray[np.floating], truth: Labels) -> Labels:
     """How many classes are more probable than the true one, (N,); of equal ones those with a smaller number are."""
-    own = np.take_along_axis(probabilities, truth[:, None], 1)
+    true_probabilities = np.take_along_axis(probabilities, truth[:, None], 1)
     earlier = np.arange(probabilities.shape[1]) < truth[:, None]
-    return np.asarray(((probabilities > own) | ((probabilities == own) & earlier)).sum(1), np.int64)
+    return np.asarray(((probabilities > true_probabilities) | ((probabilities == true_probabilities) & earlier)).sum(1), np.int64)
 
 
 def ks_of(at: Sequence[int]) -> tuple[int, ...]:

@@ -42,9 +42,9 @@ class Mixture:
     def word_scores(self, scores: Tensor, shares: Sequence[NDArray[Any]]) -> Tensor:
         """Scores (M, C) of the words of some texts, with those of the linear model, whose `shares` (words, C) are those of each
         text. The scale is that of the network, so that the moves of a random field weigh as much as before."""
-        own = torch.from_numpy(np.log(np.maximum(np.concatenate(shares), _LEAST)).astype(np.float32)).to(scores)
+        log_shares = torch.from_numpy(np.log(np.maximum(np.concatenate(shares), _LEAST)).astype(np.float32)).to(scores)
         network = min(1.0 - self.share, 1.0) or _LEAST
-        return torch.log_softmax(scores, -1) + self.share / network * own
+        return torch.log_softmax(scores, -1) + self.share / network * log_shares
 
     @classmethod
     def read(cls, record: Mapping[str, Any], linear: Linear | None, folder: Path) -> Mixture:
@@ -81,8 +81,8 @@ def pooled(task: LinearTask, network: Outputs, linear: Outputs, share: float, sh
     """Two outputs of the same examples, pooled; lists are pooled example by example."""
     pool = task.estimator.pooled
     if isinstance(network, list):
-        return [pool(np.atleast_2d(one), np.atleast_2d(other), share, sharpness).reshape(one.shape)
-                for one, other in zip(network, linear, strict=True)]  # fmt: skip
+        return [pool(np.atleast_2d(network_part), np.atleast_2d(linear_part), share, sharpness).reshape(network_part.shape)
+                for network_part, linear_part in zip(network, linear, strict=True)]  # fmt: skip
     return pool(network, linear, share, sharpness)
 
 

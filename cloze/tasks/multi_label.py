@@ -91,20 +91,20 @@ def label_sets(
 ) -> NDArray[np.float64]:
     """The sets of the examples as (N, C) of 0 and 1; a class that is not known is a `TaskError` with file and line. `numbered`: a
     file may have the numbers of the classes in their place."""
-    place = {label: number for number, label in enumerate(known)}
+    indices = {label: number for number, label in enumerate(known)}
     names = names_of_numbers(chain.from_iterable(examples.known()), known, numbered=numbered)
-    place |= {number: place[label] for number, label in names.items()}
-    found = np.zeros((len(examples), len(known)))
+    indices |= {number: indices[label] for number, label in names.items()}
+    sets = np.zeros((len(examples), len(known)))
     for row, (labels, line) in enumerate(zip(examples.known(), examples.lines, strict=True)):
         for label in labels:
-            if label not in place:
+            if label not in indices:
                 among = "in config.json" if numbered else "in the training examples"
                 raise TaskError(
                     f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
                     f"{nearest(label, known)}"
                 )
-            found[row, place[label]] = 1.0
-    return found
+            sets[row, indices[label]] = 1.0
+    return sets
 
 
 class LinearMultiLabel(LinearTexts):
@@ -151,8 +151,8 @@ class LabelSet:
 
     def record(self) -> dict[str, Any]:
         """The JSON object; a text that was read whole has no `cut`."""
-        made = {**self.about, "labels": self.labels, "probabilities": self.probabilities}
-        return {**made, "cut": self.cut} if self.cut else made
+        record = {**self.about, "labels": self.labels, "probabilities": self.probabilities}
+        return {**record, "cut": self.cut} if self.cut else record
 
 
 class MultiLabeller(SummaryLearner):
@@ -205,8 +205,8 @@ class MultiLabeller(SummaryLearner):
     ) -> Evaluation:
         """Metrics on examples with sets of classes, and those of `always` giving one set."""
         rows = self.answered(examples)
-        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
-        judged = _judged(rows, found)
+        probabilities = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
+        judged = _judged(rows, probabilities)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         gold = chain.from_iterable(examples.known())
@@ -225,12 +225,12 @@ class MultiLabeller(SummaryLearner):
         """The set of every example: the classes whose probability is the threshold or more."""
         framed = self.encode(examples)
         probabilities = self.mixed(examples, self.probabilities(framed, size=size, report=report))
-        made = []
+        predictions = []
         for about, read, row in zip(each_text(examples), framed, probabilities.tolist(), strict=True):
             chosen = [label for label, p in zip(self.names, row, strict=True) if p >= self.task.threshold]
             shares = {label: round(p, 6) for label, p in zip(self.names, row, strict=True)}
-            made.append(LabelSet(about, chosen, shares, read.cut))
-        return made
+            predictions.append(LabelSet(about, chosen, shares, read.cut))
+        return predictions
 
 
 def _judged(rows: Sequence[Answered[NDArray[np.float64]]], probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

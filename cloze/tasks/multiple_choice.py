@@ -134,7 +134,9 @@ class LinearChoice(LinearTask):
 
     def judged(self, examples: Offered, outputs: Outputs) -> NDArray[np.int64]:
         """The number of the right text of every example, and that of the likeliest: (N, 2)."""
-        return np.array([(right, int(own.argmax())) for right, own in zip(examples.known(), outputs, strict=True)], np.int64)
+        return np.array([
+            (right, int(probabilities.argmax())) for right, probabilities in zip(examples.known(), outputs, strict=True)
+        ], np.int64)  # fmt: skip
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """The accuracy."""
@@ -144,8 +146,8 @@ class LinearChoice(LinearTask):
 def _shares(scores: NDArray[np.float64], counts: Sequence[int]) -> list[NDArray[np.float64]]:
     """The softmax of the scores of each example, which has so many of them."""
     shares = []
-    for own in np.split(scores, np.cumsum(counts)[:-1]) if counts else []:
-        shifted = np.exp(own - own.max())
+    for example_scores in np.split(scores, np.cumsum(counts)[:-1]) if counts else []:
+        shifted = np.exp(example_scores - example_scores.max())
         shares.append(shifted / shifted.sum())
     return shares
 
@@ -205,10 +207,10 @@ class Chooser(SummaryLearner):
         """The rows of each example, a tuple."""
         counts = np.cumsum([0, *(len(choices) for choices in examples.choices)]).tolist()
         first = [text for text, choices in zip(examples.texts, examples.choices, strict=True) for _ in choices]
-        framed = self.reader.encode(first, [one for choices in examples.choices for one in choices], max_length=self.length)
+        framed = self.reader.encode(first, [choice for choices in examples.choices for choice in choices], max_length=self.length)
         owned = zip(numbers_of(self.reader, examples), examples.choices, strict=True)
-        shown = [number for number, choices in owned for _ in choices]
-        framed = [replace(row, picture=number) for row, number in zip(framed, shown, strict=True)]
+        pictures = [number for number, choices in owned for _ in choices]
+        framed = [replace(row, picture=number) for row, number in zip(framed, pictures, strict=True)]
         return [tuple(framed[begin:end]) for begin, end in pairwise(counts)]
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
@@ -216,14 +218,14 @@ class Chooser(SummaryLearner):
         batch = self.exact.batch(rows)
         states = self.exact.states(batch, self.head.reads)
         with self.exact.autocast():
-            found: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
-        return found.reshape(len(rows), 1)
+            scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
+        return scores.reshape(len(rows), 1)
 
     def shares(
         self, rows: Sequence[tuple[Framed, ...]], *, size: int = 64, report: Report = lambda done: None
     ) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
-        flat = self.all_scores([one for row in rows for one in row], size=size)[:, 0].astype(np.float64)
+        flat = self.all_scores([framed for row in rows for framed in row], size=size)[:, 0].astype(np.float64)
         report(len(rows))
         return _shares(flat, [len(row) for row in rows])
 
@@ -235,7 +237,7 @@ class Chooser(SummaryLearner):
 
     def answered(self, examples: Any) -> list[OfferedRow]:
         """The examples with the numbers of the right texts."""
-        return [OfferedRow(*one) for one in zip(self.encode(examples), examples.known(), strict=True)]
+        return [OfferedRow(*pair) for pair in zip(self.encode(examples), examples.known(), strict=True)]
 
     def judge(
         self, rows: Sequence[OfferedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -261,19 +263,21 @@ class Chooser(SummaryLearner):
         """The likeliest text of every example, of equals the first."""
         rows = self.encode(examples)
         shares = self.mixed(examples, self.shares(rows, size=size, report=report))
-        made = []
-        for line, text, choices, row, own in zip(
+        answers = []
+        for line, text, choices, row, probabilities in zip(
             examples.lines, examples.texts, examples.choices, rows, shares, strict=True
         ):
-            best = int(own.argmax())
-            lost = max(one.cut for one in row)
-            made.append(Chosen(line, text, choices, best, choices[best], [round(p, 6) for p in own.tolist()], lost))
-        return made
+            best = int(probabilities.argmax())
+            lost = max(framed.cut for framed in row)
+            answers.append(Chosen(line, text, choices, best, choices[best], [round(p, 6) for p in probabilities.tolist()], lost))
+        return answers
 
 
 def _judged(rows: Sequence[OfferedRow], shares: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     """The number of the right text of every row, and that of the likeliest: (N, 2)."""
-    return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, shares, strict=True)], np.int64)
+    return np.array([
+        (row.answer, int(probabilities.argmax())) for row, probabilities in zip(rows, shares, strict=True)
+    ], np.int64)  # fmt: skip
 
 
 @register("task", "multiple_choice")

@@ -46,16 +46,16 @@ def f1(written: str, wanted: str) -> float:
 
     Differs: ideographs are words of their own and their punctuation is deleted too, where the script splits at spaces alone.
     """
-    ours, theirs = answer_words(written), answer_words(wanted)
-    if not ours or not theirs:
-        return float(ours == theirs)
-    return _f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))
+    written_words, wanted_words = answer_words(written), answer_words(wanted)
+    if not written_words or not wanted_words:
+        return float(written_words == wanted_words)
+    return _f1((Counter(written_words) & Counter(wanted_words)).total(), len(written_words), len(wanted_words))
 
 
 def rouge_n(written: Sequence[str], wanted: Sequence[str], n: int) -> float:
     """F1 of the n-grams that both have, each as often as the rarer has it (Lin, ROUGE, 2004, §2)."""
-    ours, theirs = (Counter(zip(*(text[i:] for i in range(n)), strict=False)) for text in (written, wanted))
-    return _f1((ours & theirs).total(), ours.total(), theirs.total())
+    written_ngrams, wanted_ngrams = (Counter(zip(*(text[i:] for i in range(n)), strict=False)) for text in (written, wanted))
+    return _f1((written_ngrams & wanted_ngrams).total(), written_ngrams.total(), wanted_ngrams.total())
 
 
 def rouge_l(written: Sequence[str], wanted: Sequence[str]) -> float:
@@ -97,17 +97,18 @@ def overlap(written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str
     """
     if not wanted:
         raise TaskError("no examples with targets to measure on.")
-    found = [figures(ours, references) for ours, references in zip(written, wanted, strict=True)]
-    return {name: sum(one[name] for one in found) / len(found) for name in NAMES}
+    scores = [figures(ours, references) for ours, references in zip(written, wanted, strict=True)]
+    return {name: sum(score[name] for score in scores) / len(scores) for name in NAMES}
 
 
 def figures(written: str, references: Sequence[str]) -> dict[str, float]:
     """Every figure of one text, against the reference that is best for it."""
-    ours = words(written)
-    each = []
+    written_words = words(written)
+    scores = []
     for text in references:
-        theirs = words(text)
-        each.append((
-            exact(written, text), f1(written, text), rouge_n(ours, theirs, 1), rouge_n(ours, theirs, 2), rouge_l(ours, theirs)
+        reference_words = words(text)
+        scores.append((
+            exact(written, text), f1(written, text), rouge_n(written_words, reference_words, 1),
+            rouge_n(written_words, reference_words, 2), rouge_l(written_words, reference_words),
         ))  # fmt: skip
-    return {name: max(values) for name, values in zip(NAMES, zip(*each, strict=True), strict=True)}
+    return {name: max(values) for name, values in zip(NAMES, zip(*scores, strict=True), strict=True)}

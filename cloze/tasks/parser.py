@@ -135,17 +135,17 @@ class Parser(Learner):
         report: Report = lambda done: None,
     ) -> list[PredictedTree]:
         """The tree of each sentence; `texts` are its windows and `counts` its words. Runs in eval mode."""
-        found: list[Any] = [None] * len(texts)
+        trees: list[Any] = [None] * len(texts)
         with evaluating(self):
             for index in by_length(counts, rows=size):
-                own = [counts[i] for i in index]
+                word_counts = [counts[i] for i in index]
                 views, _ = read_words(
-                    self.exact, self.head, [texts[i] for i in index], own, width=sum(self.head.head.sizes), size=size
+                    self.exact, self.head, [texts[i] for i in index], word_counts, width=sum(self.head.head.sizes), size=size
                 )
-                for i, tree in zip(index, self._trees(views, torch.tensor(own)), strict=True):
-                    found[i] = tree
+                for i, tree in zip(index, self._trees(views, torch.tensor(word_counts)), strict=True):
+                    trees[i] = tree
                 report(len(index))
-        return found
+        return trees
 
     def _trees(self, views: torch.Tensor, sizes: torch.Tensor) -> list[PredictedTree]:
         chains = chains_of(torch.repeat_interleave(sizes))
@@ -162,21 +162,21 @@ class Parser(Learner):
             roots = torch.arange(len(self.names), device=laid.device) == self.names.index(ROOT)
             relations = relations.masked_fill(roots != (chosen == 0)[:, :, None], -torch.inf)
         labels = relations.argmax(2).cpu().numpy()
-        made = []
+        trees = []
         for row, count in enumerate(sizes.tolist()):
-            own = heads[row, :count]
-            made.append(PredictedTree(
-                tuple(own.tolist()), tuple(self.names[n] for n in labels[row, :count]),
-                tuple(round(float(p), 6) for p in shares[row, np.arange(count), own]),
+            row_heads = heads[row, :count]
+            trees.append(PredictedTree(
+                tuple(row_heads.tolist()), tuple(self.names[n] for n in labels[row, :count]),
+                tuple(round(float(p), 6) for p in shares[row, np.arange(count), row_heads]),
             ))  # fmt: skip
-        return made
+        return trees
 
     def judge(
         self, rows: Sequence[ParsedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> list[JudgedTree]:
         """How many words of each sentence are where they should be."""
         predicted = self._decode(rows, size, report)
-        return [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, predicted, strict=True)]
+        return [judged((row.heads, row.relations), tree[:2]) for row, tree in zip(rows, predicted, strict=True)]
 
     def _decode(self, rows: Sequence[ParsedRow], size: int, report: Report) -> list[PredictedTree]:
         return self.decode([row.windows for row in rows], [len(row.heads) for row in rows], size=size, report=report)
@@ -191,7 +191,7 @@ class Parser(Learner):
         """All metrics on sentences with trees, and of each relation how well its arcs are found."""
         rows = self.answered(examples)
         predicted = self._decode(rows, size, report)
-        found = [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, predicted, strict=True)]
+        outcomes = [judged((row.heads, row.relations), tree[:2]) for row, tree in zip(rows, predicted, strict=True)]
         unknown = Counter(relation for row in rows for relation in row.relations if relation not in self.names)
         remarks = [CONVENTION]
         if unknown:
@@ -201,7 +201,7 @@ class Parser(Learner):
         if always is not None:
             baseline = {"always": always, **constant(always, [(row.heads, row.relations) for row in rows])}
         return Evaluation(
-            len(rows), figures(found), baseline, tuple(remarks), judged=found, report=by_relation(rows, predicted)
+            len(rows), figures(outcomes), baseline, tuple(remarks), judged=outcomes, report=by_relation(rows, predicted)
         )
 
     def predict(self, examples: Trees, *, size: int = 64, report: Report = lambda done: None) -> list[Parsed]:
@@ -209,12 +209,12 @@ class Parser(Learner):
         running = examples.running or tuple(repeat(None, len(examples)))
         placed = [self._placed(words, text) for words, text in zip(examples.words, running, strict=True)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in placed]
-        windows, counts = word_windows(self.reader, words, self.length), [len(own) for own in words]
+        windows, counts = word_windows(self.reader, words, self.length), [len(row) for row in words]
         predicted = self.decode(windows, counts, size=size, report=report)
-        made = []
-        for line, own, (text, offsets), tree, rows in zip(examples.lines, words, placed, predicted, examples.rows, strict=True):
-            made.append(Parsed(line, own, *tree, as_conllu(text, offsets, tree.heads, tree.relations, rows)))
-        return [replace(made[0], written=f"{GENERATOR}\n{made[0].written}"), *made[1:]] if made else made
+        parses = []
+        for line, forms, (text, offsets), tree, rows in zip(examples.lines, words, placed, predicted, examples.rows, strict=True):
+            parses.append(Parsed(line, forms, *tree, as_conllu(text, offsets, tree.heads, tree.relations, rows)))
+        return [replace(parses[0], written=f"{GENERATOR}\n{parses[0].written}"), *parses[1:]] if parses else parses
 
     def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
         return as_text(words) if running is None else (running, word_spans(running, self.reader.tokenizer))
@@ -234,7 +234,7 @@ def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
     counted = (
         heads | True, heads, both, whole, plain, heads & plain, both & plain, content, claimed, both & content
     )  # fmt: skip
-    return JudgedTree(*(int(one.sum()) for one in counted))
+    return JudgedTree(*(int(mask.sum()) for mask in counted))
 
 
 def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
@@ -242,11 +242,11 @@ def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
 
     `clas` is the F1 of the arcs of content words, which are those with such a relation, on either side.
     """
-    found = JudgedTree(*np.array(judged).reshape(-1, len(JudgedTree._fields)).sum(0).tolist())
+    total = JudgedTree(*np.array(judged).reshape(-1, len(JudgedTree._fields)).sum(0).tolist())
     counts = (
-        (found.arcs, found.words), (found.heads, found.words),
-        (2 * found.content_right, found.content_true + found.content_found), (found.whole_arcs, found.words),
-        (found.plain_arcs, found.plain_words), (found.plain_heads, found.plain_words),
+        (total.arcs, total.words), (total.heads, total.words),
+        (2 * total.content_right, total.content_true + total.content_found), (total.whole_arcs, total.words),
+        (total.plain_arcs, total.plain_words), (total.plain_heads, total.plain_words),
     )  # fmt: skip
     return {name: right / of if of else 0.0 for name, (right, of) in zip(NAMES, counts, strict=True)}
 
@@ -254,22 +254,22 @@ def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
 def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
     """The metrics of attaching every word to the next one with one relation, and the last to the root."""
     guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
-    return figures([judged(own, predicted) for own, predicted in zip(truth, guess, strict=True)])
+    return figures([judged(arcs, predicted) for arcs, predicted in zip(truth, guess, strict=True)])
 
 
 def by_relation(rows: Sequence[ParsedRow], predicted: Sequence[PredictedTree]) -> list[dict[str, Any]]:
     """Precision, recall, F1 and support of the arcs of each relation, head and relation both right."""
-    true, found, right = Counter[str](), Counter[str](), Counter[str]()
+    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()
     for row, tree in zip(rows, predicted, strict=True):
         true.update(row.relations)
-        found.update(tree.relations)
-        own = zip(zip(row.heads, row.relations, strict=True), zip(tree.heads, tree.relations, strict=True), strict=True)
-        right.update(relation for (head, relation), other in own if (head, relation) == other)
+        guessed.update(tree.relations)
+        arcs = zip(zip(row.heads, row.relations, strict=True), zip(tree.heads, tree.relations, strict=True), strict=True)
+        right.update(relation for (head, relation), other in arcs if (head, relation) == other)
     return [
         {
-            "label": name, "precision": right[name] / found[name] if found[name] else 0.0,
-            "recall": right[name] / true[name] if true[name] else 0.0, "f1": 2 * right[name] / (true[name] + found[name]),
+            "label": name, "precision": right[name] / guessed[name] if guessed[name] else 0.0,
+            "recall": right[name] / true[name] if true[name] else 0.0, "f1": 2 * right[name] / (true[name] + guessed[name]),
             "support": true[name],
         }
-        for name in sorted(true | found)
+        for name in sorted(true | guessed)
     ]  # fmt: skip

@@ -63,13 +63,13 @@ class Captions:
         assert store.items is not None  # the caller has refused other stores
         starts = store.begins(np.arange(store.documents), 1)[:, 0]
         stops = starts + store.lengths[:, 0]
-        found: dict[bytes, int] = {}
+        numbers: dict[bytes, int] = {}
         texts: list[NDArray[np.int32]] = []
         linked: dict[tuple[int, int], NDArray[np.int32]] = {}
         pairs = np.empty((store.documents, 2), np.int64)
         for record, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             ids = np.asarray(store.tokens[start:stop], np.int32)
-            number = found.setdefault(ids.tobytes(), len(texts))
+            number = numbers.setdefault(ids.tobytes(), len(texts))
             texts += [ids] if number == len(texts) else []
             pairs[record] = number, store.items.pictures[record]
             if LINKED in store.labels:
@@ -99,12 +99,12 @@ class Matcher(ABC):
     @torch.inference_mode()
     def scores(self, texts: Int64, pictures: Int64, report: Report = lambda done: None) -> Floats:
         """The scores of some pairs (N,); the higher, the more they belong together."""
-        found = np.empty(len(texts), np.float64)
+        scores = np.empty(len(texts), np.float64)
         with evaluating(self.reader.network), evaluating(self.head_module):
-            for some in by_length(self.rows.lengths(texts, pictures), rows=self.size):
-                found[some] = self.read(texts[some], pictures[some])
-                report(len(some))
-        return found
+            for index in by_length(self.rows.lengths(texts, pictures), rows=self.size):
+                scores[index] = self.read(texts[index], pictures[index])
+                report(len(index))
+        return scores
 
     @property
     def head_module(self) -> Any:
@@ -167,8 +167,8 @@ class WrittenRows(PairRows):
         self.reader, self.captions, self.layout = reader, captions, layout
         films = captions.pictures.sets[write.set]
         fields = films.read(np.arange(len(films.spans)), [write.array])
-        made = write(Rows(fields), Draw(np.zeros(len(films.spans), np.uint64)))
-        tokens, length = made[f"{write.to}.tokens"], made[f"{write.to}.length"]
+        arrays = write(Rows(fields), Draw(np.zeros(len(films.spans), np.uint64)))
+        tokens, length = arrays[f"{write.to}.tokens"], arrays[f"{write.to}.length"]
         self.films = [tokens[number, :stop] for number, stop in enumerate(length.tolist())]
 
     def lengths(self, texts: Int64, pictures: Int64) -> list[int]:
@@ -192,8 +192,8 @@ class ByHead(Matcher):
         rows = [self.rows.row(text, picture) for text, picture in zip(texts.tolist(), pictures.tolist(), strict=True)]
         batch = self.rows.batch(rows, pictures)
         every = torch.arange(len(rows), device=self.reader.device)
-        found = self.reader.scores(self.head, self.reader.states(batch, self.head.reads), batch, every)
-        return _floats(found[:, 1] - found[:, 0])
+        scores = self.reader.scores(self.head, self.reader.states(batch, self.head.reads), batch, every)
+        return _floats(scores[:, 1] - scores[:, 0])
 
 
 class ByPairs(Matcher):
@@ -220,16 +220,16 @@ class ByVectors(Matcher):
         sides: dict[str, list[NDArray[np.float32]]] = {"query": [], "key": []}
         with torch.inference_mode(), evaluating(reader.network), evaluating(head.objective):
             for low in range(0, count, size):
-                some = np.arange(low, min(low + size, count))
-                texts, pictures = some % len(captions.texts), some % len(captions.pictures.keys)
+                numbers = np.arange(low, min(low + size, count))
+                texts, pictures = numbers % len(captions.texts), numbers % len(captions.pictures.keys)
                 batch = rows.batch([rows.row(text, 0) for text in texts.tolist()], pictures)
                 states = reader.states(batch, head.reads)
                 named = {name: states[state] for name, state in zip(head.objective.reads, head.reads, strict=True)}
-                kept = head.objective.kept(named, batch)
-                for name, own in sides.items():
-                    own.append(kept[name].float().cpu().numpy())
-        made = {state: np.concatenate(sides[name]) for name, state in zip(("query", "key"), head.reads, strict=True)}
-        self.text_vectors, self.item_vectors = made["text_mean"], made["item_mean"]
+                batch_vectors = head.objective.kept(named, batch)
+                for name, parts in sides.items():
+                    parts.append(batch_vectors[name].float().cpu().numpy())
+        vectors = {state: np.concatenate(sides[name]) for name, state in zip(("query", "key"), head.reads, strict=True)}
+        self.text_vectors, self.item_vectors = vectors["text_mean"], vectors["item_mean"]
 
     def read(self, texts: Int64, pictures: Int64) -> Floats:
         return np.einsum("nd,nd->n", self.text_vectors[texts], self.item_vectors[pictures]).astype(np.float64)
@@ -261,32 +261,34 @@ class ByWords(Matcher):
         rows, owner, column = [], [], []
         for number, text in enumerate(texts.tolist()):
             row = self.rows.row(text, 0 if pictures is None else int(pictures[number]))
-            for place in np.flatnonzero(self.reader.predictable(row)).tolist():
-                rows.append(row.masked(np.array([place]), mask))
+            for position in np.flatnonzero(self.reader.predictable(row)).tolist():
+                rows.append(row.masked(np.array([position]), mask))
                 owner.append(number)
-                column.append(place)
-        own, at = np.array(owner, np.int64), np.array(column, np.int64)
-        found = np.zeros(len(texts))
+                column.append(position)
+        owners, at = np.array(owner, np.int64), np.array(column, np.int64)
+        likelihoods = np.zeros(len(texts))
         for low in range(0, len(rows), self.size):
-            some = slice(low, low + self.size)
-            batch = self.reader.batch(rows[some]) if pictures is None else self.rows.batch(rows[some], pictures[own[some]])
-            places = np.arange(len(rows[some])) * batch["tokens"].shape[1] + at[some]
-            right = np.array([self.rows.row(int(texts[n]), 0).ids[c] for n, c in zip(own[some], at[some], strict=True)], np.int64)
-            positions, wanted = (torch.from_numpy(x).to(self.reader.device) for x in (places, right))
+            span = slice(low, low + self.size)
+            batch = self.reader.batch(rows[span]) if pictures is None else self.rows.batch(rows[span], pictures[owners[span]])
+            places = np.arange(len(rows[span])) * batch["tokens"].shape[1] + at[span]
+            right = np.array([
+                self.rows.row(int(texts[n]), 0).ids[c] for n, c in zip(owners[span], at[span], strict=True)
+            ], np.int64)  # fmt: skip
+            positions, targets = (torch.from_numpy(x).to(self.reader.device) for x in (places, right))
             states = self.reader.states(batch, self.head.reads, positions=positions)
-            made = log_probabilities(self.reader, self.head, states, batch, positions, wanted)
-            np.add.at(found, own[some], made.double().cpu().numpy())
-        return found
+            word_scores = log_probabilities(self.reader, self.head, states, batch, positions, targets)
+            np.add.at(likelihoods, owners[span], word_scores.double().cpu().numpy())
+        return likelihoods
 
 
 def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -> Matcher:
     """What scores the pairs of texts and pictures of `whose` with a checkpoint; an error if it reads no pictures."""
     reader, network = Reader.of(loaded), loaded.network
     exercises = list(exercises_of(loaded.recipe))
-    written = next((one for one in exercises if "mismatch_items" in one and "write_items" in one), None)
+    written = next((exercise for exercise in exercises if "mismatch_items" in exercise and "write_items" in exercise), None)
     if written is not None:
-        own = {name: value for name, value in written["write_items"].items() if name in ("set", "array", "to")}
-        write = WriteItems(**own, tokenizer=TokenFacts.of(loaded.tokenizer))
+        arguments = {name: value for name, value in written["write_items"].items() if name in ("set", "array", "to")}
+        write = WriteItems(**arguments, tokenizer=TokenFacts.of(loaded.tokenizer))
         if write.set not in captions.pictures.sets or write.array not in captions.pictures.sets[write.set].kinds:
             raise TaskError(f"{whose}: has no items {write.set!r} with {write.array!r}, which the checkpoint reads as words.")
         frame = written["frame"]
@@ -298,9 +300,9 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         require_items(loaded, captions.pictures.sets, whose)
         link = link_of(loaded.recipe)
         rows = PairRows(reader, captions) if link is None or not captions.linked else LinkedRows(reader, captions, link)
-    told = {one["mismatch_items"].get("set", "match") for one in exercises if "mismatch_items" in one}
+    sets = {exercise["mismatch_items"].get("set", "match") for exercise in exercises if "mismatch_items" in exercise}
     for name, head in loaded.heads.items():
-        if head.kind == "relation_prediction" and head.set in told:
+        if head.kind == "relation_prediction" and head.set in sets:
             return ByHead(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)
     for kind, matcher in ((Contrast, ByVectors), (ContrastPairs, ByPairs)):
         for name, head in loaded.heads.items():
@@ -322,15 +324,15 @@ def evaluate_pictures(
     among all texts, or among its own and so many random wrong ones (`candidates`). Several right answers do not count against
     each other, the best one counts, and a wrong one with the same score stands before it. The baseline is a random order.
     """
-    found = Ranks(matcher, captions, candidates=candidates, seed=seed, report=report)
+    ranking = Ranks(matcher, captions, candidates=candidates, seed=seed, report=report)
     sides = {"text to picture": 0, "picture to text": 1}
-    every = {name: (found.ranks[side], found.right[side], found.wrong[side]) for name, side in sides.items()}
+    every = {name: (ranking.ranks[side], ranking.right[side], ranking.wrong[side]) for name, side in sides.items()}
     rows: list[Mapping[str, Any]] = [
         {"direction": name, "questions": len(ranks), **figures(ranks), "random recall@1": chance(right, wrong)["recall@1"]}
         for name, (ranks, right, wrong) in every.items()
     ]
     ranks, right, wrong = (np.concatenate(parts) for parts in zip(*every.values(), strict=True))
-    metrics = figures(ranks) | ({"matching": found.matching} if matcher.zero else {})
+    metrics = figures(ranks) | ({"matching": ranking.matching} if matcher.zero else {})
     remarks = [f"scored by {matcher.how}"]
     if candidates is not None:
         remarks.append(f"ranked among {candidates:,} random wrong ones, or all if there are fewer: --candidates all ranks all")
@@ -350,26 +352,26 @@ class Ranks:
     ) -> None:
         pairs = captions.pairs
         sizes = len(captions.texts), len(captions.pictures.keys)
-        own = matcher.scores(pairs[:, 0], pairs[:, 1], report)
-        asked = [np.unique(pairs[:, side]) for side in (0, 1)]
+        pair_scores = matcher.scores(pairs[:, 0], pairs[:, 1], report)
+        questions = [np.unique(pairs[:, side]) for side in (0, 1)]
         best = [np.full(size, -np.inf) for size in sizes]
         for side in (0, 1):
-            np.maximum.at(best[side], pairs[:, side], own)
-        known = np.unique(pairs[:, 0] * sizes[1] + pairs[:, 1])
+            np.maximum.at(best[side], pairs[:, side], pair_scores)
+        keys = np.unique(pairs[:, 0] * sizes[1] + pairs[:, 1])
         before = [np.zeros(size, np.int64) for size in sizes]
         wrong = [np.zeros(size, np.int64) for size in sizes]
         negative = total = 0
-        for chosen, sides in _wrong_pairs(asked, sizes, known, candidates, seed):
+        for chosen, sides in _wrong_pairs(questions, sizes, keys, candidates, seed):
             scores = matcher.scores(chosen[:, 0], chosen[:, 1], report)
             negative, total = negative + int((scores < 0).sum()), total + len(scores)
             for side in sides:
                 question = chosen[:, side]
                 np.add.at(before[side], question, scores >= best[side][question] - _CLOSE)
                 np.add.at(wrong[side], question, 1)
-        self.ranks = [before[side][asked[side]] + 1 for side in (0, 1)]
-        self.right = [np.bincount(pairs[:, side], minlength=sizes[side])[asked[side]] for side in (0, 1)]
-        self.wrong = [wrong[side][asked[side]] for side in (0, 1)]
-        self.matching = float(((own > 0).mean() + negative / max(total, 1)) / 2)
+        self.ranks = [before[side][questions[side]] + 1 for side in (0, 1)]
+        self.right = [np.bincount(pairs[:, side], minlength=sizes[side])[questions[side]] for side in (0, 1)]
+        self.wrong = [wrong[side][questions[side]] for side in (0, 1)]
+        self.matching = float(((pair_scores > 0).mean() + negative / max(total, 1)) / 2)
 
 
 def _wrong_pairs(
@@ -400,8 +402,8 @@ def _drawn(
     """So many random wrong answers to a question, or all if there are fewer."""
     key = question * pictures + answers if side == 0 else answers * pictures + question
     free = answers[~np.isin(key, known)]
-    found: list[int] = free[rng.permutation(len(free), seed, "pictures", side, question)[:count]].tolist()
-    return found
+    negatives: list[int] = free[rng.permutation(len(free), seed, "pictures", side, question)[:count]].tolist()
+    return negatives
 
 
 def figures(ranks: Int64) -> dict[str, float]:
@@ -415,18 +417,18 @@ def chance(right: Int64, wrong: Int64) -> dict[str, float]:
     The first right one stands behind at least j wrong ones with the probability ∏ (w − i) / (w + r − i) for i < j.
     """
     kinds, counts = np.unique(np.stack([right, wrong], 1), axis=0, return_counts=True)
-    found = dict.fromkeys(("mrr", *(f"recall@{depth}" for depth in DEPTHS)), 0.0)
+    metrics = dict.fromkeys(("mrr", *(f"recall@{depth}" for depth in DEPTHS)), 0.0)
     for (r, w), count in zip(kinds.tolist(), counts.tolist(), strict=True):
         i = np.arange(w)
         behind = np.cumprod(np.append(1.0, (w - i) / (w + r - i)))  # at least j wrong ones stand before it, j = 0 … w
         exactly = behind - np.append(behind[1:], 0.0)
         share = count / len(right)
-        found["mrr"] += share * float((exactly / (1 + np.arange(w + 1))).sum())
+        metrics["mrr"] += share * float((exactly / (1 + np.arange(w + 1))).sum())
         for depth in DEPTHS:
-            found[f"recall@{depth}"] += share * float(exactly[:depth].sum())
-    return found
+            metrics[f"recall@{depth}"] += share * float(exactly[:depth].sum())
+    return metrics
 
 
 def _floats(x: torch.Tensor) -> Floats:
-    made: Floats = x.double().cpu().numpy()
-    return made
+    array: Floats = x.double().cpu().numpy()
+    return array

@@ -31,12 +31,12 @@ def keys_of(path: Path | str, lines: Sequence[int], column: str | None, format: 
     """The key of the picture of each row, by its line; None without a column. A row without one is a `TaskError`."""
     if column is None:
         return None
-    wanted = {column: "--set corpus.picture=NAME"}
-    known = {line: key for line, (key,) in read_rows(path, wanted, format=format, fault=lambda line, why: None)}
+    columns = {column: "--set corpus.picture=NAME"}
+    keys = {line: key for line, (key,) in read_rows(path, columns, format=format, fault=lambda line, why: None)}
     for line in lines:
-        if not known.get(line, "").strip():
+        if not keys.get(line, "").strip():
             raise TaskError(f"{path}:{line}: no picture in {column!r}; expected its key in every row.")
-    return [known[line] for line in lines]
+    return [keys[line] for line in lines]
 
 
 def with_picture(columns: dict[str, Any], picture: str | None) -> dict[str, Any]:

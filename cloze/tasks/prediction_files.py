@@ -129,11 +129,11 @@ def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
 
     The members of an object are columns: `probabilities.LABEL`.
     """
-    for number, one in enumerate(predictions, start=1):
-        if isinstance(one, OfWords):
-            yield from ({"sentence": number, "line": one.line, **row} for row in one.word_rows())
+    for number, prediction in enumerate(predictions, start=1):
+        if isinstance(prediction, OfWords):
+            yield from ({"sentence": number, "line": prediction.line, **row} for row in prediction.word_rows())
         else:
-            yield dict(_flat(one.record()))
+            yield dict(_flat(prediction.record()))
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -52,10 +52,12 @@ class Prompt:
 
         Without `verbalise` the labels of the demonstrations are their own answers.
         """
-        made = Template(template)
+        prompt_template = Template(template)
         if shots and demonstrations is None:
             raise TaskError(f"--shots {shots}: name the labelled text that they are drawn from: --demonstrations FILE")
-        examples = None if demonstrations is None else task_for(made, text=text, text_b=text_b, label=label).read(demonstrations)
+        examples = None if demonstrations is None else task_for(
+            prompt_template, text=text, text_b=text_b, label=label
+        ).read(demonstrations)  # fmt: skip
         if examples is not None and shots > len(examples):
             raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
         if verbalise is None and examples is None:
@@ -63,11 +65,11 @@ class Prompt:
         names = label_names(examples.answers or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:
-            found = counted(len(answers), "distinct label")
-            raise TaskError(f"{examples.path if examples else ''}: {found}; expected at least two.")
+            count = counted(len(answers), "distinct label")
+            raise TaskError(f"{examples.path if examples else ''}: {count}; expected at least two.")
         if examples is not None:
             label_ids(examples, tuple(answers), AMONG)
-        return cls(made, answers, shots, examples, seed, context)
+        return cls(prompt_template, answers, shots, examples, seed, context)
 
     def before(self, number: int) -> str:
         """The demonstrations before the text of this number."""
@@ -86,8 +88,8 @@ def task_for(template: Template, *, text: str | None, text_b: str | None, label:
 
 
 def _texts(examples: Examples, number: int) -> tuple[str, ...]:
-    own = examples.texts[number]
-    return (own,) if examples.others is None else (own, examples.others[number])
+    text = examples.texts[number]
+    return (text,) if examples.others is None else (text, examples.others[number])
 
 
 class Prompted(Learner):
@@ -114,14 +116,14 @@ class Prompted(Learner):
         for number in range(len(examples)):
             texts, before = _texts(examples, number), self.prompt.before(number)
             filled += [self.prompt.template.fill(texts, answer, before=before) for answer in answers]
-        made = self.prompting.candidates(filled, answers * len(examples))
-        return [made[i : i + len(answers)] for i in range(0, len(made), len(answers))]
+        candidates = self.prompting.candidates(filled, answers * len(examples))
+        return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]
 
     def probabilities(
         self, asked: Sequence[Sequence[Candidate]], *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.float64]:
         """The probability of each label for every example: (N, C)."""
-        every = [one for candidates in asked for one in candidates]
+        every = [candidate for candidates in asked for candidate in candidates]
         per_example = _PerExample(report, len(self.names))
         with evaluating(self):
             scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(asked), len(self.names))
@@ -142,7 +144,7 @@ class Prompted(Learner):
         report: Report = lambda done: None,
     ) -> NDArray[np.int64]:
         """The right label and the most probable one of every row: (N, 2)."""
-        return _judged(rows, self.probabilities([asked for asked, _ in rows], size=size, report=report))
+        return _judged(rows, self.probabilities([candidates for candidates, _ in rows], size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of pairs of labels (N, 2)."""
@@ -154,30 +156,30 @@ class Prompted(Learner):
     ) -> Evaluation:
         """Metrics on labelled examples, and those of always giving the label that is the most frequent among them."""
         rows = self.answered(examples)
-        found = self.probabilities([asked for asked, _ in rows], size=size, report=report)
-        judged = _judged(rows, found)
+        probabilities = self.probabilities([candidates for candidates, _ in rows], size=size, report=report)
+        judged = _judged(rows, probabilities)
         truth = judged[:, 0]
         usual = int(np.bincount(truth, minlength=len(self.names)).argmax())
         constant = {"always": self.names[usual], **measure(truth, np.full_like(truth, usual), len(self.names))}
-        remark = cut_remark([asked[0].cut for asked, _ in rows], None)
+        remark = cut_remark([candidates[0].cut for candidates, _ in rows], None)
         return Evaluation(
             len(rows), self.metrics(judged), constant, () if remark is None else (remark,), judged=judged,
-            **class_figures(truth, judged[:, 1], found, self.names),
+            **class_figures(truth, judged[:, 1], probabilities, self.names),
         )
 
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels as its label, to learn from (Schick and Schütze, 2021, §3.3)."""
-        asked = self.candidates(examples)
-        found = self.probabilities(asked, size=size, report=report)
-        return scored(examples, self.task, self.names, found, [one[0].cut for one in asked])
+        candidates = self.candidates(examples)
+        probabilities = self.probabilities(candidates, size=size, report=report)
+        return scored(examples, self.task, self.names, probabilities, [row[0].cut for row in candidates])
 
     def predict(self, examples: Examples, *, size: int = 64, report: Report = lambda done: None) -> list[Choice]:
         """The most probable label of every example."""
-        asked = self.candidates(examples)
-        found = self.probabilities(asked, size=size, report=report)
-        return choices(examples, self.names, found, [one[0].cut for one in asked])
+        candidates = self.candidates(examples)
+        probabilities = self.probabilities(candidates, size=size, report=report)
+        return choices(examples, self.names, probabilities, [row[0].cut for row in candidates])
 
 
 def _judged(rows: Sequence[tuple[list[Candidate], int]], found: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -46,8 +46,8 @@ class QuestionAnswering(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The positions of answers are ignored: only their texts are compared."""
-        found = read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
-        return replace(found, pictures=keys_of(path, [record.line for record in found.each], self.picture))
+        questions = read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
+        return replace(questions, pictures=keys_of(path, [record.line for record in questions.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
         """What answers questions, from a fine-tuned folder."""
@@ -63,8 +63,8 @@ class QuestionAnswering(Unsearched):
 
     def constant(self, always: str, examples: Questions, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one answer, "" for none."""
-        wanted = wanted_of(examples)
-        return answer_scores([always] * len(wanted), wanted, scoring=scoring_of(answer for own in wanted for answer in own))
+        gold = wanted_of(examples)
+        return answer_scores([always] * len(gold), gold, scoring=scoring_of(answer for answers in gold for answer in answers))
 
     def description(self) -> dict[str, Any]:
         """The names of the fields."""

@@ -40,9 +40,9 @@ def nearest(queries: Vectors, blocks: Iterable[tuple[Int64, Vectors]], most: int
             least = -np.partition(-scores, most - 1, axis=1)[:, most - 1 : most]
             widest = int((scores >= least).sum(1).max(initial=0))
             chosen = np.argsort(-scores, axis=1, kind="stable")[:, : max(widest, most)]
-            scores, passages = (np.take_along_axis(one, chosen, axis=1) for one in (scores, passages))
+            scores, passages = (np.take_along_axis(array, chosen, axis=1) for array in (scores, passages))
         order = np.lexsort((passages, -scores), axis=1)[:, :most]
-        best = Nearest(*(np.take_along_axis(one, order, axis=1) for one in (passages, scores)))
+        best = Nearest(*(np.take_along_axis(array, order, axis=1) for array in (passages, scores)))
     return best
 
 

@@ -57,8 +57,8 @@ class Predicted:
 
     def record(self) -> dict[str, Any]:
         """The JSON object; a text that was read whole has no `cut`."""
-        made = {**self.about, "value": self.value}
-        return {**made, "cut": self.cut} if self.cut else made
+        record = {**self.about, "value": self.value}
+        return {**record, "cut": self.cut} if self.cut else record
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Regressor(SummaryLearner):
         if self.orders and examples.others is not None:
             others = self.reader.encode(examples.others, examples.texts, max_length=self.length)
             swapped = self.shown(others, examples)  # type: ignore[assignment]
-        return [Rated(*one) for one in zip(framed, numbers, swapped, strict=True)]
+        return [Rated(*row) for row in zip(framed, numbers, swapped, strict=True)]
 
     def answered(self, examples: AnsweredTexts[float]) -> list[Rated]:
         """The examples with their numbers."""
@@ -91,9 +91,9 @@ class Regressor(SummaryLearner):
         self, rows: Sequence[Rated], *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.float64]:
         """The predicted number of every row (N,)."""
-        found = self.all_scores([row.framed for row in rows], size=size, report=report)[:, 0].astype(np.float64)
+        scores = self.all_scores([row.framed for row in rows], size=size, report=report)[:, 0].astype(np.float64)
         swapped = [row.swapped for row in rows if row.swapped is not None]
-        return (found + self.all_scores(swapped, size=size)[:, 0]) / 2 if swapped else found
+        return (scores + self.all_scores(swapped, size=size)[:, 0]) / 2 if swapped else scores
 
     def outputs(
         self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None

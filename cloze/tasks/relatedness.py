@@ -26,16 +26,16 @@ def pair_features(first: ArrayLike, second: ArrayLike) -> Vectors:
 
 def split_targets(scores: ArrayLike, levels: int = 5) -> NDArray[np.float64]:
     """Scores (N,) from 1 to `levels` as shares (N, levels) of the whole numbers around each: 3.6 is .4 of 3 and .6 of 4."""
-    given = np.asarray(scores, np.float64)
-    if given.size and not (given.min() >= 1 and given.max() <= levels):
-        raise TaskError(f"scores from {given.min():g} to {given.max():g}: expected 1 to {levels}.")
-    return np.maximum(0.0, 1 - np.abs(given[..., None] - np.arange(1, levels + 1)))
+    ratings = np.asarray(scores, np.float64)
+    if ratings.size and not (ratings.min() >= 1 and ratings.max() <= levels):
+        raise TaskError(f"scores from {ratings.min():g} to {ratings.max():g}: expected 1 to {levels}.")
+    return np.maximum(0.0, 1 - np.abs(ratings[..., None] - np.arange(1, levels + 1)))
 
 
 def expected_scores(shares: ArrayLike) -> NDArray[np.float64]:
     """The mean score (N,) of shares (N, levels)."""
-    given = np.asarray(shares, np.float64)
-    return given @ np.arange(1, given.shape[-1] + 1)
+    probabilities = np.asarray(shares, np.float64)
+    return probabilities @ np.arange(1, probabilities.shape[-1] + 1)
 
 
 class Relatedness:
@@ -79,9 +79,9 @@ class Relatedness:
 
     def measure(self, first: ArrayLike, second: ArrayLike, scores: ArrayLike) -> Mapping[str, float | None]:
         """`pearson`, `spearman` and `mse` of the predictions; a correlation is None if one side is constant."""
-        found, truth = self.predict(first, second), np.asarray(scores, np.float64)
-        varies = found.std() > 0 and truth.std() > 0
+        predictions, truth = self.predict(first, second), np.asarray(scores, np.float64)
+        varies = predictions.std() > 0 and truth.std() > 0
         return {
-            "pearson": float(np.corrcoef(found, truth)[0, 1]) if varies else None,
-            "spearman": spearman(found, truth), "mse": float(np.square(found - truth).mean()),
+            "pearson": float(np.corrcoef(predictions, truth)[0, 1]) if varies else None,
+            "spearman": spearman(predictions, truth), "mse": float(np.square(predictions - truth).mean()),
         }

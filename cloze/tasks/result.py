@@ -50,15 +50,15 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
 
     `name` selects one of several tasks; entries that all tasks share are included.
     """
-    found = contents_of(folder)
-    tasks = found.pop("tasks", {})
+    contents = contents_of(folder)
+    tasks = contents.pop("tasks", {})
     if tasks and name is None:
         raise TaskError(f"{folder}: was fine-tuned for several tasks. Choose one with --task: {', '.join(tasks)}.")
     if name is not None and name not in tasks:
-        one = found.get("task") or "classification"
-        way_out = nearest(name, tasks) if tasks else f"It was fine-tuned for one task, {one}. Omit --task."
+        task_name = contents.get("task") or "classification"
+        way_out = nearest(name, tasks) if tasks else f"It was fine-tuned for one task, {task_name}. Omit --task."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
-    return found if name is None else {**_measured(found, name), **tasks[name]}
+    return contents if name is None else {**_measured(contents, name), **tasks[name]}
 
 
 def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
         return {key.removeprefix(f"{name}/"): value for key, value in metrics.items() if key.startswith(f"{name}/")}
 
-    made = {key: own(found[key]) for key in ("dev", "spread") if key in found}
+    sections = {key: own(found[key]) for key in ("dev", "spread") if key in found}
     trials = [{**trial, "metrics": own(trial["metrics"])} for trial in found.get("trials", ())]
-    return {**found, **made, **({"trials": trials} if trials else {})}
+    return {**found, **sections, **({"trials": trials} if trials else {})}
 
 
 def contents_of(folder: Path) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
     name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
-    known = {**described, **described["columns"]}  # options other than columns are outside of `columns`
-    options = {key: known[key] for key in parameters(lookup("task", name)) if known.get(key) is not None}
-    made = make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
-    if not is_dataclass(made) or "trained" not in {field.name for field in fields(made)}:
-        return made
+    settings = {**described, **described["columns"]}  # options other than columns are outside of `columns`
+    options = {key: settings[key] for key in parameters(lookup("task", name)) if settings.get(key) is not None}
+    definition = make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
+    if not is_dataclass(definition) or "trained" not in {field.name for field in fields(definition)}:
+        return definition
     files = {**(described.get(FILES) or {})}
     columns, labels = tuple(files.pop("columns", ())), frozenset(map(str, described.get("labels") or ()))
-    return replace(made, trained=Trained(columns or None, labels=labels, **files))
+    return replace(definition, trained=Trained(columns or None, labels=labels, **files))
 
 
 def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:

@@ -88,8 +88,8 @@ class Row(NamedTuple):
 def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
     """The network that reads one kind of texts, and the head that makes them into vectors."""
     name = described.get("network")
-    own = loaded if name is None else loaded.other(name)
-    return Reader.of(own, precision=precision), head_named(own, described)
+    checkpoint = loaded if name is None else loaded.other(name)
+    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, described)
 
 
 class Retriever(Learner):
@@ -115,45 +115,45 @@ class Retriever(Learner):
     @torch.inference_mode()
     def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
         framed = reader.encode(texts, max_length=self.length)
-        found: NDArray[np.float32] | None = None
+        vectors: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in by_length([len(row) for row in framed], rows=size):
                 batch = reader.batch([framed[i] for i in index])
                 states = reader.states(batch, head.reads)
-                made = head.scores({name: states[name] for name in head.reads}, batch).float().cpu().numpy()
-                found = np.empty((len(framed), made.shape[1]), np.float32) if found is None else found
-                found[index] = made
+                batch_vectors = head.scores({name: states[name] for name in head.reads}, batch).float().cpu().numpy()
+                vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32) if vectors is None else vectors
+                vectors[index] = batch_vectors
                 report(len(index))
-        if found is not None:
-            found[[len(row) == 0 for row in framed]] = 0.0
-        return np.zeros((0, 1), np.float32) if found is None else found
+        if vectors is not None:
+            vectors[[len(row) == 0 for row in framed]] = 0.0
+        return np.zeros((0, 1), np.float32) if vectors is None else vectors
 
     def blocks(
         self, passages: Iterable[tuple[int, str]], *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
         """The vectors of numbered passages, some at a time, in constant memory."""
         stream = iter(passages)
-        while some := list(islice(stream, _TOGETHER)):
-            numbers = np.array([number for number, _ in some], np.int64)
-            yield numbers, self.passage_vectors([text for _, text in some], size=size, report=report)
+        while block := list(islice(stream, _TOGETHER)):
+            numbers = np.array([number for number, _ in block], np.int64)
+            yield numbers, self.passage_vectors([text for _, text in block], size=size, report=report)
 
     def retrieve(
         self, queries: Sequence[str], passages: Iterable[tuple[int, str]], *, most: int = 100, size: int = 64,
         report: Report = lambda done: None,
     ) -> list[list[Found]]:
         """The best passages of every query, the best first; memory is bounded by the queries, `most` and a block of passages."""
-        made = self.vectors(queries, size=size)
-        best: Nearest = nearest(made, self.blocks(passages, size=size, report=report), most)
+        query_vectors = self.vectors(queries, size=size)
+        best: Nearest = nearest(query_vectors, self.blocks(passages, size=size, report=report), most)
         return [
-            [Found(int(passage), float(score)) for passage, score in zip(*own, strict=True)]
-            for own in zip(best.passages, best.scores, strict=True)
+            [Found(int(passage), float(score)) for passage, score in zip(*pair, strict=True)]
+            for pair in zip(best.passages, best.scores, strict=True)
         ]
 
     def answered(self, examples: AnsweredTexts[Any]) -> list[Row]:
         """The queries with their passages."""
         if examples.others is None:
             raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
-        return [Row(*one) for one in zip(examples.texts, examples.others, strict=True)]
+        return [Row(*pair) for pair in zip(examples.texts, examples.others, strict=True)]
 
     def judge(
         self, rows: Sequence[Row], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -162,8 +162,8 @@ class Retriever(Learner):
 
         Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
         """
-        found, _, _, _ = self._ranked(rows, size, report)
-        worth, number = judged([found[query] for query in found]), {query: at for at, query in enumerate(found)}
+        query_ranks, _, _, _ = self._ranked(rows, size, report)
+        worth, number = judged([query_ranks[query] for query in query_ranks]), {query: at for at, query in enumerate(query_ranks)}
         at = np.array([number[row.query] for row in rows], np.int64)
         shares = 1 / np.bincount(at, minlength=1)[at]
         return np.concatenate([worth[at], shares[:, None]], axis=1)
@@ -173,14 +173,14 @@ class Retriever(Learner):
     ) -> tuple[dict[str, NDArray[np.int64]], Vectors, Vectors, list[str]]:
         """The ranks of the right passages of each query; the vectors of the queries and of the passages, and the passages."""
         passages = list(dict.fromkeys(row.passage for row in rows))
-        place = {text: number for number, text in enumerate(passages)}
+        numbers = {text: number for number, text in enumerate(passages)}
         right: dict[str, set[int]] = {}
         for row in rows:
-            right.setdefault(row.query, set()).add(place[row.passage])
+            right.setdefault(row.query, set()).add(numbers[row.passage])
         vectors = self.vectors(list(right), size=size, report=report)
-        made = self.passage_vectors(passages, size=size)
-        right_ranks = ranks(vectors, made, [sorted(ids) for ids in right.values()])
-        return dict(zip(right, right_ranks, strict=True)), vectors, made, passages
+        passage_vectors = self.passage_vectors(passages, size=size)
+        right_ranks = ranks(vectors, passage_vectors, [sorted(ids) for ids in right.values()])
+        return dict(zip(right, right_ranks, strict=True)), vectors, passage_vectors, passages
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """The means over queries, of what `judge` returned."""
@@ -195,7 +195,7 @@ class Retriever(Learner):
         judged = self.judge(rows, size=size, report=report)
         framed = self.exact.encode([row.query for row in rows], max_length=self.length)
         framed += self.passage_reader.encode([row.passage for row in rows], max_length=self.length)
-        remark = cut_remark([one.cut for one in framed], self.length)
+        remark = cut_remark([row.cut for row in framed], self.length)
         return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
 
     def predict(
@@ -203,19 +203,19 @@ class Retriever(Learner):
     ) -> list[Match]:
         """The best passage of the file for each of its queries."""
         rows = self.answered(examples)
-        found, asked, made, passages = self._ranked(rows, size, report)
-        best = nearest(asked, [(np.arange(len(made)), made)], 1)
+        query_ranks, query_vectors, passage_vectors, passages = self._ranked(rows, size, report)
+        best = nearest(query_vectors, [(np.arange(len(passage_vectors)), passage_vectors)], 1)
         first = {
-            query: (passages[int(number)], round(float(score), 6), int(own[0]))
-            for (query, own), number, score in zip(found.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
+            query: (passages[int(number)], round(float(score), 6), int(right[0]))
+            for (query, right), number, score in zip(query_ranks.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
         }
         return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 
 
 def untuned(loaded: Checkpoint) -> Retriever:
     """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines."""
-    own = sentence_head(loaded)
-    head = Embedding(width=loaded.network.width) if own is None else own
+    trained_head = sentence_head(loaded)
+    head = Embedding(width=loaded.network.width) if trained_head is None else trained_head
     return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded))
 
 

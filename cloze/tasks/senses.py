@@ -67,21 +67,21 @@ def read_occurrences(path: Path | str) -> list[Occurrence]:
     table = read_table(path)
     texts, words, senses = (table.column(name, f"column {name}") for name in ("text", "word", "sense"))
     starts = table.column("start", "column start") if "start" in table.columns else [""] * len(table)
-    found = []
-    for line, text, word, sense, given in zip(table.lines, texts, words, senses, starts, strict=True):
+    occurrences = []
+    for line, text, word, sense, cell in zip(table.lines, texts, words, senses, starts, strict=True):
         where, word = f"{path}:{line}", word.strip()
-        if given.strip() and not given.strip().isdecimal():
-            raise TaskError(f"{where}: start is {given!r}; expected the number of characters before the word.")
-        if not given.strip() and (not word or text.count(word) != 1):
+        if cell.strip() and not cell.strip().isdecimal():
+            raise TaskError(f"{where}: start is {cell!r}; expected the number of characters before the word.")
+        if not cell.strip() and (not word or text.count(word) != 1):
             raise TaskError(
                 f"{where}: {word!r} stands {text.count(word) if word else 0} times in {text[:60]!r}, expected once.\n"
                 "  Give a column `start` with the number of characters before the word."
             )
-        start = int(given) if given.strip() else text.index(word)
+        start = int(cell) if cell.strip() else text.index(word)
         if not word or text[start : start + len(word)] != word:
             raise TaskError(f"{where}: {text[start : start + len(word)]!r} stands at character {start}, expected {word!r}.")
-        found.append(Occurrence(text, word, start, sense.strip(), where))
-    return found
+        occurrences.append(Occurrence(text, word, start, sense.strip(), where))
+    return occurrences
 
 
 @dataclass(frozen=True)
@@ -112,41 +112,44 @@ class Judge:
         width = batch["tokens"].shape[1]
         at = torch.tensor([number * width + column for number, column in enumerate(columns)], device=self.reader.device)
         states = self.reader.states(batch, self.head.reads, positions=at)
-        asked = Batch({**batch, self.head.target_positions: at}, checked=True)
+        head_batch = Batch({**batch, self.head.target_positions: at}, checked=True)
         with self.reader.autocast():
-            found = self.senses.of_rows(self.head.head.transform_rows(self.head.rows(states, asked)))
-        return found.float().cpu()
+            scores = self.senses.of_rows(self.head.head.transform_rows(self.head.rows(states, head_batch)))
+        return scores.float().cpu()
 
 
 def evaluate(
     judge: Judge, occurrences: Sequence[Occurrence], *, rows: int = 32, report: Callable[[int], None] = lambda done: None
 ) -> SenseAccuracy:
     """Judge the words that may have several senses. An unknown name of a sense is a `TaskError`."""
-    for one in occurrences:
-        if one.sense not in judge.table.names:
-            raise TaskError(f"{one.where}: {one.sense!r} is no sense of this network. {nearest(one.sense, judge.table.names)}")
+    for occurrence in occurrences:
+        if occurrence.sense not in judge.table.names:
+            raise TaskError(
+                f"{occurrence.where}: {occurrence.sense!r} is no sense of this network. "
+                f"{nearest(occurrence.sense, judge.table.names)}"
+            )
     left: Counter[str] = Counter()
-    kept: list[tuple[Occurrence, Framed, int, int]] = []
-    for one in occurrences:
-        found = _placed(judge, one)
-        if isinstance(found, str):
-            left[found] += 1
+    cases: list[tuple[Occurrence, Framed, int, int]] = []
+    for occurrence in occurrences:
+        placement = _placed(judge, occurrence)
+        if isinstance(placement, str):
+            left[placement] += 1
         else:
-            kept.append((one, *found))
-    if not kept:
+            cases.append((occurrence, *placement))
+    if not cases:
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items())
         raise TaskError(f"none of {len(occurrences)} words can be judged ({why}).")
-    right: NDArray[np.float64] = np.zeros((len(kept), 3))
-    for index in by_length([len(row) for _, row, _, _ in kept], rows=rows):
-        part = [kept[number] for number in index]
+    right: NDArray[np.float64] = np.zeros((len(cases), 3))
+    for index in by_length([len(row) for _, row, _, _ in cases], rows=rows):
+        part = [cases[number] for number in index]
         right[index] = _judged(judge, part)
         report(len(index))
-    usual = Counter((one.word.casefold(), one.sense) for one, *_ in kept)
+    usual = Counter((case.word.casefold(), case.sense) for case, *_ in cases)
     best: dict[str, int] = {}
     for (word, _), number in usual.items():
         best[word] = max(best.get(word, 0), number)
-    shown, masked, first = right.mean(0).tolist()
-    return SenseAccuracy(len(kept), shown, masked, first, sum(best.values()) / len(kept), dict(left))
+    unmasked, masked, first = right.mean(0).tolist()
+    return SenseAccuracy(len(cases), unmasked, masked, first, sum(best.values()) / len(cases), dict(left))
 
 
 def _placed(judge: Judge, one: Occurrence) -> tuple[Framed, int, int] | str:
@@ -173,11 +176,11 @@ def _judged(judge: Judge, part: Sequence[tuple[Occurrence, Framed, int, int]]) -
     senses, ids = np.array([sense for *_, sense in part]), np.array([row.ids[column] for _, row, column, _ in part])
     hidden = []
     for row, column in zip(rows, columns, strict=True):
-        shown = row.ids.copy()
-        shown[column] = judge.reader.tokenizer.role("[MASK]")
-        hidden.append(row.with_ids(shown))
+        masked_ids = row.ids.copy()
+        masked_ids[column] = judge.reader.tokenizer.role("[MASK]")
+        hidden.append(row.with_ids(masked_ids))
     impossible = torch.from_numpy(~judge.table.allowed[ids])
-    given = [
-        judge.scores(some, columns).masked_fill(impossible, -torch.inf).argmax(1).numpy() == senses for some in (rows, hidden)
+    answers = [
+        judge.scores(inputs, columns).masked_fill(impossible, -torch.inf).argmax(1).numpy() == senses for inputs in (rows, hidden)
     ]
-    return np.stack([*given, judge.table.first[ids] == senses], axis=1).astype(np.float64)
+    return np.stack([*answers, judge.table.first[ids] == senses], axis=1).astype(np.float64)

@@ -94,7 +94,7 @@ def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "s
     is counted and its words are named. `lower` looks words up in lower case.
     """
     check_unknown(unknown)
-    found: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+    vector_pairs: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
     truth, left, missing, composed = [], [], dict[str, None](), 0
     for pair in pairs:
         words = [word.lower() if lower else word for word in (pair.one, pair.two)]
@@ -103,15 +103,15 @@ def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "s
         if two[0] is None or two[1] is None:
             left.append(pair.score)
             continue
-        found.append((two[0], two[1]))
+        vector_pairs.append((two[0], two[1]))
         truth.append(pair.score)
         composed += any(vectors.row(word) is None for word in words)
-    guess = cosine(*(np.stack(side) for side in zip(*found, strict=True))).tolist() if found else []
+    guess = cosine(*(np.stack(side) for side in zip(*vector_pairs, strict=True))).tolist() if vector_pairs else []
     if unknown == "zero":
         truth, guess = truth + left, guess + [0.0] * len(left)
     return Similarity(
-        spearman(truth, guess), len(pairs), len(found), composed, unknown, tuple(missing),
-        (*(lower_case_helps(vectors, missing) if not lower else ()), *too_few(len(found))),
+        spearman(truth, guess), len(pairs), len(vector_pairs), composed, unknown, tuple(missing),
+        (*(lower_case_helps(vectors, missing) if not lower else ()), *too_few(len(vector_pairs))),
     )  # fmt: skip
 
 
@@ -130,10 +130,10 @@ def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
     """The ranks from 1 of some values; equal ones share the mean of theirs."""
-    _, place, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    made: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
-    return made
+    mean_ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
+    return mean_ranks
 
 
 def check_unknown(unknown: str) -> None:

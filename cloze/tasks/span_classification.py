@@ -57,8 +57,8 @@ class SpanClassification(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
         """The texts of a file."""
-        found = read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
-        return replace(found, pictures=keys_of(path, [one.line for one in found.each], self.picture))
+        marked = read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+        return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
@@ -98,14 +98,14 @@ def span_classification(
 
 def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
     """The numbers of the labels of all texts; one that training never saw is a `TaskError` with file and line."""
-    number = {label: place for place, label in enumerate(labels)}
-    for one in examples.each:
-        if one.label not in number:
+    number = {label: index for index, label in enumerate(labels)}
+    for marked in examples.each:
+        if marked.label not in number:
             raise TaskError(
-                f"{examples.path}:{one.line}: the label {one.label!r} does not occur in the training examples. "
-                f"{nearest(str(one.label), labels)}"
+                f"{examples.path}:{marked.line}: the label {marked.label!r} does not occur in the training examples. "
+                f"{nearest(str(marked.label), labels)}"
             )
-    return np.array([number[str(one.label)] for one in examples.each], np.int64)
+    return np.array([number[str(marked.label)] for marked in examples.each], np.int64)
 
 
 def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | None) -> dict[str, float]:
@@ -113,11 +113,11 @@ def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | 
     if not len(truth):
         raise TaskError("no labelled examples to measure on.")
     counts = confusion(truth, guess, len(labels))
-    kept = np.array([label != none for label in labels])
-    right, given = float(np.diag(counts)[kept].sum()), float(counts[kept].sum() + counts[:, kept].sum())
+    mask = np.array([label != none for label in labels])
+    right, total = float(np.diag(counts)[mask].sum()), float(counts[mask].sum() + counts[:, mask].sum())
     return {
         "accuracy": float(np.trace(counts) / counts.sum()), "macro_f1": macro_f1(counts),
-        "micro_f1": 2 * right / given if given else 0.0,
+        "micro_f1": 2 * right / total if total else 0.0,
     }
 
 
@@ -131,19 +131,19 @@ class LinearSpans(LinearTask):
 
     def labels_of(self, examples: MarkedTexts) -> tuple[str, ...]:
         """The labels, sorted."""
-        return tuple(sorted({str(one.label) for one in examples.each}))
+        return tuple(sorted({str(marked.label) for marked in examples.each}))
 
     def texts(self, examples: MarkedTexts) -> Iterable[str]:
         """The texts."""
-        return (one.text for one in examples.each)
+        return (marked.text for marked in examples.each)
 
     def bags(self, examples: MarkedTexts, cutter: Cutter) -> Iterator[Bags]:
         """The n-grams of the whole text, of each span, and of the text before, between and after the spans."""
-        for one in examples.each:
-            words, characters = list(cutter.words(one.text)), list(cutter.characters(one.text))
-            for place, part in _parts_of(one):
-                words += prefixed(f"{place}:", cutter.words(part))
-                characters += prefixed(f"{place}:", cutter.characters(part))
+        for marked in examples.each:
+            words, characters = list(cutter.words(marked.text)), list(cutter.characters(marked.text))
+            for name, part in _parts_of(marked):
+                words += prefixed(f"{name}:", cutter.words(part))
+                characters += prefixed(f"{name}:", cutter.characters(part))
             yield words, characters
 
     def targets(self, examples: MarkedTexts) -> Int64:
@@ -167,8 +167,8 @@ def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
     for number, (begin, end) in enumerate(one.spans):
         yield f"span {number}", one.text[begin:end]
     at = 0
-    for place, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
-        yield f"part {place} of {order[0]} first", one.text[at : max(begin, at)]
+    for index, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
+        yield f"part {index} of {order[0]} first", one.text[at : max(begin, at)]
         at = max(end, at)
 
 
@@ -221,26 +221,29 @@ class SpanClassifier(Learner):
 
     def texts_of(self, examples: MarkedTexts) -> Sequence[str]:
         """The texts with the spans."""
-        return [one.text for one in examples.each]
+        return [marked.text for marked in examples.each]
 
     def encode(self, examples: MarkedTexts) -> list[SpanRow]:
         """The texts as the network reads them, with the positions of their spans."""
-        texts = [one.text for one in examples.each]
+        texts = [text.text for text in examples.each]
         spelled = self.reader.tokenizer.encode_spelled(texts)
-        made = []
+        span_rows = []
         rows = self.reader.encode(texts, max_length=self.length)
-        shown = numbers_of(self.reader, examples)
-        for number, (one, framed) in enumerate(zip(examples.each, rows, strict=True)):
-            if len(one.spans) != self.head.spans:
+        pictures = numbers_of(self.reader, examples)
+        for number, (marked, framed) in enumerate(zip(examples.each, rows, strict=True)):
+            if len(marked.spans) != self.head.spans:
                 raise TaskError(
-                    f"{examples.path}:{one.line}: {len(one.spans)} spans; this model was trained with {self.head.spans} per text."
+                    f"{examples.path}:{marked.line}: {len(marked.spans)} spans; this model was trained with {self.head.spans} "
+                    "per text."
                 )
-            kept = np.append(np.flatnonzero(framed.part == 0), -1)
-            found = [tokens_of(spelled, number, *span) or (-1, -1) for span in one.spans]
-            tokens = np.array(found, np.int64).ravel()
-            framed = replace(framed, picture=shown[number])
-            made.append(SpanRow(one, framed, np.where(tokens < len(kept) - 1, kept[np.minimum(tokens, len(kept) - 1)], -1)))
-        return made
+            columns = np.append(np.flatnonzero(framed.part == 0), -1)
+            token_spans = [tokens_of(spelled, number, *span) or (-1, -1) for span in marked.spans]
+            tokens = np.array(token_spans, np.int64).ravel()
+            framed = replace(framed, picture=pictures[number])
+            span_rows.append(SpanRow(
+                marked, framed, np.where(tokens < len(columns) - 1, columns[np.minimum(tokens, len(columns) - 1)], -1)
+            ))  # fmt: skip
+        return span_rows
 
     def answered(self, examples: MarkedTexts) -> list[SpanRow]:
         """The texts with the numbers of their labels."""
@@ -252,20 +255,20 @@ class SpanClassifier(Learner):
         self, rows: Sequence[SpanRow], *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.float32]:
         """The probability of each label for every row, (N, C): the usual one is sure where a span is not read. In eval mode."""
-        found = np.zeros((len(rows), len(self.names)), np.float32)
-        found[:, self.names.index(self.usual)] = 1.0
+        probabilities = np.zeros((len(rows), len(self.names)), np.float32)
+        probabilities[:, self.names.index(self.usual)] = 1.0
         with evaluating(self):
             for index in by_length([len(row) for row in rows], rows=size):
-                asked = [i for i in index if rows[i].read]
-                if asked:
-                    batch = self.exact.batch([rows[i].framed for i in asked])
+                indices = [i for i in index if rows[i].read]
+                if indices:
+                    batch = self.exact.batch([rows[i].framed for i in indices])
                     states = self.exact.states(batch, self.head.reads)
                     width = batch["tokens"].shape[1]
-                    positions = np.stack([rows[i].columns + number * width for number, i in enumerate(asked)])
+                    positions = np.stack([rows[i].columns + number * width for number, i in enumerate(indices)])
                     scores = self.exact.scores(self.head, states, batch, torch.from_numpy(positions).to(self.exact.device))
-                    found[asked] = scores.softmax(-1).cpu().numpy()
+                    probabilities[indices] = scores.softmax(-1).cpu().numpy()
                 report(len(index))
-        return found
+        return probabilities
 
     def outputs(
         self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
@@ -289,15 +292,15 @@ class SpanClassifier(Learner):
     ) -> Evaluation:
         """All metrics on labelled texts; texts whose spans were not read are reported."""
         rows = self.answered(examples)
-        found = self.mixed(examples, self.probabilities(rows, size=size, report=report))
-        judged = _judged(rows, found)
+        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
+        judged = _judged(rows, probabilities)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         lost = [row.marked.line for row in rows if not row.read]
         remarks = [] if not lost else [
             f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
             f"{self.usual!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
-        figures = class_figures(judged[:, 0], judged[:, 1], found, self.names)
+        figures = class_figures(judged[:, 0], judged[:, 1], probabilities, self.names)
         return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged, **figures)
 
     def predict(
@@ -306,12 +309,12 @@ class SpanClassifier(Learner):
         """The most probable label of every text's spans."""
         rows = self.encode(examples)
         probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
-        made = []
+        predictions = []
         for row, shares in zip(rows, probabilities, strict=True):
             best = int(shares.argmax())
             named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
-            made.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
-        return made
+            predictions.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
+        return predictions
 
 
 def _judged(rows: Sequence[SpanRow], found: NDArray[np.float32]) -> Int64:

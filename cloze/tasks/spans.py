@@ -32,11 +32,11 @@ def counts_by_kind(
 ) -> tuple[list[str], ClassCounts]:
     """The kinds of spans in many texts, in alphabetical order, and how many of each there are, were found, and are right."""
     counted: dict[str, list[int]] = {}
-    for own, predicted in zip(truth, guess, strict=True):
-        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, predicted))
-        for place, some in enumerate((true, guessed, true & guessed)):
-            for *_, kind in some:
-                counted.setdefault(kind, [0, 0, 0])[place] += 1
+    for gold, predicted in zip(truth, guess, strict=True):
+        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (gold, predicted))
+        for index, group in enumerate((true, guessed, true & guessed)):
+            for *_, kind in group:
+                counted.setdefault(kind, [0, 0, 0])[index] += 1
     kinds = sorted(counted)
     return kinds, ClassCounts(*np.array([counted[kind] for kind in kinds], np.int64).reshape(-1, 3).T)
 

@@ -104,10 +104,10 @@ class Evaluation:
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
-        made = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
-        made |= {"intervals": dict(self.intervals)} if self.intervals else {}
-        made |= {"ngrams": dict(self.ngrams)} if self.ngrams is not None else {}
-        return made | self.details()
+        record = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
+        record |= {"intervals": dict(self.intervals)} if self.intervals else {}
+        record |= {"ngrams": dict(self.ngrams)} if self.ngrams is not None else {}
+        return record | self.details()
 
     def details(self) -> dict[str, Any]:
         """The JSON object of what is known besides the metrics: by class, by pairs of classes, of probabilities."""
@@ -279,8 +279,8 @@ class Learner(nn.Module, ABC):
         a linear model answers, too."""
         remark = None if self.mixture is not None else answer_remark(self.reader, self.texts_of(examples))
         missing = [layer for layer in self.annotated if layer not in self.reader.annotations.layers]
-        said = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
-        return [*(said.format(layer) for layer in missing), *([] if remark is None else [remark])]
+        sentence = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
+        return [*(sentence.format(layer) for layer in missing), *([] if remark is None else [remark])]
 
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
@@ -302,8 +302,8 @@ def task(name: str, **given: Any) -> Task:
             if not others:
                 raise TaskError(f"{name} has no column {key!r}. {nearest(key, parameters(builder))}")
             raise TaskError(f"{_option(key)} is for the task {' or '.join(others)}, and this one is {name}. Omit {_option(key)}.")
-    made: Task = builder(**options)
-    return made
+    instance: Task = builder(**options)
+    return instance
 
 
 def _option(name: str) -> str:
@@ -320,7 +320,7 @@ def chosen_metric(task: Task, name: str | None) -> str:
 def selected(examples: Any, numbers: Sequence[int]) -> Any:
     """Some of the examples, by their numbers. Each field holds one value per row, None or nothing if no row has one, or the
     path."""
-    values = {one.name: vars(examples)[one.name] for one in fields(examples)}
+    values = {column.name: vars(examples)[column.name] for column in fields(examples)}
     return type(examples)(**{
         name: value if isinstance(value, str) or not value else type(value)(value[number] for number in numbers)
         for name, value in values.items()
@@ -332,11 +332,11 @@ def together(parts: Sequence[Any]) -> Any:
     path."""
     if len(parts) == 1:
         return parts[0]
-    made: dict[str, Any] = {}
-    for name in (one.name for one in fields(parts[0])):
+    columns: dict[str, Any] = {}
+    for name in (column.name for column in fields(parts[0])):
         values = [vars(part)[name] for part in parts]
         if isinstance(values[0], str):
-            made[name] = " and ".join(values)
+            columns[name] = " and ".join(values)
         else:
-            made[name] = None if values[0] is None else type(values[0])(chain.from_iterable(values))
-    return type(parts[0])(**made)
+            columns[name] = None if values[0] is None else type(values[0])(chain.from_iterable(values))
+    return type(parts[0])(**columns)

@@ -61,11 +61,11 @@ class TextToText:
         """The same task writing by a beam search; None: as it is."""
         if beams is None and length_penalty is None:
             return self
-        known = self.search
-        if beams is None and known is None:
+        search = self.search
+        if beams is None and search is None:
             raise TaskError("--length-penalty is for a beam search: give --beams too.")
-        count = known.count if beams is None and known is not None else int(beams or 1)
-        usual = 1.0 if known is None else known.length_penalty
+        count = search.count if beams is None and search is not None else int(beams or 1)
+        usual = 1.0 if search is None else search.length_penalty
         return replace(self, search=Beams(count, usual if length_penalty is None else length_penalty))
 
     def table(self, path: Path | str) -> Table:
@@ -90,8 +90,8 @@ class TextToText:
 
     def constant(self, always: str, examples: Texts, labels: Sequence[str]) -> dict[str, float]:
         """The figures of always writing one target."""
-        written, wanted = [always] * len(examples), examples.targets or ()
-        return {**overlap(written, wanted), "chrf": chrf(written, wanted), **self.corpus_figures(written, wanted)}
+        written, targets = [always] * len(examples), examples.targets or ()
+        return {**overlap(written, targets), "chrf": chrf(written, targets), **self.corpus_figures(written, targets)}
 
     def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
         """The figures that others than cloze compute, of all texts together: BLEU, if it is asked for."""

@@ -110,13 +110,13 @@ class CellTask(TextTask):
 
     def answers(self, table: Table) -> list[Any]:
         """The answers in a table's column."""
-        found = []
+        answers = []
         for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
             try:
-                found.append(self.answer(cell))
+                answers.append(self.answer(cell))
             except ValueError as error:
                 raise TaskError(f"{table.path}:{line}: {self.label!r} is {error}") from None
-        return found
+        return answers
 
     @abstractmethod
     def answer(self, cell: str) -> Any:
@@ -163,34 +163,34 @@ class SummaryLearner(Learner):
         batch = self.exact.batch(rows)
         states = self.exact.states(batch, self.head.reads)
         positions = text_ends(rows, batch["tokens"].shape[1]) if self.head.of_texts else torch.arange(len(rows))
-        found = self.exact.scores(self.head, states, batch, positions.to(self.exact.device))
-        return found if found.dim() > 1 else found[:, None]
+        scores = self.exact.scores(self.head, states, batch, positions.to(self.exact.device))
+        return scores if scores.dim() > 1 else scores[:, None]
 
     @torch.inference_mode()
     def all_scores(
         self, framed: Sequence[Framed], *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.float32]:
         """The scores of every row (N, C), in the order of the rows; runs in eval mode."""
-        found: NDArray[np.float32] | None = None
+        scores: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in by_length([len(row) for row in framed], rows=size):
                 scored = self.scores([framed[i] for i in index]).cpu().numpy()
-                found = np.empty((len(framed), scored.shape[1]), np.float32) if found is None else found
-                found[index] = scored
+                scores = np.empty((len(framed), scored.shape[1]), np.float32) if scores is None else scores
+                scores[index] = scored
                 report(len(index))
-        return np.zeros((0, 1), np.float32) if found is None else found
+        return np.zeros((0, 1), np.float32) if scores is None else scores
 
 
 def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     """The flat positions of the first and the last token of both texts of every row, (B, 4); of the row's first token if no token
     of a text is left."""
-    found = torch.zeros(len(rows), 4, dtype=torch.int64)
+    positions = torch.zeros(len(rows), 4, dtype=torch.int64)
     for number, row in enumerate(rows):
         for text in (0, 1):
             columns = np.flatnonzero(row.part == text)
             if len(columns):
-                found[number, 2 * text : 2 * text + 2] = torch.tensor([int(columns[0]), int(columns[-1])])
-    return found + torch.arange(len(rows))[:, None] * width
+                positions[number, 2 * text : 2 * text + 2] = torch.tensor([int(columns[0]), int(columns[-1])])
+    return positions + torch.arange(len(rows))[:, None] * width
 
 
 def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | None = None) -> Any:
@@ -212,5 +212,5 @@ def text_columns(line: int, text: str, text_b: str | None) -> dict[str, Any]:
 def each_text(examples: AnsweredTexts[Any]) -> list[dict[str, Any]]:
     """`text_columns` of every example."""
     others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
-    return [text_columns(*one) for one in zip(examples.lines, examples.texts, others, strict=True)]
+    return [text_columns(*row) for row in zip(examples.lines, examples.texts, others, strict=True)]
 

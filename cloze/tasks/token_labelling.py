@@ -51,11 +51,11 @@ class TokenLabelling(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Tagged:
         """The texts of a file."""
-        found = read_tagged(
+        tagged = read_tagged(
             path, text=self.text, label=self.label, columns=self.columns, format=self.format, labelled=labelled,
             trained=self.trained,
         )
-        return replace(found, pictures=keys_of(path, found.lines, self.picture, self.format))
+        return replace(tagged, pictures=keys_of(path, tagged.lines, self.picture, self.format))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
@@ -74,7 +74,7 @@ class TokenLabelling(Unsearched):
     def constant(self, always: str, examples: Tagged, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
         truth = examples.labels or []
-        return measured(truth, [(always,) * len(own) for own in truth])
+        return measured(truth, [(always,) * len(text_labels) for text_labels in truth])
 
     def description(self) -> dict[str, Any]:
         """The columns."""

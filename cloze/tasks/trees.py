@@ -62,8 +62,8 @@ def _circle(heads: NDArray[np.int64]) -> NDArray[np.int64]:
             state[at] = start
             at = int(heads[at])
         if state[at] == start:
-            found = [at]
-            while heads[found[-1]] != at:
-                found.append(int(heads[found[-1]]))
-            return np.sort(np.array(found))
+            circle = [at]
+            while heads[circle[-1]] != at:
+                circle.append(int(heads[circle[-1]]))
+            return np.sort(np.array(circle))
     return np.zeros(0, np.int64)

@@ -38,28 +38,28 @@ def word_windows(
     numbers of the pictures that the texts are about; `spaced` is that of `first_tokens`.
     """
     joined = [" ".join(words) for words in texts]
-    rows, found = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
+    rows, spelling = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
     if pictures is not None:
         rows = [replace(row, picture=number) for row, number in zip(rows, pictures, strict=True)]
     bound = min((n for n in (max_length, reader.max_length) if n is not None), default=None)
     before = len(reader.single.opening)
     frame = (before, reader.single.added - before)
-    made = []
+    text_windows = []
     for number, (words, row) in enumerate(zip(texts, rows, strict=True)):
-        first = first_tokens(found, number, words, spaced=spaced)
+        first = first_tokens(spelling, number, words, spaced=spaced)
         column = np.append(np.flatnonzero(row.part == 0), -1)[first]  # -1: no token
-        asked = np.zeros(len(row), bool)
-        asked[column[column >= 0]] = True
+        mask = np.zeros(len(row), bool)
+        mask[column[column >= 0]] = True
         windows = Windows().over(
-            row, asked, text=number, frame=frame, max_length=reader.room(bound), left_to_right=reader.order == "left_to_right"
+            row, mask, text=number, frame=frame, max_length=reader.room(bound), left_to_right=reader.order == "left_to_right"
         )
         windows = [window.grown(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]
         parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])
-        made.append([
-            WordWindow(window.row, np.flatnonzero(window.asked), own) for window, own in zip(windows, parts, strict=True)
+        text_windows.append([
+            WordWindow(window.row, np.flatnonzero(window.asked), numbers) for window, numbers in zip(windows, parts, strict=True)
         ])
-    return made
+    return text_windows
 
 
 def read_words(
@@ -70,16 +70,16 @@ def read_words(
     `texts` are the windows of each text, `counts` its words, `size` the rows of a batch.
     """
     begins = np.cumsum(counts) - counts
-    windows = [(begin + w.words, w) for begin, own in zip(begins, texts, strict=True) for w in own if len(w.words)]
+    windows = [(begin + w.words, w) for begin, parts in zip(begins, texts, strict=True) for w in parts if len(w.words)]
     scores, read = torch.zeros(sum(counts), width), np.zeros(sum(counts), bool)
     for index in by_length([len(w.row) for _, w in windows], rows=size):
         rows = [windows[i][1].row for i in index]
         batch = reader.batch(rows)
-        found = reader.states(batch, head.reads)
+        states = reader.states(batch, head.reads)
         long = batch["tokens"].shape[1]
         flat = np.concatenate([n * long + windows[i][1].columns for n, i in enumerate(index)])
         words = np.concatenate([windows[i][0] for i in index])
         positions = torch.from_numpy(flat).to(reader.device)
-        scores[torch.from_numpy(words)] = reader.scores(head, found, batch, positions).cpu()
+        scores[torch.from_numpy(words)] = reader.scores(head, states, batch, positions).cpu()
         read[words] = True
     return scores, read

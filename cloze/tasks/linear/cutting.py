@@ -55,9 +55,9 @@ class Cutter:
             return [running[at : at + size] for size in _PLAIN_SIZES for at in range(len(running) - size + 1)]
         grams: list[str] = []
         for word in lower.split():
-            if (own := self._known.get(word)) is None:
-                own = self._known[word] = _of_word(word)
-            grams += own
+            if (word_grams := self._known.get(word)) is None:
+                word_grams = self._known[word] = _of_word(word)
+            grams += word_grams
         return grams
 
 

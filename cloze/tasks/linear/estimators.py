@@ -141,8 +141,8 @@ class Classes(Estimator):
         return Classes.outputs(self, sharpness * logs)
 
     def loss(self, outputs: Array, targets: Array) -> float:
-        known = targets >= 0
-        return float(-_log(outputs[known, targets[known]]).mean()) if known.any() else 0.0
+        mask = targets >= 0
+        return float(-_log(outputs[mask, targets[mask]]).mean()) if mask.any() else 0.0
 
 
 class Sets(Estimator):
@@ -153,11 +153,11 @@ class Sets(Estimator):
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         coefficients = np.zeros((rows.width, targets.shape[1]), np.float32)
         intercepts = np.full(targets.shape[1], _NEVER, np.float32)
-        for number, own in enumerate(targets.T > 0.5):
-            if own.all():
+        for number, members in enumerate(targets.T > 0.5):
+            if members.all():
                 intercepts[number] = -_NEVER
-            elif own.any():
-                learned = rows.logistic(own, constant)
+            elif members.any():
+                learned = rows.logistic(members, constant)
                 coefficients[:, number], intercepts[number] = learned.coefficients[:, 0], learned.intercepts[0]
         return Weights(coefficients, intercepts)
 
@@ -165,7 +165,7 @@ class Sets(Estimator):
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * scores)), np.float32)
 
     def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
-        odds = [_log(one) - _log(1.0 - one) for one in (first, second)]
+        odds = [_log(probabilities) - _log(1.0 - probabilities) for probabilities in (first, second)]
         return Sets.outputs(self, sharpness * ((1.0 - share) * odds[0] + share * odds[1]))
 
     def loss(self, outputs: Array, targets: Array) -> float:

@@ -88,11 +88,14 @@ class Features:
         """The features of some rows, and these rows. `blocks` are names and weightings."""
         counters = [_Counter({}, grows=True) for _ in blocks]
         _count(counters, bags)
-        kept = [counter.kept() for counter in counters]
+        counts = [counter.kept() for counter in counters]
         features = cls(
-            tuple(Block(name, weighting, numbers, idf) for (name, weighting), (numbers, idf, _) in zip(blocks, kept, strict=True))
+            tuple(
+                Block(name, weighting, numbers, idf)
+                for (name, weighting), (numbers, idf, _) in zip(blocks, counts, strict=True)
+            )
         )
-        return features, features._joined([rows for _, _, rows in kept])
+        return features, features._joined([rows for _, _, rows in counts])
 
     def rows(self, bags: Iterable[Bags]) -> Rows:
         """Rows of these features; others do not count."""
@@ -108,8 +111,8 @@ class Features:
         columns, values = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
         offset = 0
         for block, rows, earlier in zip(self.blocks, counted, before, strict=True):
-            own = np.diff(rows.starts)
-            target = np.arange(len(rows.columns)) + np.repeat(starts[:-1] + earlier - rows.starts[:-1], own)
+            lengths = np.diff(rows.starts)
+            target = np.arange(len(rows.columns)) + np.repeat(starts[:-1] + earlier - rows.starts[:-1], lengths)
             columns[target], values[target] = rows.columns + offset, block.weighted(rows)
             offset += len(block.numbers)
         return Rows(columns, values, starts)

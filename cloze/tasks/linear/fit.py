@@ -102,12 +102,12 @@ def _by_dev(training: Training, cutter: Cutter, features: Features, dev: Any) ->
     """The constant that is best on dev examples, and its weights."""
     linear = training.linear
     rows = features.rows(linear.bags(dev, cutter))
-    tried = {constant: training.weights(constant) for constant in linear.estimator.constants}
+    candidates = {constant: training.weights(constant) for constant in linear.estimator.constants}
     worth = {
-        constant: worth_of(linear, dev, linear.outputs(scores_of(rows, weights), dev)) for constant, weights in tried.items()
+        constant: worth_of(linear, dev, linear.outputs(scores_of(rows, weights), dev)) for constant, weights in candidates.items()
     }
     best = max(worth, key=lambda constant: worth[constant])
-    return best, tried[best]
+    return best, candidates[best]
 
 
 def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:

@@ -125,14 +125,14 @@ def _loaded(settings: dict[str, Any], tensors: dict[str, Any], task: Any, labels
         raise ValueError(f"it is for the task {settings['task']!r}")
     if labels and labels != linear.labels:
         raise ValueError("its labels are not those of task.json")
-    blocks = tuple(_block(one, tensors) for one in settings["blocks"])
+    blocks = tuple(_block(description, tensors) for description in settings["blocks"])
     if tuple((block.name, block.weighting) for block in blocks) != linear.blocks:
         raise ValueError("its blocks of features are not those of the task")
     features = Features(blocks)
     weights = Weights(tensors["coefficients"], tensors["intercepts"])
     if weights.coefficients.shape != (features.width, len(weights.intercepts)):
         raise ValueError(f"coefficients {weights.coefficients.shape} for {features.width} features")
-    if not all(np.isfinite(one).all() for one in (*weights, *(block.idf for block in blocks))):
+    if not all(np.isfinite(array).all() for array in (*weights, *(block.idf for block in blocks))):
         raise ValueError("numbers that are not finite")
     return Linear(linear, Cutter(spaced=bool(settings["spaced"])), features, weights, Fit(**settings["fit"]))
 

@@ -24,12 +24,12 @@ def choose_shares(loss: Callable[[float, float], float], answers: int, *, sharpe
     With `sharpens`, the loss is a negative log-likelihood; otherwise it is a squared error, which counts in units of its lowest
     mean, and nothing is sharpened. To it comes a price for leaving equal shares, at most `PRICE`, because a few rows say little.
     """
-    tried = {
+    losses = {
         Shares(share, sharp): loss(share, sharp) for share in SHARES for sharp in (SHARPNESS if sharpens else (1.0,))
     }
-    unit = 1.0 if sharpens else 2.0 * max(min(tried.values()), _LEAST)
+    unit = 1.0 if sharpens else 2.0 * max(min(losses.values()), _LEAST)
 
     def price(shares: Shares) -> float:
-        return answers * tried[shares] / unit + PRICE * (2.0 * shares.share - 1.0) ** 2
+        return answers * losses[shares] / unit + PRICE * (2.0 * shares.share - 1.0) ** 2
 
-    return min(tried, key=price)
+    return min(losses, key=price)

@@ -101,12 +101,12 @@ def of_pair(text: str, other: str, cutter: Cutter) -> tuple[list[str], list[str]
 
 
 def _sides(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    one, two = set(first), set(second)
-    both, either = one & two, one | two
+    first_set, second_set = set(first), set(second)
+    both, either = first_set & second_set, first_set | second_set
     share = round(_STEPS * len(both) / len(either)) if either else 0
     return [
-        *prefixed("1:", first), *prefixed("2:", second), *prefixed("=:", both), *prefixed("-:", one - two),
-        *prefixed("+:", two - one), *(f"share:{step}" for step in range(share)),
+        *prefixed("1:", first), *prefixed("2:", second), *prefixed("=:", both), *prefixed("-:", first_set - second_set),
+        *prefixed("+:", second_set - first_set), *(f"share:{step}" for step in range(share)),
     ]  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
         len(targets), sharpens=True,
     )
     first = training.weights(constant)
-    mixed = (sharpness * _mixed(one, other, share) for one, other in zip(first, second, strict=True))
+    mixed = (sharpness * _mixed(array, other, share) for array, other in zip(first, second, strict=True))
     coefficients, intercepts = mixed
     weights = Weights(coefficients.astype(np.float16).astype(np.float32), intercepts.astype(np.float32))
     chosen_on = f"{FOLDS} folds of the training rows"
@@ -136,14 +136,14 @@ class _NaiveBayes:
         estimator, targets = self.training.linear.estimator, self.training.targets
         rows = self.training.matrix.matrix[:, self.columns].tocsr()
         folds = [inside for inside, _ in folds_of(self.training)]
-        tried: list[tuple[float, float, _Settings, NDArray[np.float32]]] = []
+        trials: list[tuple[float, float, _Settings, NDArray[np.float32]]] = []
         for settings in _SETTINGS:
             scores = np.zeros((len(targets), self.classes), np.float32)
             for inside in folds:
                 weights = self._learned(rows[~inside], targets[~inside], settings)
                 scores[inside] = rows[inside] @ weights.coefficients + weights.intercepts
-            tried += [(estimator.loss(estimator.outputs(scale * scores), targets), scale, settings, scores) for scale in SCALES]
-        _, scale, settings, scores = min(tried, key=lambda one: one[0])
+            trials += [(estimator.loss(estimator.outputs(scale * scores), targets), scale, settings, scores) for scale in SCALES]
+        _, scale, settings, scores = min(trials, key=lambda trial: trial[0])
         weights = self._learned(rows, targets, settings)
         coefficients = np.zeros((self.training.matrix.width, self.classes), np.float32)
         coefficients[self.columns] = scale * weights.coefficients

@@ -62,7 +62,7 @@ class LinearLabelling(LinearTask):
 
     def targets(self, examples: Tagged) -> NDArray[np.int64]:
         """The numbers of the labels of all words; -1 for one that is not known."""
-        number = {label: place for place, label in enumerate(self.labels)}
+        number = {label: index for index, label in enumerate(self.labels)}
         return np.array([number.get(label, -1) for label in chain.from_iterable(examples.labels or ())], np.int64)
 
     def outputs(self, scores: NDArray[Any], examples: Tagged) -> list[NDArray[np.float32]]:
@@ -76,7 +76,7 @@ class LinearLabelling(LinearTask):
     def judged(self, examples: Tagged, outputs: Outputs) -> Any:
         """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
         forms = standard(self.labels)
-        guess = [tuple(self.labels[number] for number in own.argmax(1)) for own in outputs]
+        guess = [tuple(self.labels[number] for number in probabilities.argmax(1)) for probabilities in outputs]
         return judged(
             examples.labels or [], guess, repair=self.task.repair, closed=closes(in_form(self.labels, forms)), forms=forms
         )
@@ -88,12 +88,14 @@ class LinearLabelling(LinearTask):
 
 def _features(word: str, around: Sequence[str]) -> list[str]:
     """The features of a word, which is the middle one of five in lower case."""
-    own = around[2]
-    affixes = [f"{kind}:{part}" for n in range(1, min(_AFFIX, len(own)) + 1) for kind, part in (("<", own[:n]), (">", own[-n:]))]
-    neighbours = [f"{place}:{around[2 + place]}" for place in _AROUND]
+    lower = around[2]
+    affixes = [
+        f"{kind}:{part}" for n in range(1, min(_AFFIX, len(lower)) + 1) for kind, part in (("<", lower[:n]), (">", lower[-n:]))
+    ]
+    neighbours = [f"{offset}:{around[2 + offset]}" for offset in _AROUND]
     return [
-        "bias", f"0:{own}", f"as written:{word}", f"shape:{_shape(word)}", *affixes, *neighbours,
-        f"-1,0:{around[1]} {own}", f"0,1:{own} {around[3]}",
+        "bias", f"0:{lower}", f"as written:{word}", f"shape:{_shape(word)}", *affixes, *neighbours,
+        f"-1,0:{around[1]} {lower}", f"0,1:{lower} {around[3]}",
     ]  # fmt: skip
 
 
