@@ -34,17 +34,17 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
     """
     data = data.whole()  # losses in the log are means over all processes
     text: Entropy | None = None
-    found: dict[str, Baseline] = {}
+    references: dict[str, Baseline] = {}
     for name, entry in recipe.step_entries.items():
-        wanted = [
+        objectives = [
             (run, objective) for run in entry.passes for objective in run.objectives
             if objective.set is not None and objective.weight != 0
         ]
         most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
         fields = partial(step.fields, name)
-        counted = _counted(_training(data, name, most), wanted, fields)
-        measured = _counted(data.held_out(name), wanted, fields)
-        for run, objective in wanted:
+        counted = _counted(_training(data, name, most), objectives, fields)
+        measured = _counted(data.held_out(name), objectives, fields)
+        for run, objective in objectives:
             counts = counted.get((run.name, objective.name))
             if counts is None or not counts.sum():
                 continue
@@ -60,11 +60,11 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
             weights = objective.part.arguments.get("class_weights")
             if isinstance(weights, Sequence) and not isinstance(weights, str):  # a target then counts as much as its class weighs
                 counts, answers = (column * np.array(weights)[: len(column)] for column in (counts, answers))
-            found[label_of(recipe, name, objective)] = Baseline(
+            references[label_of(recipe, name, objective)] = Baseline(
                 chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=head.of_tokens),
                 pairs=text.pairs if head.of_tokens and text is not None else None,
             )
-    return found
+    return references
 
 
 def label_of(recipe: Recipe, entry: str, objective: ObjectiveSpec) -> str:
@@ -89,9 +89,9 @@ def _counted(
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
         for run, objective in wanted:
-            given, key = fields(run.name, micro.batch), f"targets/{objective.set}"
-            if key in given:
-                targets, weights = given[key].numpy().ravel(), given.get(f"weights/{objective.set}")
+            batch, key = fields(run.name, micro.batch), f"targets/{objective.set}"
+            if key in batch:
+                targets, weights = batch[key].numpy().ravel(), batch.get(f"weights/{objective.set}")
                 seen = np.bincount(targets if weights is None else targets[weights.numpy().ravel() > 0])
                 counts[run.name, objective.name] = _sum(counts.get((run.name, objective.name), np.zeros(0, np.int64)), seen)
         if counts and all(counts[key].sum() >= _ANSWERS for key in counts):

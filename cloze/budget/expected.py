@@ -112,7 +112,7 @@ def expected(kind: Kind, *, parameters: float, tokens: float, single: float, pai
     """
     law, times = LAWS.get(kind), 1.0
     if law is None:
-        law, times = next((law for known, law in LAWS.items() if known.exercise == kind.exercise), None), 2.0
+        law, times = next((law for measured_kind, law in LAWS.items() if measured_kind.exercise == kind.exercise), None), 2.0
     if law is None:
         return None
     loss = law.loss(parameters=parameters, tokens=tokens, single=single, pairs=pairs)
@@ -143,12 +143,12 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
         return None
     band = (part.arguments.get("attention") or {}).get("band") or {}
     network = "local" if 0 < band.get("width", 0) <= _FEW_TOKENS else network_kind(part)
-    asked = class_of("objective", objective.part.name).kind
-    if asked == "token_labelling":
+    head_kind = class_of("objective", objective.part.name).kind
+    if head_kind == "token_labelling":
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
         return Kind("replaced", network) if rewritten else None
-    found = exercise_of(recipe, entry, run.view) if asked == "token_prediction" else None
-    return None if found is None or _of_other_rows(recipe, entry, run.view, objective) else Kind(found, network)
+    exercise = exercise_of(recipe, entry, run.view) if head_kind == "token_prediction" else None
+    return None if exercise is None or _of_other_rows(recipe, entry, run.view, objective) else Kind(exercise, network)
 
 
 def _of_other_rows(recipe: Recipe, entry: EntrySpec, view: str, objective: ObjectiveSpec) -> bool:
@@ -165,9 +165,9 @@ def exercise_of(recipe: Recipe, entry: EntrySpec, view: str) -> ExerciseKind | N
 def _edits(recipe: Recipe, entry: EntrySpec, view: str) -> Iterator[Edit]:
     """The part that draws the order, if one does, and the edits of a view."""
     ordered = [entry.order] if isinstance(entry.order, PartSpec) else []
-    given = {"tables": stand_ins(recipe.tables)}
+    tables = {"tables": stand_ins(recipe.tables)}
     for spec in [*ordered, *(edit.part for edit in entry.exercise if edit.view == view)]:
-        yield build(lookup(spec.kind, spec.name), plain(spec.arguments), given)
+        yield build(lookup(spec.kind, spec.name), plain(spec.arguments), tables)
 
 
 def expected_of(kind: Kind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:

@@ -87,8 +87,8 @@ def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Cha
     """
     if not fits(recipe):
         return []
-    found = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, kept)
-    return [change for change in found if change.published != change.here and change.path not in kept]
+    changes = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, kept)
+    return [change for change in changes if change.published != change.here and change.path not in kept]
 
 
 def laws_of(recipe: Recipe) -> list[str]:
@@ -236,31 +236,31 @@ def _fallen(budget_tokens: float) -> float:
 
 def _rate(recipe: Recipe, updates: float, batch: int, facts: Facts) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
-    path, given = f"training.rate.{rate.name}", rate.arguments
+    path, arguments = f"training.rate.{rate.name}", rate.arguments
     kind, law = _law(recipe)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
-    if law is not None and peak is not None and "peak" in given:
+    if law is not None and peak is not None and "peak" in arguments:
         network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
         if "replaced" in _exercises(recipe):
             network += ", replaced tokens are detected"
-            usual = given["peak"] * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
+            usual = arguments["peak"] * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
             peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
         peak *= CONTINUED if facts.continued else 1.0
         why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")
-        yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
-    made, share = class_of("rate", rate.name), None
-    if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:
+        yield Change(f"{path}.peak", arguments["peak"], _rounded(peak), why)
+    rate_type, share = class_of("rate", rate.name), None
+    if law is not None and law.warmup is not None and "warmup" in arguments and rate_type.free_warmup:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))
-        was = given["warmup"] or f"{given.get('warmup_steps', 0)} steps"
-        if given.get("warmup_steps"):
-            yield Change(f"{path}.warmup_steps", given["warmup_steps"], 0, "replaced by a fraction, below")
+        was = arguments["warmup"] or f"{arguments.get('warmup_steps', 0)} steps"
+        if arguments.get("warmup_steps"):
+            yield Change(f"{path}.warmup_steps", arguments["warmup_steps"], 0, "replaced by a fraction, below")
         yield Change(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
-    if given.get("floor"):
-        yield Change(f"{path}.floor", given["floor"], 0.0, "a short run ends best at a rate of zero")
-    for argument, (here, why) in made.in_short_runs(share).items():
-        yield Change(f"{path}.{argument}", given[argument], here, why)
+    if arguments.get("floor"):
+        yield Change(f"{path}.floor", arguments["floor"], 0.0, "a short run ends best at a rate of zero")
+    for argument, (here, why) in rate_type.in_short_runs(share).items():
+        yield Change(f"{path}.{argument}", arguments[argument], here, why)
 
 
 def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:

@@ -93,7 +93,7 @@ def facts_of(
         recipe = {**recipe, **list(recipe["stages"].values())[-1]}
     training = (recipe or {}).get("training", {})
     optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
-    peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
+    peak = next((arguments.get("peak") for arguments in rates.values() if isinstance(arguments, Mapping)), None)
     if recipe is None or not all(_family(name) == "adam" for name in optimizers) or not isinstance(peak, int | float):
         return facts
     return facts._replace(
@@ -104,8 +104,8 @@ def facts_of(
 
 def detects(recipe: Mapping[str, Any]) -> bool:
     """Whether a canonical recipe trains a network on what another network wrote, to detect the tokens that it replaced."""
-    taken = [origin for run in recipe.get("passes") or () for origin in (run.get("take") or {}).values()]
-    return any(isinstance(origin, Mapping) for origin in taken)
+    origins = [origin for run in recipe.get("passes") or () for origin in (run.get("take") or {}).values()]
+    return any(isinstance(origin, Mapping) for origin in origins)
 
 
 def _family(optimizer: str) -> str | None:
@@ -120,11 +120,11 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
     frozen = any(stage.exported.train != "all" for _, stage in stages_of(recipe))
-    found = [
+    changes = [
         change for at, stage in stages_of(recipe)
         for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, kept))
     ]
-    return [change for change in found if change.published != change.here and change.path not in kept]
+    return [change for change in changes if change.published != change.here and change.path not in kept]
 
 
 def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
@@ -222,19 +222,19 @@ def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
 
 def _decided(written: Recipe) -> bool:
     """Whether the checkpoint decides how every head of a recipe reads a text."""
-    return all(given.get("pool") == "auto" for given in _objectives(written))
+    return all(arguments.get("pool") == "auto" for arguments in _objectives(written))
 
 
 def _summarised(recipe: Recipe) -> bool:
     """Whether every head of a recipe reads the summary token."""
-    return all(given.get("pool") is True or given.get("reading") == "summary" for given in _objectives(recipe))
+    return all(arguments.get("pool") is True or arguments.get("reading") == "summary" for arguments in _objectives(recipe))
 
 
 def _linear(recipe: Recipe) -> bool:
     """Whether every head of a recipe is a linear map above what a frozen network says, so that it can be fitted."""
     specs = [spec for entry in recipe.entries.values() for _, spec in entry.objectives()]
     classes = [class_of("objective", spec.part.name) for spec in specs]
-    return any(one.linear for one in classes) and all(one.linear or one.of_tokens for one in classes)
+    return any(head.linear for head in classes) and all(head.linear or head.of_tokens for head in classes)
 
 
 def _maps_first(recipe: Recipe) -> bool:
@@ -244,7 +244,7 @@ def _maps_first(recipe: Recipe) -> bool:
         normed = isinstance(transform, Mapping) and any(inner.get("norm_epsilon") for inner in transform.values())
         return given.get("pool") is True or (transform is not None and not normed)
 
-    return any(maps(given) for given in _objectives(recipe))
+    return any(maps(arguments) for arguments in _objectives(recipe))
 
 
 def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:

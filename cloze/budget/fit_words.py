@@ -51,12 +51,12 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         why = f"the budget allows {passes:,.0f} passes over the text; the vectors stop improving after {most}"
         yield Change("training.epochs", _plain(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
-        for place, edit in enumerate(entry.exercise):
+        for index, edit in enumerate(entry.exercise):
             argument = class_of(edit.part.kind, edit.part.name).thins
             published = edit.part.arguments.get(argument) or 0.0
             if isinstance(published, float) and published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
                 why = "the frequent words of a small text crowd out the others"
-                yield Change(f"exercise[{place}].{argument}", published, THRESHOLD, why)
+                yield Change(f"exercise[{index}].{argument}", published, THRESHOLD, why)
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
         hashed = arguments.get("subwords")

@@ -62,11 +62,13 @@ def table_of(
     title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None, *, of_network: Sequence[Change] = (),
 ) -> str:
     """A title, the changes with their reasons, and the options that have the same effect: `--change` for those `of_network`."""
-    shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
-    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-    rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
+    cells = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
+    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
+    rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in cells]
     prefix = "" if stage is None else f"stages.{stage}."
-    options = [*(f"--change {one.here}" for one in of_network), *(f"--set {_quoted(prefix + override)}" for override in kept)]
+    options = [
+        *(f"--change {change.here}" for change in of_network), *(f"--set {_quoted(prefix + override)}" for override in kept)
+    ]
     line = " ".join(options)
     return "\n".join([title, *rows, f"  as options: {line}"])
 
@@ -97,8 +99,8 @@ def fitted(
     run.data.close()
     stays = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
-    made = fitted_to(base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates)
-    return replace(made, pace=engine, tokens=made.tokens if budget.timed or not words else None)
+    fitted_recipe = fitted_to(base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates)
+    return replace(fitted_recipe, pace=engine, tokens=fitted_recipe.tokens if budget.timed or not words else None)
 
 
 def fitted_to(
@@ -110,17 +112,17 @@ def fitted_to(
     Changes that the user's own values override, and changes at the paths `stays`, are dropped; the others are fitted to those
     values.
     """
-    kept = list(stays)
-    held, made, tokens = list(known), base, pays(base)
+    fixed_paths = list(stays)
+    held, recipe, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued, updates), kept=kept)]
-        held, made = holding(load, changes)
+        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued, updates), kept=fixed_paths)]
+        held, recipe = holding(load, changes)
         undone = [change.path for change in changes if change not in held]
-        before, tokens = tokens, pays(made)
+        before, tokens = tokens, pays(recipe)
         if not undone and abs(tokens - before) <= 0.02 * before:
             break
-        kept += undone
-    return Fitted(made, tuple(held), tokens, tuple(change.override for change in held))
+        fixed_paths += undone
+    return Fitted(recipe, tuple(held), tokens, tuple(change.override for change in held))
 
 
 def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
@@ -147,12 +149,12 @@ def _with(load: Load, changes: Sequence[Change]) -> Recipe:
 
 def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
     """The changes that the user's own values leave in effect, and the recipe with them."""
-    made = _with(load, changes)
-    wholes = {"": made, **{f"stages.{stage.name}.": stage.recipe for stage in made.stages}}
-    trees = {at: from_data(replace(whole, stages=()).canonical(), Where(made.name)) for at, whole in wholes.items()}
+    recipe = _with(load, changes)
+    wholes = {"": recipe, **{f"stages.{stage.name}.": stage.recipe for stage in recipe.stages}}
+    trees = {at: from_data(replace(whole, stages=()).canonical(), Where(recipe.name)) for at, whole in wholes.items()}
     for tree in trees.values():
         expand(tree, Faults())
-    return [change for change in changes if _value(trees, change.path) == change.here], made
+    return [change for change in changes if _value(trees, change.path) == change.here], recipe
 
 
 def _value(trees: Mapping[str, Any], path: str) -> Any:

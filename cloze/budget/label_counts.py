@@ -34,7 +34,7 @@ def stage_recipes(made: Recipe) -> list[Recipe]:
 def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer | None = None) -> dict[str, Counts]:
     """The counts of the training files of every source. Files are read row by row; with a `tokenizer`, the tokens of a sample of
     the rows are counted, too."""
-    found = {}
+    counts = {}
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
@@ -50,21 +50,21 @@ def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Token
                     classes |= {label for _, label in source.answer.labels_of(record) or ()}
             columns = len(source.columns.texts)
             lengths = None if tokenizer is None else lengths_of(sample.records, records, source.answer, columns, tokenizer)
-            found[name] = Counts(rows, 0 if source.answer.ragged else len(classes), lengths)
-    return found
+            counts[name] = Counts(rows, 0 if source.answer.ragged else len(classes), lengths)
+    return counts
 
 
 def classes_of(source: Any, train: Sequence[str]) -> Sequence[str] | None:
     """The labels of training files; None for answers that are not labels."""
-    found: dict[str, None] = {}
+    label_set: dict[str, None] = {}
     for file in train:
         if Store.is_store(file):
             store = Store.open(file)
-            found |= dict.fromkeys(store.classes if isinstance(store, RecordStore) else ())
+            label_set |= dict.fromkeys(store.classes if isinstance(store, RecordStore) else ())
             continue
         for record in source.answer.read(file, source.columns):
             labels = source.answer.labels_of(record)
             if labels is None:
                 return None
-            found |= dict.fromkeys(label for _, label in labels)
-    return label_names(list(found)) or None
+            label_set |= dict.fromkeys(label for _, label in labels)
+    return label_names(list(label_set)) or None

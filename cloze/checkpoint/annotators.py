@@ -27,18 +27,18 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
 
     Each is `NAME=PART`, `NAME=PART:FILE`, `NAME=PART:{file: FILE, ARGUMENT: VALUE}` or `NAME=FILE` (a list).
     """
-    made: dict[str, dict[str, Any]] = {}
-    for one in given:
-        layer, equals, rest = one.partition("=")
+    annotators: dict[str, dict[str, Any]] = {}
+    for option in given:
+        layer, equals, rest = option.partition("=")
         if not equals or not layer or not rest:
-            raise RecipeError(f"--annotate {one}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
+            raise RecipeError(f"--annotate {option}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
         part, colon, file = rest.partition(":")
         if part not in names("annotator"):
             if colon and not Path(rest).exists() and Path(file).exists():
-                raise RecipeError(f"--annotate {one}: unknown annotator {part!r}. {nearest(part, names('annotator'))}")
+                raise RecipeError(f"--annotate {option}: unknown annotator {part!r}. {nearest(part, names('annotator'))}")
             part, file = "list", rest
-        made[layer] = {part: _arguments(part, file, Where(f"--annotate {one}"))}
-    return made
+        annotators[layer] = {part: _arguments(part, file, Where(f"--annotate {option}"))}
+    return annotators
 
 
 def _arguments(part: str, text: str, where: Where) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def add_annotators(tree: Node, given: Given) -> None:
     """Add annotators to every source of labelled text of a recipe as written, and of its stages."""
     for source, arguments in sources_that_take("annotate", tree) if given else ():
         written = arguments.value.get("annotate")
-        known = {} if written is None or written.value is None else written.plain()
-        arguments.put("annotate", from_data({**known, **given}, source.where))
+        annotators = {} if written is None or written.value is None else written.plain()
+        arguments.put("annotate", from_data({**annotators, **given}, source.where))
 
 
 def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
     """Every source of a recipe as written, and of its stages, that has such an argument, and its arguments."""
     stages = tree.value.get("stages") if tree.is_mapping else None
     for recipe in [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]:
-        found = [recipe.value[key] for key in ("corpus", "sources") if recipe.is_mapping and key in recipe.value]
-        for source in [one for node in found for one in (node, *(inner for _, inner in node.items()))]:
+        nodes = [recipe.value[key] for key in ("corpus", "sources") if recipe.is_mapping and key in recipe.value]
+        for source in [candidate for node in nodes for candidate in (node, *(inner for _, inner in node.items()))]:
             for part, arguments in source.items() if source.is_mapping else ():
                 if arguments.is_mapping and str(part) in names("source") and argument in arguments_of_part("source", str(part)):
                     yield source, arguments
@@ -72,39 +72,42 @@ def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
 def completed(given: Given, kept: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """Annotators with the arguments that those of a checkpoint have, above all its labels. A layer that the checkpoint does not
     read is a `RecipeError`."""
-    made: dict[str, dict[str, Any]] = {}
-    for layer, one in given.items():
+    annotators: dict[str, dict[str, Any]] = {}
+    for layer, annotator in given.items():
         if layer not in kept:
             raise RecipeError(
                 f"--annotate {layer}: this checkpoint reads no layer of that name. "
                 + (nearest(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
             )
-        ((part, arguments),) = one.items()
+        ((part, arguments),) = annotator.items()
         accepted = arguments_of_part("annotator", part)
-        known = {key: value for key, value in kept[layer].arguments.items() if key in accepted}
-        made[layer] = {part: {**known, **arguments}}
-    return made
+        saved_arguments = {key: value for key, value in kept[layer].arguments.items() if key in accepted}
+        annotators[layer] = {part: {**saved_arguments, **arguments}}
+    return annotators
 
 
 def described(kept: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:
     """The annotators of a checkpoint that mark any text, as a recipe writes them."""
     return {
-        layer: {one.part: {**one.arguments, **({} if one.file is None else {"file": str(one.file)})}}
-        for layer, one in kept.items() if one.file is not None or not _asks_for_file(one.part)
+        layer: {annotator.part: {**annotator.arguments, **({} if annotator.file is None else {"file": str(annotator.file)})}}
+        for layer, annotator in kept.items() if annotator.file is not None or not _asks_for_file(annotator.part)
     }
 
 
 def annotations_of(kept: Mapping[str, Annotating], given: Given | None = None) -> Annotations:
     """The annotations by which a checkpoint reads texts: those that are given, and its own that mark any text."""
-    found = {**described(kept), **completed(given or {}, kept)}
-    made = {layer: build(builder_of("annotator", part), own, {}) for layer, one in found.items() for part, own in one.items()}
-    return Annotations(layers=made)
+    descriptions = {**described(kept), **completed(given or {}, kept)}
+    layers = {
+        layer: build(builder_of("annotator", part), arguments, {})
+        for layer, description in descriptions.items() for part, arguments in description.items()
+    }
+    return Annotations(layers=layers)
 
 
 def annotators_read(folder: Path, given: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The annotators of `--annotate` whose layers the checkpoint of a run reads; the others were for its training alone."""
-    kept = json.loads((folder / "cloze" / "network.json").read_text(encoding="utf-8")).get("annotators", {})
-    return {layer: one for layer, one in parse_annotators(given).items() if layer in kept}
+    annotators = json.loads((folder / "cloze" / "network.json").read_text(encoding="utf-8")).get("annotators", {})
+    return {layer: annotator for layer, annotator in parse_annotators(given).items() if layer in annotators}
 
 
 def require_met(annotations: Annotations, given: Sequence[str]) -> None:
@@ -112,7 +115,7 @@ def require_met(annotations: Annotations, given: Sequence[str]) -> None:
     for layer in parse_annotators(given):
         annotator = annotations.layers[layer]
         if isinstance(annotator, Listed) and annotator.hash is not None and layer not in annotations.met_layers:
-            option = next(one for one in given if one.partition("=")[0] == layer)
+            option = next(candidate for candidate in given if candidate.partition("=")[0] == layer)
             raise CorpusError(
                 f"--annotate {option}: the file names none of the texts that were read, so the network saw no annotations.\n"
                 "  Give the file that belongs to these texts; cloze link TEXT --entities FILE --out mentions.jsonl writes one. "
@@ -128,21 +131,21 @@ def read_layers(edits: Sequence[PartSpec]) -> list[str]:
 
 def written(recipe: Recipe, entry: EntrySpec | None = None) -> dict[str, PartSpec]:
     """The annotators of a recipe, by layer: of the text, and of the labelled text of an entry, or of all."""
-    found = dict(recipe.texts["main"].annotate) if "main" in recipe.texts else {}
+    annotators = dict(recipe.texts["main"].annotate) if "main" in recipe.texts else {}
     for name, source in recipe.sources.items():
         if entry is None or entry.source == name:
-            found |= source.arguments.get("annotate") or {}
-    return found
+            annotators |= source.arguments.get("annotate") or {}
+    return annotators
 
 
 def entry_annotations(recipe: Recipe, entry: EntrySpec, layers: Sequence[str]) -> Annotations:
     """The annotations of some layers by which the texts of an entry are read while it is trained; those without a file are left
     out."""
-    made = {
+    annotators = {
         layer: build(builder_of("annotator", spec.name), plain(spec.arguments), {})
         for layer, spec in written(recipe, entry).items() if layer in layers
     }
-    return Annotations(layers={layer: one for layer, one in made.items() if one.hash is not None})
+    return Annotations(layers={layer: annotator for layer, annotator in annotators.items() if annotator.hash is not None})
 
 
 def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, Sequence[str]]) -> dict[str, Annotating]:
@@ -150,7 +153,7 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
     their order, and the file if it marks any text."""
     from cloze.interop import Annotating
 
-    made: dict[str, Annotating] = {}
+    annotators: dict[str, Annotating] = {}
     for layer, spec in written(recipe).items():
         if layer not in layers:
             continue
@@ -159,8 +162,8 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
         if "labels" in arguments and arguments["labels"] is None:
             arguments["labels"] = list(labels[layer]) if layer in labels else None
         whole = file is not None and builder_of("annotator", spec.name).of_any_text  # type: ignore[attr-defined]
-        made[layer] = Annotating(spec.name, arguments, Path(file).expanduser().resolve() if whole else None)
-    return made
+        annotators[layer] = Annotating(spec.name, arguments, Path(file).expanduser().resolve() if whole else None)
+    return annotators
 
 
 def _asks_for_file(part: str) -> bool:

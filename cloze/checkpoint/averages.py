@@ -17,7 +17,7 @@ def averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapp
 
     A head averages that of the other network with the same part and set; without one it is a `RecipeError`.
     """
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     for name, spec in recipe.networks.items():
         if spec.average is None:
             continue
@@ -34,5 +34,5 @@ def averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapp
                         f"{objective.part.name} of the set {objective.set!r}.\n  Give {spec.average.of} such an objective."
                     )
                 pairs[key] = (objectives[key], objectives[trained[which]])
-        found[name] = Average(list(pairs.values()), decay=spec.average.decay, last=spec.average.last)
-    return found
+        modules[name] = Average(list(pairs.values()), decay=spec.average.decay, last=spec.average.last)
+    return modules

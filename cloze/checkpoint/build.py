@@ -139,9 +139,9 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
     tables = available["tables"]
     reading = reading_of(name, tables)
-    own: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
-    own["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
-    network: nn.Module = build_part(spec.part, {**available, **own})
+    replacements: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
+    replacements["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
+    network: nn.Module = build_part(spec.part, {**available, **replacements})
     return network
 
 
@@ -153,10 +153,10 @@ def _add_objective(
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
-    made = build_part(spec.part, {**available, **of_network(network, spec.read)})
+    objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
     if key != head and head in objectives:
-        made.head = objectives[head].head
-    objectives[key] = made
+        objective.head = objectives[head].head
+    objectives[key] = objective
 
 
 def of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -
     """A state that is read, as `Step` calls it. If several objectives have that head, the one that predicts the same `set`."""
     full = path if "." in path else f"{run.name}.{path}"
     heads = [(o.set, f"{p.name}.{o.name}") for p, o in entry.objectives() if f"{p.name}.{o.state}" == full]
-    same = [name for own, name in heads if own == set] or [name for _, name in heads]
+    same = [name for target_set, name in heads if target_set == set] or [name for _, name in heads]
     return same[-1] if same else path
 
 
@@ -240,9 +240,9 @@ def build_feed(
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")
     options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
-    given: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
+    arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
     return Feed(
-        store.bound(source, lanes=recipe.training.lanes, options=options, **given),
+        store.bound(source, lanes=recipe.training.lanes, options=options, **arguments),
         edits,
         length=length,
         takes=frozenset(takes),
@@ -272,7 +272,7 @@ def build_data(
     """The training and held-out examples of every entry of the mixture, for one rank."""
     facts = TokenFacts.of(tokenizer)
     length = first_length(recipe)
-    made: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
+    entry_feeds: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
     for part in ("train", "held_out"):
         for name, entry in recipe.entries.items():
             feed = build_feed(
@@ -280,8 +280,8 @@ def build_data(
                 compiled=compiled, tables=tables,
             )
             if part == "train" or feed.rows(0):
-                made[part][name] = feed
-    feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in made.items()}
+                entry_feeds[part][name] = feed
+    feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in entry_feeds.items()}
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
@@ -336,9 +336,9 @@ def load_checkpoint(
 
     if is_onnx(Path(folder)):
         return load_onnx(folder_of(Path(folder)))
-    place = choose_device(device)
+    torch_device = choose_device(device)
     with naming_files(Path(folder)):
-        return _opened(open_folder(Path(folder)), place, plain=plain, annotate=annotate)
+        return _opened(open_folder(Path(folder)), torch_device, plain=plain, annotate=annotate)
 
 
 def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
@@ -359,8 +359,8 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
         "documents": None, "spellings": imported.tokenizer.spellings,
     }
-    own = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
-    network: Any = _build_described("network", model.part, model.arguments, own, imported.folder)
+    network_inputs = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
+    network: Any = _build_described("network", model.part, model.arguments, network_inputs, imported.folder)
     for name, arguments in () if plain else model.changes:
         load_kind("change")
         with Undrawn():
@@ -368,8 +368,8 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
-        given = {**available, **of_network(network, head.read), "order": model.order}
-        heads[name] = _build_described("objective", head.part, head.arguments, given, imported.folder)
+        head_inputs = {**available, **of_network(network, head.read), "order": model.order}
+        heads[name] = _build_described("objective", head.part, head.arguments, head_inputs, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()
     network.to(place).eval()
@@ -421,9 +421,9 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
         if argument.section is not None and isinstance(value, Mapping):
             _check_described(f"{owner}.{key}", argument.section, value, folder)
             continue
-        known = (argument.choices or names(argument.part)) if argument.part else []
-        value = {value: {}} if isinstance(value, str) and value in known else value
-        if argument.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
+        choices = (argument.choices or names(argument.part)) if argument.part else []
+        value = {value: {}} if isinstance(value, str) and value in choices else value
+        if argument.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in choices:
             _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part, part), value[part] or {}, folder)
             continue
         if argument.live and isinstance(value, Mapping) or argument.part and value is None and argument.default is None:

@@ -66,8 +66,10 @@ class Origin:
         """The description of a loaded checkpoint."""
         network: Any = loaded.network
         heads: list[Any] = list(loaded.heads.values())
-        given = dataclasses.asdict(loaded.reading)
-        reading = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None}
+        settings = dataclasses.asdict(loaded.reading)
+        reading = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in settings.items() if value is not None
+        }
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
@@ -85,19 +87,19 @@ class Origin:
 
     def is_shape_of(self, network: Node) -> bool:
         """Whether a network of a recipe has the shape of the checkpoint's."""
-        return all(part in network.value and network.value[part].plain() == given for part, given in self.network.items())
+        return all(part in network.value and network.value[part].plain() == arguments for part, arguments in self.network.items())
 
     def with_layers_of(self, network: Node) -> Origin:
         """The same for a network of the recipe that keeps only some of the layers (`change: [keep_layers]`)."""
-        ((part, own),) = self.network.items()
+        ((part, arguments),) = self.network.items()
         if part not in network.value or not network.value[part].is_mapping:
             return self
-        there, here = stacks_of(part, own), stacks_of(part, network.value[part].plain())
+        there, here = stacks_of(part, arguments), stacks_of(part, network.value[part].plain())
         if there == here:
             return self
         fewer = next(iter(there.values())) - next(iter(here.values()))  # of the stack that texts are read by
         start = self.start._replace(layers=self.start.layers - fewer, given=self.start.given and self.start.given - fewer)
-        return replace(self, network={part: {**own, **here}}, start=start)
+        return replace(self, network={part: {**arguments, **here}}, start=start)
 
     def pair(self, single: str, recipe: str) -> str:
         """The template of two texts if only that of a `single` one is known: the token that closes one text separates two, as in
@@ -115,8 +117,8 @@ class Origin:
 
 def _heads(architecture: str | None) -> dict[str, Mapping[str, Any]]:
     """The heads that transformers' classes of an architecture have for whole texts, by role; see `Start`."""
-    known = ARCHITECTURES.get(architecture or "")
-    return {table.role: table.made() for table in known.heads if table.role in ("classifier", "chooser")} if known else {}
+    entry = ARCHITECTURES.get(architecture or "")
+    return {table.role: table.made() for table in entry.heads if table.role in ("classifier", "chooser")} if entry else {}
 
 
 def _plain(loaded: Loaded) -> Any:
@@ -156,8 +158,8 @@ def _predicts(loaded: Loaded) -> Predicts | None:
     network: Any = loaded.network
     for name, head in loaded.heads.items():
         if head.over_vocabulary:
-            kept = loaded.imported.model.heads[name]
-            return Predicts(name, kept.part, kept.arguments, network.writes or next(iter(kept.read.values()), None))
+            record = loaded.imported.model.heads[name]
+            return Predicts(name, record.part, record.arguments, network.writes or next(iter(record.read.values()), None))
     return None
 
 
@@ -168,38 +170,38 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     of its own network.
     """
     networks = root.value.get("networks")
-    found: dict[str, Origin] = {}
+    network_origins: dict[str, Origin] = {}
     for name, node in networks.items() if networks is not None else ():
-        given = node.value.get("from") if node.is_mapping else None
-        if given is None or given.value not in origins:
+        written_node = node.value.get("from") if node.is_mapping else None
+        if written_node is None or written_node.value not in origins:
             continue
-        origin = found[str(name)] = origins[given.value].with_layers_of(node)
+        origin = network_origins[str(name)] = origins[written_node.value].with_layers_of(node)
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
-    if not found:
+    if not network_origins:
         return
     where = root.where
     export = root.value.get("export")
-    first = found.get(str(export.value) if export is not None else "", next(iter(found.values())))
-    given = root.value.get("reading")
-    if given is None:
+    first = network_origins.get(str(export.value) if export is not None else "", next(iter(network_origins.values())))
+    written_node = root.value.get("reading")
+    if written_node is None:
         root.put("reading", from_data(dict(first.reading), where))
     for key, value in first.reading.items():
-        if given is not None and key not in given.value:
-            given.put(key, from_data(value, where))
+        if written_node is not None and key not in written_node.value:
+            written_node.put(key, from_data(value, where))
     mixture = root.value.get("mixture")
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
     _read_pairs(root, [entry for _, entry in entries], first)
     for prefix, entry in entries:
-        _complete_entry(root, entry, prefix, first, found, faults)
+        _complete_entry(root, entry, prefix, first, network_origins, faults)
     _complete_inputs(root, [entry for _, entry in entries], first, faults)
 
 
 def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
     """Write the template of pairs if records have two texts and the checkpoint knows no pairs."""
     reading = root.value["reading"]
-    asked = any(_shown(root, entry)[-1:] == [2] for entry in entries)
-    if asked and not reading.plain().get("pair"):
+    has_pairs = any(_shown(root, entry)[-1:] == [2] for entry in entries)
+    if has_pairs and not reading.plain().get("pair"):
         pair = origin.pair(str(reading.plain()["single"]), str(root.value["name"].value))
         reading.put("pair", from_data(pair, root.where))
 
@@ -221,11 +223,11 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
     annotated = _annotate(root, origin, faults)
     for entry in entries:
         exercise = entry.value.get("exercise")
-        given = exercise.value if exercise is not None and exercise.is_list else []
-        views = dict.fromkeys(view for item in given for view in _framed_views(item))
-        own = {str(name) for item in given if item.part is not None for name in item.value}
-        for name, arguments in origin.lookups if given else ():
-            if name in own:
+        edits = exercise.value if exercise is not None and exercise.is_list else []
+        views = dict.fromkeys(view for item in edits for view in _framed_views(item))
+        edit_names = {str(name) for item in edits if item.part is not None for name in item.value}
+        for name, arguments in origin.lookups if edits else ():
+            if name in edit_names:
                 continue  # the recipe does it itself
             layers = set(read_layers([PartSpec("edit", name, arguments)]))
             if not layers <= annotated[_source(root, entry)]:
@@ -233,31 +235,31 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             for view in ("main",) if layers else views or ("main",):
                 edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
                 expand_part("edit", edit, "exercise", faults)
-                given.append(edit)
+                edits.append(edit)
 
 
 def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:
     """Give every source of labelled text the annotators of the checkpoint that mark any text. Returns the layers of each."""
-    kept = described(origin.annotators)
+    annotators = described(origin.annotators)
     layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in origin.lookups]))
-    found: dict[str, set[str]] = {}
+    layers_by_source: dict[str, set[str]] = {}
     for name, source in root.value["sources"].items():
-        found[str(name)] = set()
+        layers_by_source[str(name)] = set()
         for part, arguments in source.items():
             if source.part is None or "annotate" not in arguments_of_part("source", part):
                 continue
             written = arguments.value.get("annotate")
-            given = {} if written is None or written.value is None else written.plain()
-            arguments.put("annotate", from_data({**kept, **completed(given, origin.annotators)} or None, root.where))
+            existing = {} if written is None or written.value is None else written.plain()
+            arguments.put("annotate", from_data({**annotators, **completed(existing, origin.annotators)} or None, root.where))
             expand_part("source", source, f"sources.{name}", faults)
-            found[str(name)] = {*kept, *given} & layers
-    return found
+            layers_by_source[str(name)] = {*annotators, *existing} & layers
+    return layers_by_source
 
 
 def _source(root: Node, entry: Node) -> str:
     """The name of the source of an entry."""
-    given = entry.value.get("source")
-    return str(given.value if given is not None else next(iter(root.value["sources"].value)))
+    node = entry.value.get("source")
+    return str(node.value if node is not None else next(iter(root.value["sources"].value)))
 
 
 def _framed_views(item: Node) -> list[str]:
@@ -276,16 +278,18 @@ def _complete_entry(
     order = None
     if exercise is not None and exercise.is_list:
         texts = _shown(root, entry)
-        found = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
-        exercise.value = [made for edits, _ in found for made in edits]
-        order = next((lesson.order for _, lesson in found if lesson is not None), None)
-        for given in [lesson.reading for _, lesson in found if lesson is not None]:
-            root.value["reading"] = from_data({**root.value["reading"].plain(), **given}, root.where)
+        replacements = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
+        exercise.value = [edit for edits, _ in replacements for edit in edits]
+        order = next((lesson.order for _, lesson in replacements if lesson is not None), None)
+        for reading in [lesson.reading for _, lesson in replacements if lesson is not None]:
+            root.value["reading"] = from_data({**root.value["reading"].plain(), **reading}, root.where)
     if "order" not in entry.value and (order is not None or not prefix):
         entry.put("order", from_data(order or origin.order, root.where))
     for network, objectives, path in _objective_lists(entry, prefix):
-        own = others.get(network, origin)
-        objectives.value = [_objective(item, f"{path}[{index}]", own, faults) for index, item in enumerate(objectives.value)]
+        network_origin = others.get(network, origin)
+        objectives.value = [
+            _objective(item, f"{path}[{index}]", network_origin, faults) for index, item in enumerate(objectives.value)
+        ]
 
 
 def _shown(root: Node, entry: Node) -> list[int]:
@@ -308,11 +312,11 @@ def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -
     by_form = item.part is not None and issubclass(class_of("edit", name), ByForm)
     if not by_form or origin.form is None:
         return _framed(item, root, texts, origin, faults), None
-    given = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
-    made: Any = None
+    own_arguments = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
+    chooser: Any = None
     with faults.catching(item.where, f"exercise.{name}"):
-        made = builder_of("edit", name)(**given) if _legal("edit", name, given) else None
-    lesson = None if made is None else made.chosen(origin.form)
+        chooser = builder_of("edit", name)(**own_arguments) if _legal("edit", name, own_arguments) else None
+    lesson = None if chooser is None else chooser.chosen(origin.form)
     if lesson is None:
         return [item], None
     nodes = [from_data({part: arguments}, item.where) for part, arguments in lesson.edits]
@@ -349,14 +353,14 @@ def _texts(root: Node, entry: Node) -> int:
 
 def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
     """The network of every list of objectives (empty: the only one), the list, and its path."""
-    found = [("", entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
+    lists = [("", entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
     passes = entry.value.get("passes")
     for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
         if run.is_mapping and "objectives" in run.value:
             network = run.value.get("network")
             label = "" if network is None else str(network.value)
-            found.append((label, run.value["objectives"], f"{prefix}passes[{index}].objectives"))
-    return [(label, node, path) for label, node, path in found if node.is_list]
+            lists.append((label, run.value["objectives"], f"{prefix}passes[{index}].objectives"))
+    return [(label, node, path) for label, node, path in lists if node.is_list]
 
 
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
@@ -372,9 +376,9 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
         part, arguments = build(builder_of("objective", name), plain(read[0].arguments), {}).chosen(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
-    made = from_data({part: {**arguments, **common}}, item.where)
-    expand_part("objective", made, path, faults)
-    return made
+    replacement = from_data({part: {**arguments, **common}}, item.where)
+    expand_part("objective", replacement, path, faults)
+    return replacement
 
 
 def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:

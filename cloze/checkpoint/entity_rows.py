@@ -45,30 +45,32 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     predicts an entity.
     """
     require_new(out)
-    imported, found = import_folder(source), open_vectors(vectors)
+    imported, embeddings = import_folder(source), open_vectors(vectors)
     tokenizer, model = imported.tokenizer, imported.model
     table = model.network.get("embeddings.tokens.weight")
     if table is None:
         raise CheckpointError(f"{source}: the network has no table of tokens, to which entities could be added.")
-    entities = [word for word in found.words if word.startswith(prefix) and len(word) > len(prefix)]
+    entities = [word for word in embeddings.words if word.startswith(prefix) and len(word) > len(prefix)]
     if not entities:
         raise CorpusError(
-            f"{vectors}: no entry begins with {prefix!r}, so none is an entity: {', '.join(map(repr, found.words[:3]))}, …\n"
+            f"{vectors}: no entry begins with {prefix!r}, so none is an entity: {', '.join(map(repr, embeddings.words[:3]))}, …\n"
             f"  Write entities with that prefix, or name another one with --prefix."
         )
-    alignment = aligned(found, tokenizer, table[: tokenizer.size].float().numpy())
-    rows = torch.from_numpy(alignment.rows(np.stack([found.vector(entity) for entity in entities]))).to(table.dtype)
-    made = with_tokens(tokenizer, [f"[{entity}]" for entity in entities])
+    alignment = aligned(embeddings, tokenizer, table[: tokenizer.size].float().numpy())
+    rows = torch.from_numpy(alignment.rows(np.stack([embeddings.vector(entity) for entity in entities]))).to(table.dtype)
+    new_tokenizer = with_tokens(tokenizer, [f"[{entity}]" for entity in entities])
 
     def longer(tensor: Tensor) -> Tensor:
         if len(tensor) != len(table) or tensor.dim() not in (1, 2):
             return tensor
-        own = tensor[: tokenizer.size]
-        return torch.cat([own, own.new_full((len(entities), *own.shape[1:]), _NEVER if own.dim() == 1 else 0.0)])
+        old_rows = tensor[: tokenizer.size]
+        return torch.cat([
+            old_rows, old_rows.new_full((len(entities), *old_rows.shape[1:]), _NEVER if old_rows.dim() == 1 else 0.0)
+        ])
 
     network = {**model.network, "embeddings.tokens.weight": torch.cat([table[: tokenizer.size], rows])}
     heads = {name: replace(head, state={k: longer(v) for k, v in head.state.items()}) for name, head in model.heads.items()}
-    changed = replace(imported, tokenizer=made, model=replace(model, network=network, heads=heads))
+    changed = replace(imported, tokenizer=new_tokenizer, model=replace(model, network=network, heads=heads))
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     remarks = write_copy(source, out, changed, card)
     return Added(len(entities), alignment.words, alignment.explained, remarks)
@@ -79,11 +81,11 @@ def with_mentions(given: Given, tokenizer: Tokenizer, reading: Reading, *, prefi
 
     `replace`: the token stands for the mention. `concat`: the token, a slash, and the mention (E-BERT's better reading).
     """
-    made, done = [], 0
+    pieces, done = [], 0
     for start, stop, name in given.units:
         token = f"[{prefix}{name}]"
         if tokenizer.id(token) is not None:
-            shown = token if reading == "replace" else f"{token} / {given.text[start:stop]}"
-            made += [given.text[done:start], shown]
+            replacement = token if reading == "replace" else f"{token} / {given.text[start:stop]}"
+            pieces += [given.text[done:start], replacement]
             done = stop
-    return "".join([*made, given.text[done:]])
+    return "".join([*pieces, given.text[done:]])

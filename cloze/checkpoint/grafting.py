@@ -42,23 +42,23 @@ class Side(NamedTuple):
 def fresh_parts(network: Any, theirs: Tensors) -> dict[str, int]:
     """The modules of a network that a checkpoint lacks altogether and may lack, and segments beyond those of the checkpoint, with
     their numbers of parameters."""
-    found = {
+    counts = {
         name.removesuffix(".weight"): tensor.numel() - theirs[name].numel()
         for name, tensor in _with_more_segments(network, theirs).items()
     }
     for prefix in network.fresh:
-        mine = [tensor for name, tensor in network.state_dict().items() if _inside(name, prefix)]
-        if mine and not any(_inside(name, prefix) for name in theirs):
-            found[prefix] = sum(tensor.numel() for tensor in mine)
-    return found
+        tensors = [tensor for name, tensor in network.state_dict().items() if _inside(name, prefix)]
+        if tensors and not any(_inside(name, prefix) for name in theirs):
+            counts[prefix] = sum(tensor.numel() for tensor in tensors)
+    return counts
 
 
 def completed(network: Any, theirs: Tensors) -> dict[str, Tensor]:
     """The tensors of a checkpoint, and the network's own where it has more: all of `fresh_parts`, and what a change added."""
-    own = tuple(fresh_parts(network, theirs))
+    prefixes = tuple(fresh_parts(network, theirs))
     added = {
         name: tensor for name, tensor in network.state_dict().items()
-        if is_added(name) or any(_inside(name, prefix) for prefix in own)
+        if is_added(name) or any(_inside(name, prefix) for prefix in prefixes)
     }
     follow = {name: tensor for name, tensor in network.begun(theirs).items() if name in added}
     return {**added, **follow, **theirs, **_with_more_segments(network, theirs)}
@@ -69,13 +69,13 @@ def _with_more_segments(network: Any, theirs: Tensors) -> dict[str, Tensor]:
 
     As in the code of VL-BERT's authors (jackroos/VL-BERT, common/visual_linguistic_bert.py), which adds a segment for regions.
     """
-    found = {}
-    for name, mine in network.state_dict().items():
+    tables = {}
+    for name, table in network.state_dict().items():
         if name.endswith(_SEGMENTS) and name in theirs:
             rows, width = theirs[name].shape
-            if len(mine) > rows and mine.shape[1] == width:
-                found[name] = torch.cat([theirs[name].to(mine), mine[rows:]])
-    return found
+            if len(table) > rows and table.shape[1] == width:
+                tables[name] = torch.cat([theirs[name].to(table), table[rows:]])
+    return tables
 
 
 def require_fit(
@@ -87,19 +87,19 @@ def require_fit(
     """
     start = f"{folder}: does not fit the network {label!r} of {recipe}: "
     if there.part not in {here.part, *network.grafts} and not changed:
-        known = ", ".join(sorted({here.part, *network.grafts}))
+        expected = ", ".join(sorted({here.part, *network.grafts}))
         raise CheckpointError(
-            f"{start}it holds a network {there.part!r}, expected {known}.\n  {own_recipe(folder)}"
+            f"{start}it holds a network {there.part!r}, expected {expected}.\n  {own_recipe(folder)}"
         )
 
     def way() -> str:
         return _of_documents(folder) if network.of_documents else _way_out(folder, label, here, there)
 
-    mine = network.state_dict()
-    wrong = [name for name in {**mine, **theirs} if shape(name, mine) != shape(name, theirs)]
+    tensors = network.state_dict()
+    wrong = [name for name in {**tensors, **theirs} if shape(name, tensors) != shape(name, theirs)]
     if wrong:
         raise CheckpointError(
-            f"{start}{wrong[0]} is {shape(wrong[0], theirs)} in the checkpoint and {shape(wrong[0], mine)} in the recipe.\n"
+            f"{start}{wrong[0]} is {shape(wrong[0], theirs)} in the checkpoint and {shape(wrong[0], tensors)} in the recipe.\n"
             f"  {way()}"
         )
     if changed:
@@ -130,11 +130,11 @@ def _of_documents(folder: Path) -> str:
 
 def own_recipe(folder: Path) -> str:
     """How to continue a checkpoint in its own shape."""
-    shown = quote(str(folder))
+    quoted = quote(str(folder))
     if (folder / "cloze" / "recipe.yaml").is_file():
-        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out CONTINUED"
+        return f"To continue it with its own recipe: cloze pretrain {quoted} --init {quoted} --corpus TEXT --out CONTINUED"
     return (
-        f"To continue it in its own shape: cloze import {shown} --out IMPORTED\n"
+        f"To continue it in its own shape: cloze import {quoted} --out IMPORTED\n"
         "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out CONTINUED"
     )
 

@@ -22,18 +22,18 @@ def add_inference(network: Any, heads: Mapping[str, Any], tokenizer: Any, recipe
     In as many passes, at the same rates. `recipe` is that of the run, in full, as plain data. Every other network reads new texts
     as they are, and so does one without its recipe and head, which then says what it needs.
     """
-    head = next((one for one in heads.values() if isinstance(one, (NegativeSampling, HierarchicalSoftmax))), None)
+    head = next((module for module in heads.values() if isinstance(module, (NegativeSampling, HierarchicalSoftmax))), None)
     if not isinstance(network, ParagraphVectors) or head is None or recipe is None:
         return
-    given = {"tokenizer": TokenFacts.of(tokenizer), "counts": head.counts.cpu().numpy()}
-    found = asked_of([_built("edit", edit, given, leave={"in"}) for edit in recipe["exercise"]], owned=True)
-    if found is None:
+    facts = {"tokenizer": TokenFacts.of(tokenizer), "counts": head.counts.cpu().numpy()}
+    choice = asked_of([_built("edit", edit, facts, leave={"in"}) for edit in recipe["exercise"]], owned=True)
+    if choice is None:
         return
-    keep, asked = found
+    keep, question = choice
     passes = max(math.ceil(recipe["training"].get("epochs") or 1), 1)
     rate = _built("rate", recipe["training"]["rate"], {})
     network.inference = Inferred(
-        network, head, asked=asked, keep=keep, rates=[rate(number / max(passes - 1, 1), passes) for number in range(passes)]
+        network, head, asked=question, keep=keep, rates=[rate(number / max(passes - 1, 1), passes) for number in range(passes)]
     )
 
 

@@ -43,11 +43,11 @@ class Mark:
         """The mark of a file, which is read unless `known` shows that it is unchanged."""
         if not Path(path).is_file():
             return cls(path, None, None)
-        found = Path(path).stat()
-        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
-        if known is not None and (known.bytes, known.seen) == (found.st_size, seen):
+        status = Path(path).stat()
+        seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        if known is not None and (known.bytes, known.seen) == (status.st_size, seen):
             return cls(path, known.bytes, known.sha256, seen)
-        return cls(path, found.st_size, file_hash(Path(path)), seen)
+        return cls(path, status.st_size, file_hash(Path(path)), seen)
 
     def __str__(self) -> str:
         size = "" if self.bytes is None else f" ({self.bytes:,} bytes, sha256 {str(self.sha256)[:12]})"
@@ -85,10 +85,10 @@ class TextRecord:
         try:
             raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             files = tuple(Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in raw["files"])
-            made = cls(tuple(raw["given"]), files, dict(raw["how"]), str(raw["store"]))
+            record = cls(tuple(raw["given"]), files, dict(raw["how"]), str(raw["store"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return made if made.store == store_digest(Store.open(folder / "store")) else None
+        return record if record.store == store_digest(Store.open(folder / "store")) else None
 
     def write(self, folder: Path) -> None:
         """Write the record atomically."""
@@ -146,7 +146,7 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
         if differs:
             option = "--init" if here["from"] is None else f"--bind {here['from']}"
             raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
-    begun = {label: one for label, one in old["networks"].items() if one["from"] is None}  # by --init
+    begun = {label: weights for label, weights in old["networks"].items() if weights["from"] is None}  # by --init
     new = {**new, "networks": {**begun, **new["networks"]}}
     if new["init"] is None:
         return {**new, "init": old["init"]}

@@ -48,31 +48,31 @@ def begin_with(
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
     """
     spec = recipe.networks[label]
-    given: Loaded = load_checkpoint(folder)
-    inherited = _inherited(spec.change, given.imported.model)
-    if given.imported.model.changes and not inherited:
-        given = load_checkpoint(folder, plain=True)
-    changes: list[Change] = [build_part(one) for one in spec.change if not any(one is known for known in inherited)]
-    changes = _with_vocabulary(changes, given, tokenizer, folder, say)
+    loaded: Loaded = load_checkpoint(folder)
+    inherited = _inherited(spec.change, loaded.imported.model)
+    if loaded.imported.model.changes and not inherited:
+        loaded = load_checkpoint(folder, plain=True)
+    changes: list[Change] = [build_part(part) for part in spec.change if not any(part is other for other in inherited)]
+    changes = _with_vocabulary(changes, loaded, tokenizer, folder, say)
     network: Any = step.networks[label]
     assert spec.part is not None  # the network is built
     transition = Transition(
-        Shape(str(folder), given.imported.model.part, given.network_arguments), given.network, network,
-        plain(spec.part.arguments), given.tokenizer, tokenizer,
+        Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
+        plain(spec.part.arguments), loaded.tokenizer, tokenizer,
     )
-    theirs: Mapping[str, Tensor] = given.network.state_dict()
+    tensors: Mapping[str, Tensor] = loaded.network.state_dict()
     for change in changes:
-        theirs = change.weights(theirs, transition)
-    new = fresh_parts(network, theirs)
+        tensors = change.weights(tensors, transition)
+    new = fresh_parts(network, tensors)
     if new and drawn is not None:
         network.load_state_dict(drawn().networks[label].state_dict())
-    theirs = completed(network, theirs)
+    tensors = completed(network, tensors)
     require_fit(
-        network, Side(spec.part.name, plain(spec.part.arguments)), theirs,
-        Side(given.imported.model.part, given.network_arguments), folder=folder, label=label, recipe=recipe.name,
+        network, Side(spec.part.name, plain(spec.part.arguments)), tensors,
+        Side(loaded.imported.model.part, loaded.network_arguments), folder=folder, label=label, recipe=recipe.name,
         changed=bool(spec.change),
     )
-    network.load_state_dict(dict(theirs))
+    network.load_state_dict(dict(tensors))
     frozen, drawn_heads = frozen_heads(recipe), set[str]()
     for entry in recipe.entries.values():
         for run, objective in entry.objectives():
@@ -80,12 +80,12 @@ def begin_with(
                 key = head_key(recipe, run, objective)
                 head = step.objectives[key]
                 stays = recipe.head_name(run, objective) in frozen
-                lacks = _load_head(head, objective, given, changes, transition, or_alone=stays, labels=labels)
+                lacks = _load_head(head, objective, loaded, changes, transition, or_alone=stays, labels=labels)
                 fitted = recipe.training.new_heads == "fitted"
-                if lacks and recipe.task is not None and (not start_head(head, given, pooler=not fitted) or fitted):
+                if lacks and recipe.task is not None and (not start_head(head, loaded, pooler=not fitted) or fitted):
                     drawn_heads.add(key)
                 if lacks and stays:
-                    raise CheckpointError(_random_head(folder, recipe, label, objective, given, lacks))
+                    raise CheckpointError(_random_head(folder, recipe, label, objective, loaded, lacks))
                 if lacks and recipe.task is None:
                     new[f"head {objective.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
     if new:
@@ -100,7 +100,7 @@ def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
     """
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
     here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)
-    return first if here == json.dumps([[name, dict(given)] for name, given in model.changes], sort_keys=True) else []
+    return first if here == json.dumps([[name, dict(arguments)] for name, arguments in model.changes], sort_keys=True) else []
 
 
 def _load_head(
@@ -110,12 +110,12 @@ def _load_head(
     """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns what does
     not fit, or an empty string."""
     here, (alike, same) = head.state_dict(), _alike(spec, given)
-    known, taken = given.imported.model.heads, class_of("objective", spec.part.name).takes_over
-    name = same[0] if (or_alone or taken) and spec.state not in known and len(same) == 1 else spec.state
-    theirs = given.heads.get(name)
-    if theirs is None or name not in alike:
+    heads, takes_over = given.imported.model.heads, class_of("objective", spec.part.name).takes_over
+    name = same[0] if (or_alone or takes_over) and spec.state not in heads and len(same) == 1 else spec.state
+    source_head = given.heads.get(name)
+    if source_head is None or name not in alike:
         return "the checkpoint has no such head" if here else ""
-    there: Mapping[str, Tensor] = theirs.state_dict()
+    there: Mapping[str, Tensor] = source_head.state_dict()
     for change in changes:
         there = change.head_state(there, head, transition)
     wrong = [key for key in {**here, **there} if shape(key, here) != shape(key, there)]
@@ -135,14 +135,14 @@ def _ordered(state: Mapping[str, Tensor], theirs: Sequence[str], ours: Sequence[
 
 def _alike(spec: ObjectiveSpec, given: Loaded) -> tuple[list[str], list[str]]:
     """The heads of a checkpoint of the part that an objective can take over, and those of them that predict the same set."""
-    known = given.imported.model.heads
+    heads = given.imported.model.heads
     parts = {spec.part.name, *class_of("objective", spec.part.name).takes_over}
-    alike = [name for name in known if known[name].part in parts]
-    return alike, [name for name in alike if known[name].argument("set") == spec.set]
+    alike = [name for name in heads if heads[name].part in parts]
+    return alike, [name for name in alike if heads[name].argument("set") == spec.set]
 
 
 def _random_head(folder: Path, recipe: Recipe, label: str, spec: ObjectiveSpec, given: Loaded, lacks: str) -> str:
-    known = ", ".join(f"{name} ({head.part})" for name, head in given.imported.model.heads.items()) or "none"
+    head_names = ", ".join(f"{name} ({head.part})" for name, head in given.imported.model.heads.items()) or "none"
     fitting, origin = _alike(spec, given)[1], recipe.networks[label].origin
     if len(fitting) > 1:
         way = f"Name the one that is meant with `head:` in a recipe of your own: {', '.join(fitting)}."
@@ -155,7 +155,7 @@ def _random_head(folder: Path, recipe: Recipe, label: str, spec: ObjectiveSpec, 
         way = f"Tune the checkpoint on this task first, with the same classes, then give {given_as}:\n    {tuned}"
     return (
         f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, because no pass trains "
-        f"it: {lacks}.\n  Heads of the checkpoint: {known}. {way}"
+        f"it: {lacks}.\n  Heads of the checkpoint: {head_names}. {way}"
     )
 
 
@@ -178,9 +178,9 @@ def _with_vocabulary(
             "`network: {…, change: [vocabulary: {new: pieces}]}`"
         )
     if given.network.tables:  # a network that reads characters knows every word
-        known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-        own = next((change for change in changes if isinstance(change, Vocabulary)), Vocabulary("mean" if words else "pieces"))
-        say(f"{folder}: knows {known:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[own.new]}.")
+        known_ids = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
+        method = next((change for change in changes if isinstance(change, Vocabulary)), Vocabulary("mean" if words else "pieces"))
+        say(f"{folder}: knows {known_ids:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[method.new]}.")
     return changes if fits else [*changes, Vocabulary("mean" if words else "pieces")]
 
 
@@ -207,7 +207,7 @@ def load_origins(
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
-            own = tokenizer if reading is None or reading.first else reading.tokenizer
+            network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
             heard: Say = (lambda text: None) if resumes else say
-            drawn_heads |= begin_with(step, recipe, label, folder, own, say=heard, drawn=drawn, labels=labels)
+            drawn_heads |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
     return drawn_heads

@@ -23,8 +23,8 @@ MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
 
 def plain_head(loaded: Loaded) -> Any:
     """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none."""
-    found = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
-    return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
+    heads = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
+    return next((head for head in heads if head.norm is not None and head.norm.bias is None), None)
 
 
 def is_sentence_encoder(loaded: Loaded) -> bool:
@@ -53,17 +53,17 @@ def copy_pool(head: Classify, loaded: Loaded) -> bool:
 
     If the folder keeps BERT's pooler without such an objective, that one is copied; without a pooler, the layer stays random.
     """
-    mine = head.head.pool if isinstance(head.head, ClassHead) else None
-    if mine is None:
+    pool = head.head.pool if isinstance(head.head, ClassHead) else None
+    if pool is None:
         return False
     others = [other.layers for other in loaded.heads.values()]
-    found = [other.pool.state_dict() for other in others if isinstance(other, ClassHead) and other.pool is not None]
+    states = [other.pool.state_dict() for other in others if isinstance(other, ClassHead) and other.pool is not None]
     if loaded.imported.architecture == "bert":
         spare = loaded.imported.model.spare
-        found.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})
-    for state in found:
-        if "weight" in state and state["weight"].shape == mine.weight.shape:
-            mine.load_state_dict(state)
+        states.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})
+    for state in states:
+        if "weight" in state and state["weight"].shape == pool.weight.shape:
+            pool.load_state_dict(state)
             return True
     return False
 
@@ -96,8 +96,8 @@ def scale_heads(step: Step, data: Data, keys: Collection[str]) -> None:
     step.train(training)
     for hook in hooks:
         hook.remove()
-    for linear, found in outputs.items():
-        states = torch.cat(found)
+    for linear, batches in outputs.items():
+        states = torch.cat(batches)
         gain = (1 / states.std(0, correction=0)).clamp(max=MOST_GAIN)
         linear.weight.mul_(gain[:, None])
         if linear.bias is not None:

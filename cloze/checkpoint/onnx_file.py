@@ -98,15 +98,15 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     if described_in(source) is not None and MIXTURE in read_task(source, task):
         remarks = [*remarks, "it holds the network alone, without the linear model that its answers are mixed with in cloze"]
     graph = Graph(loaded, head).eval()
-    with tempfile.TemporaryDirectory() as place, torch.no_grad(), switched(False):
-        path = Path(place) / "model.onnx"
-        given = example(loaded, graph, 2, 7)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad(), switched(False):
+        path = Path(folder) / "model.onnx"
+        inputs = example(loaded, graph, 2, 7)
         axes = {name: {0: "batch", 1: "length"} for name in [*graph.inputs, *graph.outputs]}
         if "logits" in axes and not graph.of_words:
             axes["logits"] = {0: "batch"}
         with _quiet():
             torch.onnx.export(
-                graph, given, str(path), input_names=graph.inputs, output_names=graph.outputs, dynamic_axes=axes,
+                graph, inputs, str(path), input_names=graph.inputs, output_names=graph.outputs, dynamic_axes=axes,
                 opset_version=OPSET, dynamo=False,
             )  # fmt: skip
         difference = _difference(runtime, path, graph, loaded)
@@ -132,7 +132,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         props = {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {}
         if heads:
             name = next((name for name, candidate in loaded.heads.items() if candidate is head), None)
-            files = companions(source, Path(place), task, about={"version": 1, "head": name, "int8": int8})
+            files = companions(source, Path(folder), task, about={"version": 1, "head": name, "int8": int8})
             props[KEY] = json.dumps(files, ensure_ascii=False)
         onnx.helper.set_model_props(model, props)
         with whole_file(out) as fresh:
@@ -177,15 +177,15 @@ def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str
     """The network of a checkpoint, without heads, as files in the folder `place`: for each of the formats `onnx` and `onnx-int8`
     that is asked for, the file, or why the network cannot be written."""
     _packages("--as onnx")
-    made: dict[str, Path | str] = {}
-    for format in [one for one in FILES if one in formats]:
+    files: dict[str, Path | str] = {}
+    for format in [name for name in FILES if name in formats]:
         file = place / f"{format}.onnx"
         try:
             write_onnx(source, file, int8=format == "onnx-int8", heads=False)
-            made[format] = file
+            files[format] = file
         except CheckpointError:
-            made[format] = "cloze export --to onnx does not write this network"
-    return made
+            files[format] = "cloze export --to onnx does not write this network"
+    return files
 
 
 def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tensor, ...]:
@@ -236,13 +236,13 @@ def _difference(runtime: Any, path: Path, graph: Graph, loaded: Loaded) -> float
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     largest = 0.0
     for batch, length in ((1, 4), (3, 11)):
-        given = example(loaded, graph, batch, length)
-        expected = graph(*given)
-        found = session.run(None, {name: tensor.numpy() for name, tensor in zip(graph.inputs, given, strict=True)})
-        for name, one, other in zip(graph.outputs, expected, found, strict=True):
-            gap = (one - torch.from_numpy(other)).abs()
+        inputs = example(loaded, graph, batch, length)
+        expected = graph(*inputs)
+        outputs = session.run(None, {name: tensor.numpy() for name, tensor in zip(graph.inputs, inputs, strict=True)})
+        for name, reference, other in zip(graph.outputs, expected, outputs, strict=True):
+            gap = (reference - torch.from_numpy(other)).abs()
             if name == "last_hidden_state" or graph.of_words:
-                gap = gap * given[1][..., None]
+                gap = gap * inputs[1][..., None]
             largest = max(largest, float(gap.max()))
     return largest
 
@@ -251,10 +251,10 @@ def _in_int8(path: Path) -> Path:
     """The file with linear maps in int8."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    made = path.with_name("int8.onnx")
+    quantised = path.with_name("int8.onnx")
     with _quiet():
-        quantize_dynamic(str(path), str(made), weight_type=QuantType.QInt8)
-    return made
+        quantize_dynamic(str(path), str(quantised), weight_type=QuantType.QInt8)
+    return quantised
 
 
 def _packages(purpose: str) -> tuple[Any, Any]:

@@ -110,8 +110,8 @@ class OnnxHead(nn.Module):
 
 def load_onnx(folder: Path) -> Loaded:
     """The checkpoint of a folder with an ONNX file in place of weights."""
-    about, own = read_json(folder / ABOUT, "what cloze knows of the ONNX file"), own_description(folder)
-    if own is None:
+    about, description = read_json(folder / ABOUT, "what cloze knows of the ONNX file"), own_description(folder)
+    if description is None:
         raise CheckpointError(f"{folder / FILE}: the files of the checkpoint are missing. Export it again.")
     tokenizer, clock = Tokenizer.load(folder), Clock()
     available = {"vocab_size": tokenizer.size, "clock": clock, "tables": None, "counts": None, "entity_count": None,
@@ -120,15 +120,16 @@ def load_onnx(folder: Path) -> Loaded:
         raise CheckpointError(f"{folder / ABOUT}: says nothing of int8 or of the head. Export it again.")
     try:
         with torch.device("meta"), Undrawn():
-            shape = build(lookup("network", own["part"]), own["arguments"], available)
+            shape = build(lookup("network", description["part"]), description["arguments"], available)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
-    reading = Reading.of(own["reading"])
-    model = Model(arguments=own["arguments"], order=own["order"], network={}, heads={}, part=own["part"])
+    reading = Reading.of(description["reading"])
+    model = Model(arguments=description["arguments"], order=description["order"], network={}, heads={}, part=description["part"])
     network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]))
-    labels = tuple(own.get("labels") or ())
+    labels = tuple(description.get("labels") or ())
     return Loaded(
         recipe=None, network=network.eval(), heads={} if about["head"] is None else {about["head"]: OnnxHead()},
-        tokenizer=tokenizer, reading=reading, order=own["order"], folder=folder, network_arguments=own["arguments"], clock=clock,
-        imported=Imported(folder, own["architecture"], model, tokenizer, reading, labels),
+        tokenizer=tokenizer, reading=reading, order=description["order"], folder=folder,
+        network_arguments=description["arguments"], clock=clock,
+        imported=Imported(folder, description["architecture"], model, tokenizer, reading, labels),
     )

@@ -83,11 +83,11 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
     if not isinstance(choice, Choice) or import_folder(base).architecture is None:
         why = "" if isinstance(choice, Choice) else f": {choice[0]}"
         raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here{why}.")
-    tensors, said = _lora(choice, plain, model, imported, pad) if method is None else method.write(model)
+    tensors, settings = _lora(choice, plain, model, imported, pad) if method is None else method.write(model)
     write_tensors(stage / TENSORS, tensors)
     task = next((task for task, auto in ADAPTER_TASKS.items() if auto == choice.cls.auto), None)
     write_json(stage / CONFIG, {
-        "task_type": task, "auto_mapping": {"base_model_class": choice.cls.name, "parent_library": "transformers"}, **said,
+        "task_type": task, "auto_mapping": {"base_model_class": choice.cls.name, "parent_library": "transformers"}, **settings,
         "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
     })  # fmt: skip
     write_tokenizer(stage, imported.tokenizer, imported.reading, model, choice)
@@ -124,27 +124,27 @@ def read_peft(folder: Path) -> Imported:
     Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
     some of the layers.
     """
-    config, place = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
+    config, path = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
     for key, values in _LEGAL.items():
         if config.get(key, values[0]) not in values:
-            known = " or ".join(map(repr, values))
-            raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {known}.")
-    _require_numbers(config, place)
+            options = " or ".join(map(repr, values))
+            raise CheckpointError(f"{path}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {options}.")
+    _require_numbers(config, path)
     base = base_of_adapter(folder)
-    given = import_folder(base)
-    if given.architecture is None:
+    imported = import_folder(base)
+    if imported.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
     tensors = read_tensors(folder / TENSORS)
     method = METHODS.get(str(config.get("peft_type")))
-    change, state = (_read_updates if method is None else method.read)(place, given, tensors, config)
-    model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
-    _require_heads(place, given, {name.removeprefix(_LEAD) for name in tensors})
+    change, state = (_read_updates if method is None else method.read)(path, imported, tensors, config)
+    model = replace(imported.model, network={**imported.model.network, **state}, changes=(change,))
+    _require_heads(path, imported, {name.removeprefix(_LEAD) for name in tensors})
     heads, labels, others = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
     remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
     model = replace(model, heads={**model.heads, **heads})
     return replace(
-        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks),
-        labels=labels or given.labels,
+        imported, folder=folder, model=in_plain_form(model, imported.tokenizer, {}), remarks=(*imported.remarks, *remarks),
+        labels=labels or imported.labels,
     )
 
 
@@ -193,9 +193,9 @@ def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, b
     lead = (architecture.base if choice.cls.roles else "") if base is None else base
     for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
         if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
-            each = entry.shape[0] // len(entry.theirs)
+            height = entry.shape[0] // len(entry.theirs)
             for number, name in enumerate(entry.theirs):
-                rows = slice(number * each, (number + 1) * each)
+                rows = slice(number * height, (number + 1) * height)
                 yield Place(name.removesuffix(".weight"), entry.ours.removesuffix(".weight"), rows, entry.move is TURNED)
 
 
@@ -210,20 +210,20 @@ def _updates(
     ranks: dict[str, int] = {}
     turned = False
     updates = lora.updates(state)
-    for place in places:
+    for linear in places:
         parts = []
         for update in updates:
-            first, stop = max(update.rows.start, place.rows.start), min(update.rows.stop, place.rows.stop)
-            if update.map == place.ours and first < stop:
-                up = update.up.new_zeros(place.rows.stop - place.rows.start, update.up.shape[1])
+            first, stop = max(update.rows.start, linear.rows.start), min(update.rows.stop, linear.rows.stop)
+            if update.map == linear.ours and first < stop:
+                up = update.up.new_zeros(linear.rows.stop - linear.rows.start, update.up.shape[1])
                 begin = first - update.rows.start
-                up[first - place.rows.start : stop - place.rows.start] = update.up[begin : begin + stop - first]
+                up[first - linear.rows.start : stop - linear.rows.start] = update.up[begin : begin + stop - first]
                 parts.append((update.down, up))
         if parts:
-            tensors[f"{_LEAD}{place.theirs}.lora_A.weight"] = torch.cat([down for down, _ in parts])
-            tensors[f"{_LEAD}{place.theirs}.lora_B.weight"] = torch.cat([up for _, up in parts], dim=1)
-            ranks[place.theirs], turned = lora.rank * len(parts), turned or place.turned
-    lost = {update.map for update in updates} - {place.ours for place in places if place.theirs in ranks}
+            tensors[f"{_LEAD}{linear.theirs}.lora_A.weight"] = torch.cat([down for down, _ in parts])
+            tensors[f"{_LEAD}{linear.theirs}.lora_B.weight"] = torch.cat([up for _, up in parts], dim=1)
+            ranks[linear.theirs], turned = lora.rank * len(parts), turned or linear.turned
+    lost = {update.map for update in updates} - {matched.ours for matched in places if matched.theirs in ranks}
     if lost:
         raise CheckpointError(f"lora: transformers has no linear map for {min(lost)}. For cloze alone: --to change.")
     return tensors, ranks, turned
@@ -233,11 +233,11 @@ def _heads(choice: Choice, model: Model, imported: Imported, pad: int | None) ->
     """The tensors of the heads that transformers' class has, under its names."""
     architecture = choice.architecture
     facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base if choice.cls.roles else "", pad=pad)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, table in choice.placed.items():
         head = model.heads[name]
-        found |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
-    return found
+        tensors |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
+    return tensors
 
 
 def _read_updates(
@@ -251,32 +251,34 @@ def _read_updates(
         key.removesuffix(".weight"): len(weight) for key, weight in given.model.network.items()
         if key.endswith(".weight") and weight.dim() == 2
     }
-    found: dict[tuple[str, int], _Pair] = {}
+    pairs: dict[tuple[str, int], _Pair] = {}
     names: dict[str, None] = {}
     base = base_of_adapter(place.parent)
-    for one in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
+    for linear in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
         for lead in (_LEAD, _LEAD + architecture.base):
-            keys = [f"{lead}{one.theirs}.lora_{letter}.weight" for letter in "AB"]
-            if keys[0] in tensors and (one.ours, one.rows.start) not in found:
-                found[one.ours, one.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, one.theirs))
-                names[_short(one, heights[one.ours])] = None
-                pair, width = found[one.ours, one.rows.start], given.model.network[f"{one.ours}.weight"].shape[1]
-                here, there = (len(pair.up), pair.down.shape[1]), (one.rows.stop - one.rows.start, width)
+            keys = [f"{lead}{linear.theirs}.lora_{letter}.weight" for letter in "AB"]
+            if keys[0] in tensors and (linear.ours, linear.rows.start) not in pairs:
+                pairs[linear.ours, linear.rows.start] = _Pair(
+                    tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, linear.theirs)
+                )
+                names[_short(linear, heights[linear.ours])] = None
+                pair, width = pairs[linear.ours, linear.rows.start], given.model.network[f"{linear.ours}.weight"].shape[1]
+                here, there = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
                 if here != there:
                     raise CheckpointError(
-                        f"{place}: the update of {one.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
+                        f"{place}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
                         f"{there[0]} x {there[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
                         "that was trained on."
                     )
     left = [name for name in tensors if ".lora_" in name]
-    rank, scale = max((len(pair.down) for pair in found.values()), default=1), max((p.scale for p in found.values()), default=1.0)
+    rank, scale = max((len(pair.down) for pair in pairs.values()), default=1), max((p.scale for p in pairs.values()), default=1.0)
     lora = LoRA(rank, scale * rank, _needed(list(names), heights))
     places = {(name, rows.start): at for name, height in heights.items() for rows, at in lora.places(name, height)}
-    if left or places.keys() != found.keys() or not found:
-        what = left[0] if left else min(places.keys() ^ found.keys())[0] if found else "no map"
+    if left or places.keys() != pairs.keys() or not pairs:
+        what = left[0] if left else min(places.keys() ^ pairs.keys())[0] if pairs else "no map"
         raise CheckpointError(f"{place}: cloze updates a kind of map in every layer or in none; {what} is not updated so.")
     state: dict[str, Tensor] = {}
-    for where, pair in found.items():  # a smaller rank is filled with zeros
+    for where, pair in pairs.items():  # a smaller rank is filled with zeros
         down, up = pair.down.new_zeros(rank, pair.down.shape[1]), pair.up.new_zeros(len(pair.up), rank)
         down[: len(pair.down)], up[:, : len(pair.down)] = pair.down, pair.up * (pair.scale / scale)
         state[f"{places[where]}.down"], state[f"{places[where]}.up"] = down, up
@@ -295,8 +297,8 @@ def _scale(config: Mapping[str, Any], name: str) -> float:
     """lora_alpha / r of one map; with `use_rslora` lora_alpha / √r."""
 
     def own(pattern: str, usual: str) -> float:
-        found = [value for key, value in (config.get(pattern) or {}).items() if f".{name}".endswith(f".{key}")]
-        return float(found[0] if found else config[usual])
+        values = [value for key, value in (config.get(pattern) or {}).items() if f".{name}".endswith(f".{key}")]
+        return float(values[0] if values else config[usual])
 
     rank = own("rank_pattern", "r")
     return own("alpha_pattern", "lora_alpha") / (math.sqrt(rank) if config.get("use_rslora") else rank)

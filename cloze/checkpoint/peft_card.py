@@ -23,7 +23,7 @@ def write_adapter_card(
 
     peft's files have no place for the names of classes, so the lines of Python give them.
     """
-    cls, place = _CLASSES.get(task, "AutoPeftModel"), json.dumps(folder, ensure_ascii=False)
+    cls, quoted = _CLASSES.get(task, "AutoPeftModel"), json.dumps(folder, ensure_ascii=False)
     label = {"id2label": repr(dict(enumerate(labels)))} if labels else {"num_labels": "1"} if problem else {}
     arguments = {**label, **{key: repr(value) for key, value in problem.items()}}
     options = "".join(f", {key}={value}" for key, value in arguments.items())
@@ -32,6 +32,6 @@ def write_adapter_card(
         f"- {choice.architecture.name}", *([f"pipeline_tag: {choice.cls.pipeline}"] if choice.cls.pipeline else []), "---", "",
         f"What was trained ({changes}) on the network in `{base.name}`, for {choice.cls.name}; written by cloze.", "",
         "## Use", "", "```python", f"from peft import {cls}", "from transformers import AutoTokenizer", "",
-        f"tokenizer = AutoTokenizer.from_pretrained({place})", f"model = {cls}.from_pretrained({place}{options})", "```", "",
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted})", f"model = {cls}.from_pretrained({quoted}{options})", "```", "",
     ]  # fmt: skip
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -41,8 +41,8 @@ def _said(model: Model, rows: int) -> dict[str, Any]:
 def _write_prompt(model: Model) -> Written:
     """The tensor of a prompt, and what peft's configuration says of it."""
     rows = {**model.network, **model.changed}[_ROWS]
-    said = {"peft_type": "PROMPT_TUNING", "token_dim": rows.shape[1], "prompt_tuning_init": "RANDOM"}
-    return {NAME: rows}, {**_said(model, len(rows)), **said}
+    settings = {"peft_type": "PROMPT_TUNING", "token_dim": rows.shape[1], "prompt_tuning_init": "RANDOM"}
+    return {NAME: rows}, {**_said(model, len(rows)), **settings}
 
 
 def _read_prompt(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
@@ -70,8 +70,8 @@ def _write_prefix(model: Model) -> Written:
     state = {**model.network, **model.changed}
     layers = [state[_front(number)].flatten(1) for number in range(model.arguments["layers"])]
     width = layers[0].shape[1] // 2
-    said = {"peft_type": "PREFIX_TUNING", "token_dim": width, "encoder_hidden_size": width, "prefix_projection": False}
-    return {NAME: torch.cat(layers, dim=1)}, {**_said(model, len(layers[0])), **said}
+    settings = {"peft_type": "PREFIX_TUNING", "token_dim": width, "encoder_hidden_size": width, "prefix_projection": False}
+    return {NAME: torch.cat(layers, dim=1)}, {**_said(model, len(layers[0])), **settings}
 
 
 def _read_prefix(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:

@@ -122,17 +122,17 @@ class Publisher:
                     parameters = part_state(state, f"objectives.{key}")
                     if not parameters and class_of("objective", spec.part.name).in_training_alone:
                         continue
-                    own = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, own)
+                    readings = {reading: path for reading, path in spec.read.items() if "." not in path}
+                    heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
         named = [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain(part.arguments), part.name)
         named += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
         looked_up = set(map(str, named)) & self.tables.keys()
         begun = class_of("network", part.name).begins_with
-        kept = {key: value for key, value in plain(part.arguments).items() if key not in begun}
+        arguments = {key: value for key, value in plain(part.arguments).items() if key not in begun}
         model = Model(
-            arguments=complete(kept, part.name), order=self._order(name, orders),
+            arguments=complete(arguments, part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
@@ -145,8 +145,8 @@ class Publisher:
 
     def _order(self, name: str, orders: Sequence[Any]) -> str:
         """The usual order of a network; for the exported one, the first order in `reading`."""
-        known = self.recipe.reading.orders if name == self.recipe.export else ()
-        return str(known[0]) if known else reads_in(orders)
+        reading_orders = self.recipe.reading.orders if name == self.recipe.export else ()
+        return str(reading_orders[0]) if reading_orders else reads_in(orders)
 
     def _table(self, name: str) -> Table:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
@@ -156,25 +156,25 @@ class Publisher:
         """The architecture of the exported network, if another one fits it, too: ELECTRA's generator is an ELECTRA model."""
         if name == self.recipe.export:
             return None
-        given: dict[str, Any] = {"tokenizer_kind": self.tokenizer.kind, "pad": self.tokenizer.roles.get("[PAD]")}
+        facts: dict[str, Any] = {"tokenizer_kind": self.tokenizer.kind, "pad": self.tokenizer.roles.get("[PAD]")}
         export = self.recipe.networks[self.recipe.export]
-        exported = choose(self.model(self.recipe.export, state), hint=export.architecture, **given)
+        exported = choose(self.model(self.recipe.export, state), hint=export.architecture, **facts)
         hint = exported.architecture.name if isinstance(exported, Choice) else None
-        found = choose(model, hint=hint, **given)
-        return hint if isinstance(found, Choice) and found.architecture.name == hint else None
+        choice = choose(model, hint=hint, **facts)
+        return hint if isinstance(choice, Choice) and choice.architecture.name == hint else None
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
     """The edits by which the trained network needs to read text: they look up further inputs in a recipe's tables by the tokens
     alone, add facts to a text, or show labelled layers in all entries (what only some entries show, others ask for)."""
-    found: dict[str, PartSpec] = {}
+    edits: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
             key = _input(spec)
             if key is not None:
-                found.setdefault(key, spec.part)
+                edits.setdefault(key, spec.part)
     everywhere = set.intersection(*({_input(spec) for spec in entry.exercise} for entry in recipe.entries.values()))
-    return [part for key, part in found.items() if key in everywhere or not read_layers([part])]
+    return [part for key, part in edits.items() if key in everywhere or not read_layers([part])]
 
 
 def _input(spec: EditSpec) -> str | None:
@@ -185,9 +185,9 @@ def _input(spec: EditSpec) -> str | None:
     edit = build(builder, plain(spec.part.arguments), {})
     if edit.adds:
         return ""
-    taken = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
-    given = all(fields.find(name).name in ("items", "links", "inputs") for name in edit.gives)
-    return min(edit.gives) if taken and given else None
+    reads_tokens = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
+    gives_inputs = all(fields.find(name).name in ("items", "links", "inputs") for name in edit.gives)
+    return min(edit.gives) if reads_tokens and gives_inputs else None
 
 
 def reading_edits(recipe: Recipe, tables: Mapping[str, Any]) -> tuple[Any, ...]:

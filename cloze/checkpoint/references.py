@@ -36,22 +36,22 @@ def network_folder(folder: Path, label: str) -> Path:
 def reference_to(origin: Path, run: Path) -> dict[str, Any]:
     """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
     origin, run = origin.resolve(), run.resolve()
-    shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
-    return {"folder": shown, "files": digests(origin)}
+    location = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
+    return {"folder": location, "files": digests(origin)}
 
 
 def _follow(reference: Path) -> Path:
     """The folder that a reference names; it must still hold the same weights."""
     try:
         content = parse_json(read_small(reference))
-        shown, files = str(content["folder"]), dict(content["files"])
+        location, files = str(content["folder"]), dict(content["files"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CheckpointError(f"{reference}: is damaged. Copy it again from where it was made.") from None
     run = next((folder for folder in reference.absolute().parents if (folder / "cloze" / "run.json").is_file()), Path())
-    folder = run / shown
-    found = digests(folder) if folder.is_dir() else None
-    if found != files:
-        what = "there is no such folder" if found is None else "its weights have changed"
+    folder = run / location
+    current_digests = digests(folder) if folder.is_dir() else None
+    if current_digests != files:
+        what = "there is no such folder" if current_digests is None else "its weights have changed"
         raise CheckpointError(
             f"{reference}: the network {reference.stem!r} was borrowed from {folder}: {what}.\n"
             "  Put that checkpoint back where it was."

@@ -88,56 +88,57 @@ def _described(source: Path) -> Path:
 
 def _base_of(source: Path) -> Path:
     """The folder of weights that a run started from, from its run.json."""
-    found = [source / "cloze" / "run.json", *sorted(source.glob("cloze/seeds/*/cloze/run.json"))]
-    inputs: dict[str, Any] = next((read_json(path, "the run").get("inputs", {}) for path in found if path.is_file()), {})
+    paths = [source / "cloze" / "run.json", *sorted(source.glob("cloze/seeds/*/cloze/run.json"))]
+    inputs: dict[str, Any] = next((read_json(path, "the run").get("inputs", {}) for path in paths if path.is_file()), {})
     named: list[Any] = [*inputs.get("networks", {}).values(), inputs.get("init")]
-    folders = [Path(one["given"]) for one in named if one]
+    folders = [Path(origin["given"]) for origin in named if origin]
     if len(folders) != 1 or not folders[0].is_dir():
-        said = f"{folders[0]} is not there" if len(folders) == 1 else f"{len(folders)} are known"
-        raise CheckpointError(f"{source}: the network that it began with: {said}. Name its folder: --base FOLDER.")
+        reason = f"{folders[0]} is not there" if len(folders) == 1 else f"{len(folders)} are known"
+        raise CheckpointError(f"{source}: the network that it began with: {reason}. Name its folder: --base FOLDER.")
     return folders[0]
 
 
 def _changed(imported: Imported, base: Path) -> dict[str, torch.Tensor]:
     """The tensors of a changed network that differ from its base or are not in it."""
-    given, model = open_folder(base), imported.model
-    mine, theirs = {**model.network, **model.changed}, given.model.network
-    wrong = next((name for name, t in theirs.items() if name not in mine or mine[name].shape != t.shape), None)
-    if wrong is not None or given.model.changes or given.tokenizer.hash != imported.tokenizer.hash:
+    base_model, model = open_folder(base), imported.model
+    tensors, base_tensors = {**model.network, **model.changed}, base_model.model.network
+    wrong = next((name for name, t in base_tensors.items() if name not in tensors or tensors[name].shape != t.shape), None)
+    if wrong is not None or base_model.model.changes or base_model.tokenizer.hash != imported.tokenizer.hash:
         what = (
             f"its {wrong} differs in shape" if wrong is not None
-            else "its network is changed, too" if given.model.changes else "it has another tokenizer"
+            else "its network is changed, too" if base_model.model.changes else "it has another tokenizer"
         )
         raise CheckpointError(
             f"{base}: is not the network that {imported.folder} began with: {what}.\n"
             "  Name the right folder with --base, or export the network whole: --to huggingface."
         )
-    return {name: t for name, t in mine.items() if name not in theirs or not torch.equal(t, theirs[name])}
+    return {name: t for name, t in tensors.items() if name not in base_tensors or not torch.equal(t, base_tensors[name])}
 
 
 def _read_change(folder: Path) -> Imported:
     """The base of a change, with the change."""
-    own = own_description(folder)
-    if own is None:
+    description = own_description(folder)
+    if description is None:
         raise CheckpointError(f"{folder / DESCRIPTION}: there is no such file. The copy is incomplete: copy the folder again.")
     base = _verified(folder)
-    given = import_folder(base)
+    base_model = import_folder(base)
     states = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).is_file() else {}
     heads = {
         name: Head(
             head["part"], head["arguments"],
             {key.partition("/")[2]: t for key, t in states.items() if key.partition("/")[0] == name}, head.get("read") or {},
         )
-        for name, head in own["heads"].items()
+        for name, head in description["heads"].items()
     }
-    state = {**given.model.network, **read_tensors(folder / OWN_CHANGED)}
+    state = {**base_model.model.network, **read_tensors(folder / OWN_CHANGED)}
     model: Model = replace(
-        given.model, arguments=own["arguments"], network=state, heads=heads,
-        changes=tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items()),
+        base_model.model, arguments=description["arguments"], network=state, heads=heads,
+        changes=tuple((part, arguments) for change in description.get("changes", ()) for part, arguments in change.items()),
     )
     return replace(
-        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), reading=Reading.of(own["reading"]),
-        labels=tuple(own.get("labels") or ()), step=int(own.get("step") or 0),
+        base_model, folder=folder, model=in_plain_form(model, base_model.tokenizer, {}),
+        reading=Reading.of(description["reading"]),
+        labels=tuple(description.get("labels") or ()), step=int(description.get("step") or 0),
     )
 
 

@@ -28,24 +28,24 @@ class Labelled(NamedTuple):
 
 def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, Labelled]:
     """Tasks by name, each as NAME=TYPE:TRAIN,DEV; any other form, or a repeated name, is a `TaskError`."""
-    found: dict[str, Labelled] = {}
-    for one in given:
-        name, equals, rest = one.partition("=")
+    tasks: dict[str, Labelled] = {}
+    for argument in given:
+        name, equals, rest = argument.partition("=")
         if not equals or not name.replace("_", "").replace("-", "").isalnum() or name == FIRST:
             raise TaskError(
-                f"{option} {one}: expected NAME=TYPE:TRAIN,DEV; a name has letters, digits, _ and -, and is not {FIRST!r}."
+                f"{option} {argument}: expected NAME=TYPE:TRAIN,DEV; a name has letters, digits, _ and -, and is not {FIRST!r}."
             )
-        if name in found:
-            raise TaskError(f"{option} {one}: the name {name!r} is used twice. Give each task its own name.")
-        found[name] = parse_files(rest, option=f"{option} {name}=")
-    return found
+        if name in tasks:
+            raise TaskError(f"{option} {argument}: the name {name!r} is used twice. Give each task its own name.")
+        tasks[name] = parse_files(rest, option=f"{option} {name}=")
+    return tasks
 
 
 def similar_task(given: str) -> str:
     """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
-    meant = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
+    synonym = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
     others = nearest(given, task_recipe_names())
-    return others if meant is None else f"Did you mean {meant!r}?"
+    return others if synonym is None else f"Did you mean {synonym!r}?"
 
 
 #: What tasks are called elsewhere.
@@ -80,7 +80,7 @@ def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
     one task; a task has as many steps as its rows make batches. Training is that of the first task. One task has its own recipe,
     with a source and heads of its name.
     """
-    recipes = {name: read_tree(one.type).plain() for name, one in tasks.items()}
+    recipes = {name: read_tree(task.type).plain() for name, task in tasks.items()}
     entries = {name: _entry(name, recipe) for name, recipe in recipes.items()}
     first: Mapping[str, Any] = next(iter(recipes.values()))
     whole = {
@@ -109,12 +109,12 @@ def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
 
 def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The exercise and the objectives of a task; its heads are named after it."""
-    own = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
-    runs = [own, *own.get("passes", ())]
-    named = [inner for run in runs for one in run.get("objectives", ()) for inner in one.values() if "head" in inner]
+    entry = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
+    runs = [entry, *entry.get("passes", ())]
+    named = [inner for run in runs for objective in run.get("objectives", ()) for inner in objective.values() if "head" in inner]
     for inner in named:
         inner["head"] = name if len(named) == 1 else f"{name}-{inner['head']}"
-    return own
+    return entry
 
 
 def _of(recipe: Mapping[str, Any], keys: Sequence[str], wanted: bool) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def share(
         imported = open_folder(source)
     description = None if task is None else read_task(source, task)
     if description is not None:
-        own = {description["head"], *(tower["head"] for tower in _towers(description) if tower["network"] is None)}
-        heads = {name: imported.model.heads[name] for name in imported.model.heads if name in own}
+        head_names = {description["head"], *(tower["head"] for tower in _towers(description) if tower["network"] is None)}
+        heads = {name: imported.model.heads[name] for name in imported.model.heads if name in head_names}
         imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(description.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
     results = card.task or {}
@@ -105,7 +105,7 @@ def _write_others(
     if description is None:
         description = contents_of(source) if (source / TASK_FILE).is_file() else {}
     described = [description, *description.get("tasks", {}).values()]
-    needed = {tower["network"] for one in described for tower in _towers(one)} - {None} | read_by(model)
+    needed = {tower["network"] for task_description in described for tower in _towers(task_description)} - {None} | read_by(model)
     for name in sorted(needed):
         other = import_folder(network_folder(source, name))
         export_folder(
@@ -176,7 +176,7 @@ def _results(source: Path, task: str | None) -> str:
     all tasks."""
     described = _described(source, task)
     if described is not None:
-        named = [f"{name} ({one['task']})" for name, one in described.get("tasks", {}).items()]
+        named = [f"{name} ({facts['task']})" for name, facts in described.get("tasks", {}).items()]
         return (
             f"Fine-tuned for {' and '.join(named) or described.get('task')}; on the dev examples: "
             f"{_figures(described.get('dev') or {})}."
@@ -188,20 +188,20 @@ def _results(source: Path, task: str | None) -> str:
         last = [record for record in records if record.get("event") == event and "loss" in record]
         if last:
             parts = last[-1].get("objectives") or {}
-            shown = f" ({_figures(parts)})" if len(parts) > 1 else ""
-            return f"{words} after {last[-1]['step']:,} steps: {last[-1]['loss']:.4f}{shown}, in nats."
+            details = f" ({_figures(parts)})" if len(parts) > 1 else ""
+            return f"{words} after {last[-1]['step']:,} steps: {last[-1]['loss']:.4f}{details}, in nats."
     return ""
 
 
 def _record(line: str) -> dict[str, Any]:
     """One line of the log with a step and finite losses; {} for any other, such as a truncated last line."""
     try:
-        found = parse_json(line)
-        losses = [found["loss"], *(found.get("objectives") or {}).values()]
-        sound = all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses) and 0 <= found["step"] < 1 << 53
+        record = parse_json(line)
+        losses = [record["loss"], *(record.get("objectives") or {}).values()]
+        sound = all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses) and 0 <= record["step"] < 1 << 53
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return {}
-    return found if sound else {}
+    return record if sound else {}
 
 
 def _figures(numbers: Mapping[str, Any]) -> str:

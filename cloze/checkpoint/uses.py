@@ -43,8 +43,8 @@ def usable(folder: Path) -> Usable:
     except ClozeError as error:
         return Usable(fault=str(error))
     model, arguments = loaded.imported.model, loaded.network_arguments
-    known = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
-    sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in known.items()]
+    shape = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
+    sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in shape.items()]
     words = model.network_type.of_words
     tests: dict[str, Callable[[Any], Any]] = {} if words else {"fill": to_fill, "generate": to_generate, "score": to_score}
     verbs = [verb for verb, test in tests.items() if _takes(test, loaded)]
@@ -62,8 +62,8 @@ def _changes(loaded: Loaded) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes of the network: those that opening the checkpoint applies, and those that the run's recipe names."""
     recipe = loaded.recipe or {}
     network = (recipe.get("networks") or {}).get(recipe.get("export", "main")) or {}
-    own = [(name, arguments or {}) for change in network.get("change") or () for name, arguments in change.items()]
-    return [*(one for one in loaded.imported.model.changes if one[0] not in dict(own)), *own]
+    changes = [(name, arguments or {}) for change in network.get("change") or () for name, arguments in change.items()]
+    return [*(change for change in loaded.imported.model.changes if change[0] not in dict(changes)), *changes]
 
 
 def _takes(test: Callable[[Any], Any], loaded: Any) -> bool:

@@ -28,9 +28,9 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
     """
     name, equals, text = given.partition("=")
     where = Where(f"{option} {given}")
-    known = names("change")
-    if name not in known:
-        raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+    change_names = names("change")
+    if name not in change_names:
+        raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, change_names)}\n  Expected NAME=VALUE: lora=8.")
     if equals and not text.strip():
         raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
     value = read_value(text, where).plain() if equals else {}
@@ -44,8 +44,8 @@ def check_change(given: str, *, option: str) -> None:
 
 def type_of(name: str) -> type[Change]:
     """The class of a registered change, which declares what it does."""
-    made: Any = builder_of("change", name)
-    return made
+    change_type: Any = builder_of("change", name)
+    return change_type
 
 
 def lasts(name: str) -> bool:
@@ -71,12 +71,12 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
         arguments = network.value[part]
         if change is None or not arguments.is_mapping:
             continue
-        known = {str(key): node.plain() for key, node in arguments.items()}
+        written_arguments = {str(key): node.plain() for key, node in arguments.items()}
         from cloze.changes import Shape  # imports torch, which listing recipes without changes does not need
 
         with faults.catching(item.where, f"{path}.change[{index}]"):
-            for key, value in change.shape(Shape(origin, str(part), known)).items():
-                if key not in known or known[key] != value:
+            for key, value in change.shape(Shape(origin, str(part), written_arguments)).items():
+                if key not in written_arguments or written_arguments[key] != value:
                     arguments.put(key, from_data(value, item.where))
             expand_arguments(arguments_of_part("network", str(part)), arguments, f"{path}.{part}", faults)
         if change.only_arguments:
@@ -103,25 +103,25 @@ def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
 def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:
     """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
     parts = {label: next((n for key, n in node.items() if key not in NEXT_TO_PART), None) for label, node in networks.items()}
-    known = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
+    plain_parts = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
     for label, network in networks.items():
         changes = network.value.get("change") if network.is_mapping else None
         for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
             change = change_of(item, f"{prefix}networks.{label}.change[{index}]", faults)
-            for key, value in {} if change is None else change.among(known).items():
+            for key, value in {} if change is None else change.among(plain_parts).items():
                 next(iter(item.value.values())).put(key, from_data(value, item.where))
 
 
 def inherited_by(network: Node) -> list[Described]:
     """The lasting changes of a network in the tree of an earlier stage."""
     changes = network.value.get("change")
-    found: list[Described] = []
+    descriptions: list[Described] = []
     for item in changes.value if changes is not None and changes.is_list else ():
         faults = Faults()
         if change_of(item, "", faults) is not None:
             ((name, arguments),) = item.plain().items()
-            found += [(name, arguments)] if lasts(name) else []
-    return found
+            descriptions += [(name, arguments)] if lasts(name) else []
+    return descriptions
 
 
 def require_unwritten(network: Node, path: str, faults: Faults) -> None:
@@ -137,9 +137,9 @@ def require_unwritten(network: Node, path: str, faults: Faults) -> None:
 
 def change_of(item: Node, path: str, faults: Faults) -> Change | None:
     """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
-    own = Faults()
-    expand_part("change", item, path, own)
-    if len(own):
+    part_faults = Faults()
+    expand_part("change", item, path, part_faults)
+    if len(part_faults):
         return None
     ((name, arguments),) = item.plain().items()
     accepted = arguments_of_part("change", name)
@@ -147,7 +147,7 @@ def change_of(item: Node, path: str, faults: Faults) -> Change | None:
         for key, value in arguments.items():
             if not (accepted[key].live and isinstance(value, Mapping)):  # a schedule, which building checks
                 check_value(accepted[key].annotation, value)
-        made: Change = build(builder_of("change", name), arguments, {})
+        change: Change = build(builder_of("change", name), arguments, {})
     except (KeyError, TypeError, ValueError):
         return None
-    return made
+    return change

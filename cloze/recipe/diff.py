@@ -41,16 +41,16 @@ def diff(left: Recipe, right: Recipe) -> list[Change]:
 
     Edits, objectives and passes are matched by name, so an edit that only moved or was left out is one line.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     for name in ("texts", "sources", "networks", "tie", "reading"):
-        found += _compare(name, vars(left)[name], vars(right)[name])
+        changes += _compare(name, vars(left)[name], vars(right)[name])
     if list(left.entries) == list(right.entries) == ["main"]:
-        found += _entry("", left.entries["main"], right.entries["main"])
+        changes += _entry("", left.entries["main"], right.entries["main"])
     else:
-        found += _compare("mixture", left.entries, right.entries)
+        changes += _compare("mixture", left.entries, right.entries)
     for name in ("mixing", "schedule", "training", "export"):
-        found += _compare(name, vars(left)[name], vars(right)[name])
-    return found
+        changes += _compare(name, vars(left)[name], vars(right)[name])
+    return changes
 
 
 def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
@@ -63,9 +63,9 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         yield from _entry(f"{path}.", left, right)
     elif isinstance(left, NetworkSpec) and isinstance(right, NetworkSpec):
         yield from _compare(path, left.part, right.part)
-        for own in ("origin", "change", "train", "architecture", "start"):
-            key = {"origin": "from"}.get(own, own)
-            yield from _compare(f"{path}.{key}", vars(left)[own], vars(right)[own])
+        for attribute in ("origin", "change", "train", "architecture", "start"):
+            key = {"origin": "from"}.get(attribute, attribute)
+            yield from _compare(f"{path}.{key}", vars(left)[attribute], vars(right)[attribute])
     elif isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in dict.fromkeys([*left, *right]):
             yield from _compare(f"{path}.{key}", left.get(key, ABSENT), right.get(key, ABSENT))
@@ -145,8 +145,11 @@ def _address(path: str, names: list[str], index: int) -> str:
 
 def _chosen(part: PartSpec) -> dict[str, Any]:
     """The arguments that are not the builder's defaults."""
-    known = arguments_of_part(part.kind, part.name)
-    return {k: v for k, v in part.arguments.items() if k not in known or known[k].required or known[k].default != plain(v)}
+    accepted = arguments_of_part(part.kind, part.name)
+    return {
+        k: v for k, v in part.arguments.items()
+        if k not in accepted or accepted[k].required or accepted[k].default != plain(v)
+    }
 
 
 def _bare(value: Any) -> Any:
@@ -161,21 +164,21 @@ def _bare(value: Any) -> Any:
     if isinstance(value, RewriterSpec):
         return {**_bare(_chosen(value.part)), "from": value.read.get("", dict(value.read))}
     if isinstance(value, PassSpec):
-        own = {"view": value.view, "take": _bare(value.take), "objectives": [_bare(o) for o in value.objectives]}
-        kept = {k: v for k, v in own.items() if v and v != "main"}
-        return {"network": value.network, **kept, **({} if value.grad else {"grad": False})}
+        fields = {"view": value.view, "take": _bare(value.take), "objectives": [_bare(o) for o in value.objectives]}
+        settings = {k: v for k, v in fields.items() if v and v != "main"}
+        return {"network": value.network, **settings, **({} if value.grad else {"grad": False})}
     if isinstance(value, NetworkSpec):
-        made = {} if value.part is None else _bare(value.part)
-        own = {"from": value.origin, "change": _bare(value.change) or None, "architecture": value.architecture}
-        own["start"] = None if value.start is None else _bare(value.start)
-        own["train"] = None if value.train == "all" else _bare(value.train)
-        return {**made, **{key: value for key, value in own.items() if value is not None}}
+        part = {} if value.part is None else _bare(value.part)
+        fields = {"from": value.origin, "change": _bare(value.change) or None, "architecture": value.architecture}
+        fields["start"] = None if value.start is None else _bare(value.start)
+        fields["train"] = None if value.train == "all" else _bare(value.train)
+        return {**part, **{key: value for key, value in fields.items() if value is not None}}
     if isinstance(value, EntrySpec):
         edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
         return {"order": value.order, "exercise": edits, "passes": runs}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = vars(value)
-        return {key: _bare(inner) for key, inner in found.items() if inner is not None}
+        attributes = vars(value)
+        return {key: _bare(inner) for key, inner in attributes.items() if inner is not None}
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -36,20 +36,20 @@ class Explanation(NamedTuple):
 def explain(name: str) -> list[Explanation]:
     """Every part of this name, or of this `kind.name`; none for a kind; an unknown one is a `RecipeError` with the nearest."""
     kind, _, rest = name.rpartition(".")
-    found = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
-    if not found and name not in parts.MODULES:
-        known = {*parts.MODULES, *(n for _, n in all_parts())}
-        raise RecipeError(f"unknown part {name!r}. {nearest(rest, known)}\n  `cloze explain` lists all parts.")
-    return [explain_part(k, n) for k, n in found]
+    matches = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
+    if not matches and name not in parts.MODULES:
+        part_names = {*parts.MODULES, *(n for _, n in all_parts())}
+        raise RecipeError(f"unknown part {name!r}. {nearest(rest, part_names)}\n  `cloze explain` lists all parts.")
+    return [explain_part(k, n) for k, n in matches]
 
 
 def summaries(kind: str | None = None) -> dict[str, dict[str, str]]:
     """By kind, the first sentence about each part; of all kinds, or of one."""
-    found: dict[str, dict[str, str]] = {}
+    sentences: dict[str, dict[str, str]] = {}
     for k, n in all_parts():
         if kind in (None, k):
-            found.setdefault(k, {})[n] = _first_sentence(_text(k, n))
-    return found
+            sentences.setdefault(k, {})[n] = _first_sentence(_text(k, n))
+    return sentences
 
 
 def _first_sentence(text: str) -> str:
@@ -72,8 +72,8 @@ def explain_part(kind: str, name: str) -> Explanation:
 def _text(kind: str, name: str) -> str:
     """The docstring of a part, or nothing if it has none of its own."""
     builder = parts.builder_of(kind, name)
-    own = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
-    return inspect.cleandoc(own) if own and not own.startswith(f"{builder.__name__}(") else ""
+    docstring = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
+    return inspect.cleandoc(docstring) if docstring and not docstring.startswith(f"{builder.__name__}(") else ""
 
 
 def _accepts(argument: Argument) -> str:
@@ -91,8 +91,8 @@ def _default(argument: Argument) -> str:
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], tuple[str, ...]]:
     """The recipes that have each part."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    users: dict[tuple[str, str], dict[str, None]] = {}
     for recipe in sorted(named_recipes()):
         for part in parts_in(load_recipe(recipe)):
-            found.setdefault((part.kind, part.name), {})[recipe] = None
-    return {part: tuple(recipes) for part, recipes in found.items()}
+            users.setdefault((part.kind, part.name), {})[recipe] = None
+    return {part: tuple(recipes) for part, recipes in users.items()}

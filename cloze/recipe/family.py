@@ -30,8 +30,8 @@ class Outline:
     @property
     def authors(self) -> str:
         """`Devlin et al., 2019` from the end of the reference."""
-        found = re.search(r"\(([^()]*\d{4}[^()]*)\)\s*$", self.paper)
-        return found[1] if found else self.paper
+        match = re.search(r"\(([^()]*\d{4}[^()]*)\)\s*$", self.paper)
+        return match[1] if match else self.paper
 
     def data(self) -> dict[str, Any]:
         """The outline as plain data."""
@@ -77,8 +77,8 @@ def _drop_changes(node: Node) -> None:
 
 
 def _objectives(entry: Node, root: Node) -> list[str]:
-    own = any(_get(entry, key) for key in ("passes", "objectives"))
-    owner = entry if own else root
+    has_objectives = any(_get(entry, key) for key in ("passes", "objectives"))
+    owner = entry if has_objectives else root
     runs = _list(_get(owner, "passes"))
     lists = [_get(run, "objectives") for run in runs] if runs else [_get(owner, "objectives")]
     return [_name(item) for node in lists for item in _list(node)]
@@ -95,8 +95,8 @@ def _network(name: str, node: Node, *, only: bool) -> str:
 
 
 def _get(node: Node | None, key: str) -> Node | None:
-    found = node.value.get(key) if node is not None and node.is_mapping else None
-    return found if isinstance(found, Node) else None
+    child = node.value.get(key) if node is not None and node.is_mapping else None
+    return child if isinstance(child, Node) else None
 
 
 def _pairs(node: Node | None) -> list[tuple[str, Node]]:
@@ -104,8 +104,8 @@ def _pairs(node: Node | None) -> list[tuple[str, Node]]:
 
 
 def _named(root: Node, singular: str, plural: str) -> list[tuple[str, Node]]:
-    one = _get(root, singular)
-    return [("main", one)] if one is not None else _pairs(_get(root, plural))
+    node = _get(root, singular)
+    return [("main", node)] if node is not None else _pairs(_get(root, plural))
 
 
 def _list(node: Node | None) -> list[Node]:

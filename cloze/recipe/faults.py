@@ -26,7 +26,7 @@ class Faults:
         self._note(where, text, _PHASE.sub("", f"{path}: {what}" if path else text))
 
     def _note(self, where: Where, text: str, same: str) -> None:
-        if all(same != known for _, _, known in self._found):
+        if all(same != noted for _, _, noted in self._found):
             self._found.append((where, text, same))
 
     @contextmanager

@@ -69,10 +69,10 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"cloze gives: {', '.join(MEANINGS)}."
         )
-    known = parameters(builder)
-    made = {name: _made(known[name], value, available) if name in known else value for name, value in arguments.items()}
-    made |= {name: course(1.0) for name, course in courses(builder, arguments).items()}
-    return builder(**made, **{name: available[name] for name in needed if name in available})
+    accepted = parameters(builder)
+    values = {name: _made(accepted[name], value, available) if name in accepted else value for name, value in arguments.items()}
+    values |= {name: course(1.0) for name, course in courses(builder, arguments).items()}
+    return builder(**values, **{name: available[name] for name in needed if name in available})
 
 
 def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
@@ -82,12 +82,12 @@ def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[s
     """
     if not (isinstance(builder, type) and issubclass(builder, Changing)):
         return {}
-    known, found = parameters(builder), {}
+    accepted, functions = parameters(builder), {}
     for name, value in arguments.items():
-        if name in known and isinstance(value, Mapping) and is_live(builder, name):
+        if name in accepted and isinstance(value, Mapping) and is_live(builder, name):
             course = _built("schedule", value, {})
-            found[name] = Whole(course) if is_whole(known[name].annotation) else course
-    return found
+            functions[name] = Whole(course) if is_whole(accepted[name].annotation) else course
+    return functions
 
 
 def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
@@ -162,10 +162,10 @@ def _names(value: Any, tables: Mapping[str, Any]) -> bool:
 def restored(tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """The look-up tables of a checkpoint, rebuilt from their arrays; for layers whose labels have the names `labels`."""
     parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
-    made = {
+    restored_tables = {
         name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
     }
-    return {name: parts[name].naming(table, labels) for name, table in made.items()} if labels else made
+    return {name: parts[name].naming(table, labels) for name, table in restored_tables.items()} if labels else restored_tables
 
 
 def naming(recipe: Mapping[str, PartSpec], tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:

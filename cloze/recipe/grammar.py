@@ -88,8 +88,8 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
     }
     networks = {name: _averaged(spec, networks) for name, spec in networks.items()}
-    own = begins and "reading" not in root.value
-    reading = Reading(OWN, OWN) if own else _read_section(Reading, root, "reading", faults)
+    of_checkpoint = begins and "reading" not in root.value
+    reading = Reading(OWN, OWN) if of_checkpoint else _read_section(Reading, root, "reading", faults)
     training = _read_section(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
     entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
@@ -99,7 +99,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     everything = [head, reading, training]
     for section in (texts, sources, tables, networks, entries):
         everything += section.values()
-    if len(faults) or head is None or ("task" in root.value and task is None) or any(found is None for found in everything):
+    if len(faults) or head is None or ("task" in root.value and task is None) or any(spec is None for spec in everything):
         return None
     export = head["export"]
     if export is None:
@@ -127,8 +127,8 @@ def _only(node: Node, keys: Arguments) -> Node:
 
 
 def _missing(root: Node, key: str, faults: Faults) -> None:
-    shown = {"texts": "text", "sources": "corpus", "networks": "network", "passes": "objectives"}.get(key, key)
-    faults.add(root.where, shown, "is missing.", f"For example `{_examples[key]}`.")
+    name = {"texts": "text", "sources": "corpus", "networks": "network", "passes": "objectives"}.get(key, key)
+    faults.add(root.where, name, "is missing.", f"For example `{_examples[key]}`.")
 
 
 def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
@@ -146,8 +146,8 @@ def _begins_with_checkpoint(root: Node) -> bool:
 
 def _without_text(sources: Mapping[str, PartSpec | None]) -> bool:
     """Whether no source reads text: each has a vocabulary of its own."""
-    known = [spec for spec in sources.values() if spec is not None]
-    return bool(known) and all(class_of("source", spec.name).own_vocabulary for spec in known)
+    specs = [spec for spec in sources.values() if spec is not None]
+    return bool(specs) and all(class_of("source", spec.name).own_vocabulary for spec in specs)
 
 
 def _optional(root: Node, key: str) -> list[tuple[str, Node]]:
@@ -156,8 +156,8 @@ def _optional(root: Node, key: str) -> list[tuple[str, Node]]:
 
 
 def _part(node: Node, path: str, faults: Faults) -> PartSpec | None:
-    found = read_part(node, path, faults)
-    return None if found is None else found[0]
+    parsed = read_part(node, path, faults)
+    return None if parsed is None else parsed[0]
 
 
 def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
@@ -214,14 +214,14 @@ def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | 
     for key in sorted(set(map(str, node.value)) - {"average"}):
         faults.add(node.place(key), f"{path}.{key}", "an average has the shape of the network that it averages.",
                    f"Leave {key} out.")
-    given = read_arguments("average", arguments_of(AverageSpec), node.value["average"], f"{path}.average", faults)
-    if given is None:
+    arguments = read_arguments("average", arguments_of(AverageSpec), node.value["average"], f"{path}.average", faults)
+    if arguments is None:
         return None
-    if (given["decay"] is None) == (given["last"] is None):
+    if (arguments["decay"] is None) == (arguments["last"] is None):
         faults.add(node.place("average"), f"{path}.average", "needs either a decay or the number of the last updates.",
                    "For example `{of: student, decay: 0.999}` or `{of: student, last: 5}`.")
         return None
-    return NetworkSpec(name, None, train="none", average=AverageSpec(**given))
+    return NetworkSpec(name, None, train="none", average=AverageSpec(**arguments))
 
 
 def _averaged(spec: NetworkSpec | None, networks: Mapping[str, NetworkSpec | None]) -> NetworkSpec | None:
@@ -312,17 +312,17 @@ def _exercise(owner: Node, prefix: str, key: str, faults: Faults) -> tuple[EditS
         return None
     edits = []
     for index, item in enumerate(node.value if node.is_list else ()):
-        found = read_part(item, f"{prefix}exercise[{index}]", faults)
-        if found is not None:
-            edits.append(EditSpec(found[0], found[1]["in"]))
+        parsed = read_part(item, f"{prefix}exercise[{index}]", faults)
+        if parsed is not None:
+            edits.append(EditSpec(parsed[0], parsed[1]["in"]))
     return tuple(edits)
 
 
 def _passes(
     node: Node, root: Node, prefix: str, networks: list[str], faults: Faults
 ) -> tuple[PassSpec, ...] | None:
-    own = any(key in node.value for key in ("passes", "objectives"))
-    owner, at = (node, prefix) if own else (root, "")
+    has_objectives = any(key in node.value for key in ("passes", "objectives"))
+    owner, at = (node, prefix) if has_objectives else (root, "")
     if "passes" in owner.value:
         runs = owner.value["passes"]
         if not runs.is_list or not runs.value:
@@ -355,9 +355,9 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
     take: dict[str, str | RewriterSpec] = {}
     for field, value in node.value["take"].items() if "take" in node.value else ():
         if value.part == "rewriter":
-            found = read_part(value, f"{path}.take", faults)
-            if found is not None:
-                take[str(field)] = RewriterSpec(found[0], _bindings(found[1]["from"]))
+            parsed = read_part(value, f"{path}.take", faults)
+            if parsed is not None:
+                take[str(field)] = RewriterSpec(parsed[0], _bindings(parsed[1]["from"]))
         elif isinstance(value.value, str):
             take[str(field)] = value.value
         elif not value.is_mapping:
@@ -370,17 +370,17 @@ def _objectives(
     node: Node, run: str, path: str, named: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
     """The objectives of one pass; each gets a name that no objective before it in the entry has."""
-    made = []
+    specs = []
     for index, item in enumerate(node.value if node.is_list else ()):
-        found = read_part(item, f"{path}[{index}]", faults)
-        if found is None:
+        parsed = read_part(item, f"{path}[{index}]", faults)
+        if parsed is None:
             continue
-        part, reserved = found
+        part, reserved = parsed
         _require_module_name(reserved["head"] or part.name, item, f"{path}[{index}].{part.name}.head", faults)
         name = _unused(part, reserved["head"], run, [objective.name for objective in named])
-        made.append(ObjectiveSpec(part, name, _bindings(reserved["read"]), reserved["head"], reserved["weight"]))
-        named.append(made[-1])
-    return tuple(made)
+        specs.append(ObjectiveSpec(part, name, _bindings(reserved["read"]), reserved["head"], reserved["weight"]))
+        named.append(specs[-1])
+    return tuple(specs)
 
 
 def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> None:

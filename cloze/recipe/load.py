@@ -84,7 +84,7 @@ def named_recipes() -> dict[str, tuple[str, ...]]:
         (): recipe_names(), ("distillation",): distillation_recipe_names(), ("sentences",): sentence_recipe_names(),
         ("tasks",): task_recipe_names(), ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
     }
-    return {name: folder for folder, known in folders.items() for name in known}
+    return {name: folder for folder, members in folders.items() for name in members}
 
 
 def _named(folder: Any) -> list[str]:
@@ -127,7 +127,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     If the recipe has stages, or `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError` with
     every fault, as `load_recipe` does.
     """
-    tree, elsewhere = read_tree(name_or_path), [one for one in overrides if not one.startswith(_OF_SOURCES)]
+    tree, elsewhere = read_tree(name_or_path), [option for option in overrides if not option.startswith(_OF_SOURCES)]
     if not tree.is_mapping or "stages" in tree.value or elsewhere:
         return load_recipe(name_or_path, overrides=overrides).sources
     written = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
@@ -136,9 +136,9 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     faults.raise_if_any()
     for override in overrides:
         _override(root, override, faults)
-    found = read_sources(root, faults)
+    sources = read_sources(root, faults)
     faults.raise_if_any()
-    return {name: source for name, source in found.items() if source is not None}
+    return {name: source for name, source in sources.items() if source is not None}
 
 
 def recipe_from_data(
@@ -152,17 +152,17 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
     """The recipe with the values of each phase set; a recipe without a schedule has one phase."""
     if not recipe.schedule:
         return [recipe]
-    found = []
+    recipes = []
     for index, phase in enumerate(recipe.schedule):
         root = from_data(replace(recipe, stages=()).canonical(), Where(recipe.name))
         faults = Faults()
         expand(root, faults)
         _apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
-        made = read(root, faults)
+        phase_recipe = read(root, faults)
         faults.raise_if_any()
-        assert made is not None  # no faults
-        found.append(made)
-    return found
+        assert phase_recipe is not None  # no faults
+        recipes.append(phase_recipe)
+    return recipes
 
 
 def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
@@ -171,8 +171,8 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
         return name_or_path.copy()
     if isinstance(name_or_path, Mapping):
         return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
-    text, shown, own = _text_of(name_or_path)
-    return read_yaml(text, shown, numbered=own)
+    text, title, numbered = _text_of(name_or_path)
+    return read_yaml(text, title, numbered=numbered)
 
 
 def text_of_named(name: str) -> str:
@@ -182,17 +182,17 @@ def text_of_named(name: str) -> str:
 
 def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     """The text of a recipe, its name for messages, and whether it is a user's own file."""
-    given = str(name_or_path)
+    name = str(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and (path / IN_RUN).is_file():
         path = path / IN_RUN
     if path.is_file():
         return text_of(path), str(path), True
-    if given in named_recipes():
-        return text_of_named(given), given, False
+    if name in named_recipes():
+        return text_of_named(name), name, False
     if path.is_dir():
-        raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
-    raise unknown_recipe(given)
+        raise RecipeError(f"{name}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
+    raise unknown_recipe(name)
 
 
 def unknown_recipe(given: str) -> RecipeError:
@@ -210,10 +210,10 @@ def unknown_recipe(given: str) -> RecipeError:
 
 def _similar_recipe(name: str) -> str:
     """A sentence on the recipe that comes with cloze whose name is this or is similar."""
-    known = list(named_recipes())
-    if name in known:
+    recipes = list(named_recipes())
+    if name in recipes:
         return f"cloze has a recipe of this name: write {name}."
-    close = nearest(name, known)
+    close = nearest(name, recipes)
     return close if close.startswith("Did") else "No recipe of cloze has a similar name."
 
 
@@ -332,9 +332,9 @@ def _override(root: Node, override: str, faults: Faults) -> None:
         if not equals:
             raise RecipeError("a value is set as path=value, for example training.batch=64.")
         path = path.strip()
-        for one in paths.lengths(root) if path == "length" else [path]:
-            _set(root, one, value.copy())
-            _set_in_phases(root, one, value)
+        for full_path in paths.lengths(root) if path == "length" else [path]:
+            _set(root, full_path, value.copy())
+            _set_in_phases(root, full_path, value)
 
 
 def _annotator(old: Node, new: Node, path: str) -> Node:
@@ -405,7 +405,7 @@ def _set_in_phases(root: Node, path: str, value: Node) -> None:
 def _targets(root: Node, path: str) -> list[str]:
     """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
     try:
-        return [paths.find(root, one).path for one in (paths.lengths(root) if path == "length" else [path])]
+        return [paths.find(root, full_path).path for full_path in (paths.lengths(root) if path == "length" else [path])]
     except RecipeError:
         return []
 
@@ -413,8 +413,8 @@ def _targets(root: Node, path: str) -> list[str]:
 def _apply_phase(root: Node, values: Mapping[str, Any], where: Where, prefix: str, faults: Faults) -> None:
     for path, value in values.items():
         with faults.catching(where, f"{prefix}.{path}"):
-            for one in paths.lengths(root) if path == "length" else [path]:
-                _set(root, one, from_data(value, where))
+            for full_path in paths.lengths(root) if path == "length" else [path]:
+                _set(root, full_path, from_data(value, where))
     root.value.pop("schedule", None)
 
 
@@ -424,13 +424,14 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
     for index, phase in enumerate(recipe.schedule):
         where = schedule.value[index].where
         tree = root.copy()
-        own = Faults()
-        _apply_phase(tree, phase.set, where, f"schedule[{index}].set", own)
-        made = read(tree, own) if not len(own) else None
-        if made is not None:
+        phase_faults = Faults()
+        _apply_phase(tree, phase.set, where, f"schedule[{index}].set", phase_faults)
+        phase_recipe = read(tree, phase_faults) if not len(phase_faults) else None
+        if phase_recipe is not None:
             for path in phase.set:
                 if not may_set(path):
-                    own.add(where, f"schedule[{index}].set.{path}", "a phase cannot set this value.", f"It may set: {MAY_SET}.")
-            check_structure(made, lambda path, where=where: where, own)  # type: ignore[misc]
-            check_length(made, own, index)
-        faults.take(own)
+                    phase_faults.add(where, f"schedule[{index}].set.{path}", "a phase cannot set this value.",
+                                     f"It may set: {MAY_SET}.")
+            check_structure(phase_recipe, lambda path, where=where: where, phase_faults)  # type: ignore[misc]
+            check_length(phase_recipe, phase_faults, index)
+        faults.take(phase_faults)

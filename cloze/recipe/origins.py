@@ -60,7 +60,7 @@ def take_up(
     `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
     stage is left unresolved). Any other name is a fault.
     """
-    kept: set[str] = set()
+    labels: set[str] = set()
     for label, network in networks_of(tree):
         origin = _origin(network)
         if origin is None:
@@ -71,7 +71,7 @@ def take_up(
         if name in earlier:
             before = earlier[name]
             alike = _alike(before.tree, label)
-            kept |= {label} if alike in before.kept else set()
+            labels |= {label} if alike in before.kept else set()
             written = dict(networks_of(before.tree)).get(alike)
             if whole and written is not None:
                 for key, node in written.items():
@@ -79,11 +79,11 @@ def take_up(
                         network.put(key, node.copy())
                 take_over(network, inherited_by(written), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:
-            known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
+            hint = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
-                       f"{known}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
+                       f"{hint}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
         elif checkpoints is not None and whole:
-            kept.add(label)
+            labels.add(label)
             described = checkpoints.described(name, label)
             check_order(tree, label, described, path, faults)
             part = described.model.part
@@ -91,7 +91,7 @@ def take_up(
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)), prefix, faults)
-    return Written(tree, frozenset(kept))
+    return Written(tree, frozenset(labels))
 
 
 def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
@@ -108,8 +108,8 @@ def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
 
 def begins_with(network: Node, origin: str) -> bool:
     """Whether a network as written comes `from` this origin."""
-    said = _origin(network) if network.is_mapping else None
-    return said is not None and said.value == origin
+    node = _origin(network) if network.is_mapping else None
+    return node is not None and node.value == origin
 
 
 def networks_of(tree: Node) -> list[tuple[str, Node]]:
@@ -124,8 +124,8 @@ def origins_in(tree: Node) -> set[str]:
     """The names that networks of a recipe as written, and of its stages, come `from`."""
     stages = tree.value.get("stages") if tree.is_mapping else None
     recipes = [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]
-    found = [_origin(network) for recipe in recipes if recipe.is_mapping for _, network in networks_of(recipe)]
-    return {str(origin.value) for origin in found if origin is not None}
+    nodes = [_origin(network) for recipe in recipes if recipe.is_mapping for _, network in networks_of(recipe)]
+    return {str(origin.value) for origin in nodes if origin is not None}
 
 
 def _origin(network: Node) -> Node | None:
@@ -165,24 +165,24 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
         CheckpointError: a path is not a folder.
     """
     sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name in checkpoint_names(recipe):
-        given = binds.get(name, ())
+        bound_paths = binds.get(name, ())
         if name in sources:
             raise RecipeError(
                 f"{recipe.name}: `from: {name}` is bound with --bind {name}=FOLDER, but {name} is also a source.\n"
                 "  Give the checkpoint another name in the recipe."
             )
-        if len(given) != 1:
-            problem = "is bound to no folder" if not given else f"is bound {len(given)} times"
+        if len(bound_paths) != 1:
+            problem = "is bound to no folder" if not bound_paths else f"is bound {len(bound_paths)} times"
             raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {problem}. Bind it once: --bind {name}=FOLDER.")
-        found[name] = Path(given[0])
-        if not found[name].is_dir():
+        folders[name] = Path(bound_paths[0])
+        if not folders[name].is_dir():
             raise CheckpointError(
-                f"--bind {name}={given[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."
+                f"--bind {name}={bound_paths[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."
             )
-        require_trained(found[name])
-    return found
+        require_trained(folders[name])
+    return folders
 
 
 # ---- borrowed networks -----------------------------------------------------------------------------------------------

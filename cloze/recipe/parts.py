@@ -74,17 +74,17 @@ def builder_of(kind: str, name: str) -> Callable[..., Any]:
     builder = registry.lookup(kind, name)
     if kind in BASES:
         module, base, *others = BASES[kind]
-        known = vars(importlib.import_module(module))
-        if not issubclass(registry.made_by(builder), tuple(known[one] for one in (base, *others))):
+        classes = vars(importlib.import_module(module))
+        if not issubclass(registry.made_by(builder), tuple(classes[class_name] for class_name in (base, *others))):
             raise RecipeError(
                 f"{kind} {name!r}: {builder.__qualname__} does not inherit from {base}, which every {kind} does.\n"
                 f"  Write: from {module} import {base}, and class {builder.__qualname__}({base})"
             )
     if inspect.isabstract(builder):
         members = dict(inspect.getmembers(builder))
-        told = "".join(f"\n  {member}: {inspect.getdoc(members[member])}" for member in sorted(members["__abstractmethods__"]))
+        lines = "".join(f"\n  {member}: {inspect.getdoc(members[member])}" for member in sorted(members["__abstractmethods__"]))
         raise RecipeError(
-            f"{kind} {name!r}: {builder.__qualname__} lacks what every {kind} defines:{told}\n"
+            f"{kind} {name!r}: {builder.__qualname__} lacks what every {kind} defines:{lines}\n"
             f"  Add it to the class in {inspect.getsourcefile(builder)}."
         )
     return builder

@@ -54,24 +54,24 @@ def find(root: Node, path: str) -> Location:
     """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`."""
     steps = _unabbreviated(root, split(path))
     node, walked = root, ""
-    for place, step in enumerate(steps):
-        last = place == len(steps) - 1
+    for index, step in enumerate(steps):
+        last = index == len(steps) - 1
         container, key = _enter(node, step, walked, path)
-        shown = f"[{key}]" if isinstance(container.value, list) else f".{key}"
+        suffix = f"[{key}]" if isinstance(container.value, list) else f".{key}"
         if container is not node:
             walked += f".{_part_name(node)}"
         if last:
-            return Location(container, key, (walked + shown).lstrip("."))
+            return Location(container, key, (walked + suffix).lstrip("."))
         inner = Location(container, key, "").node
         if inner is None:
-            inside = (walked + shown).lstrip(".")
+            inside = (walked + suffix).lstrip(".")
             if walked == ".training" and step in TrainingSpec.__dataclass_fields__:
                 raise RecipeError(
                     f"{path!r}: {inside} is null in this recipe, and a path sets values inside what is there.\n"
                     "  Write it in a recipe of your own: cloze show NAME > mine.yaml"
                 )
             raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_known(container)}")
-        node, walked = inner, walked + shown
+        node, walked = inner, walked + suffix
     raise RecipeError(f"{path!r} is not a value path.")
 
 
@@ -114,8 +114,8 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
         node.value = {node.first: Node(node.value, node.where)}  # the number that stands for a section, written out
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
-    own = node.part == "network" and step in NEXT_TO_PART  # `train` belongs to the network, not to its part
-    if node.part is not None and step not in node.value and not own:
+    of_network = node.part == "network" and step in NEXT_TO_PART  # `train` belongs to the network, not to its part
+    if node.part is not None and step not in node.value and not of_network:
         name = _part_name(node)
         inner = node.value.get(name)
         if inner is not None and inner.is_mapping:
@@ -131,13 +131,13 @@ def _item(node: Node, step: str | int, walked: str, path: str) -> int:
             raise RecipeError(f"{path!r}: {where} has {len(node.value)} items, the last is {where}[{len(node.value) - 1}].")
         return index
     names = [_item_names(item) for item in node.value]
-    found = [index for index, known in enumerate(names) if step in known]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        options = " or ".join(f"{where}[{index}]" for index in found)
-        raise RecipeError(f"{path!r}: {where} has {len(found)} items named {step!r}. Write {options}.")
-    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {nearest(step, [n for known in names for n in known])}")
+    matches = [index for index, item_names in enumerate(names) if step in item_names]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        options = " or ".join(f"{where}[{index}]" for index in matches)
+        raise RecipeError(f"{path!r}: {where} has {len(matches)} items named {step!r}. Write {options}.")
+    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {nearest(step, [n for item_names in names for n in item_names])}")
 
 
 def _item_names(item: Node) -> list[str]:

@@ -338,10 +338,10 @@ class Recipe:
             return self.entries
         first = next(iter(self.entries.values()))
         runs = []
-        for place, run in enumerate(first.passes):
+        for index, run in enumerate(first.passes):
             united: dict[str, ObjectiveSpec] = {}
             for entry in self.entries.values():
-                united |= {o.name: o for o in entry.passes[place].objectives if o.name not in united}
+                united |= {o.name: o for o in entry.passes[index].objectives if o.name not in united}
             runs.append(replace(run, objectives=tuple(united.values())))
         order = first.order if len({entry.order for entry in self.entries.values()}) == 1 else "mixed"
         return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
@@ -421,10 +421,10 @@ def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: TextSpec) -> dict[str, Any]:
-    made = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
+    values = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
     further = {"words": text.words and _part(text.words), "line_ends": text.line_ends,
                "annotate": {name: _part(layer) for name, layer in text.annotate.items()}}  # fmt: skip
-    return made | {key: value for key, value in further.items() if value}
+    return values | {key: value for key, value in further.items() if value}
 
 
 def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
@@ -434,16 +434,16 @@ def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
 def _network(network: NetworkSpec) -> dict[str, Any]:
     if network.average is not None:
         return {"average": dataclasses.asdict(network.average)}
-    made: dict[str, Any] = {} if network.part is None else _part(network.part)
+    values: dict[str, Any] = {} if network.part is None else _part(network.part)
     if network.origin is not None:
-        made["from"] = network.origin
+        values["from"] = network.origin
     if network.change:
-        made["change"] = [_part(change) for change in network.change]
+        values["change"] = [_part(change) for change in network.change]
     if network.architecture is not None:
-        made["architecture"] = network.architecture
+        values["architecture"] = network.architecture
     if network.start is not None:
-        made["start"] = _part(network.start)
-    return {**made, "train": plain(network.train)}
+        values["start"] = _part(network.start)
+    return {**values, "train": plain(network.train)}
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:

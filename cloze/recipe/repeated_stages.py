@@ -26,13 +26,13 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
     stages = root.value.get("stages") if root.is_mapping else None
     if stages is None or not stages.is_mapping:
         return root
-    made: dict[Key, Node] = {}
+    new_stages: dict[Key, Node] = {}
     for name, stage in stages.items():
-        each = stage.value.get(EACH) if stage.is_mapping else None
-        if each is not None and each.value != GROUP:
-            raise RecipeError(f"{each.where}: stages.{name}.each: got {each.value!r}, expected {GROUP}.")
-        for group in [None] if each is None else groups:
-            before = next(reversed(made), None)
+        repetition = stage.value.get(EACH) if stage.is_mapping else None
+        if repetition is not None and repetition.value != GROUP:
+            raise RecipeError(f"{repetition.where}: stages.{name}.each: got {repetition.value!r}, expected {GROUP}.")
+        for group in [None] if repetition is None else groups:
+            before = next(reversed(new_stages), None)
             named = {} if before is None else {PREVIOUS: before}
             repeated = _put(stage, "from", named)
             if group is not None:
@@ -43,9 +43,9 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
                     f"{stage.where}: stages.{name}: is the first stage, so `from: {PREVIOUS}` has no stage to begin with. "
                     "Name a checkpoint."
                 )
-            made[name if group is None else f"{name}_{group}"] = repeated
+            new_stages[name if group is None else f"{name}_{group}"] = repeated
     whole = root.copy()
-    whole.value["stages"] = Node(made, stages.where, dict.fromkeys(made, stages.where))
+    whole.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
     return whole
 
 
@@ -55,14 +55,14 @@ def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str 
     stages = root.value.get("stages") if root.is_mapping else None
     written = {} if stages is None or not stages.is_mapping else dict(stages.items())
     repeated = {f"stages.{name}.": name for name, stage in written.items() if stage.is_mapping and EACH in stage.value}
-    made: list[str] = []
+    new_overrides: list[str] = []
     for override in overrides:
         lead = next((lead for lead in repeated if override.startswith(lead)), None)
         if lead is None:
-            made.append(override)
+            new_overrides.append(override)
         else:
-            made += [f"stages.{repeated[lead]}_{group}.{override.removeprefix(lead)}" for group in groups]
-    return made
+            new_overrides += [f"stages.{repeated[lead]}_{group}.{override.removeprefix(lead)}" for group in groups]
+    return new_overrides
 
 
 def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
@@ -70,13 +70,13 @@ def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
     copy = node.copy()
     todo: list[tuple[Key | None, Node]] = [(None, copy)]
     while todo:
-        above, each = todo.pop()
-        if each.is_mapping:
-            todo += list(each.items())
-        elif each.is_list:
-            todo += [(above, one) for one in each.value]
-        elif isinstance(each.value, str) and each.value in values and key in (None, above):
-            each.value = values[each.value]
+        above, inner = todo.pop()
+        if inner.is_mapping:
+            todo += list(inner.items())
+        elif inner.is_list:
+            todo += [(above, child) for child in inner.value]
+        elif isinstance(inner.value, str) and inner.value in values and key in (None, above):
+            inner.value = values[inner.value]
     return copy
 
 

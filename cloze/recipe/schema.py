@@ -118,12 +118,12 @@ def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
 
 @cache
 def _arguments_of(builder: Callable[..., Any]) -> Arguments:
-    found = parameters(builder)
-    made = {
-        name: Argument(_annotation(builder, name, p), as_data(p.default, _kind(p.annotation))) for name, p in found.items()
+    signature = parameters(builder)
+    arguments = {
+        name: Argument(_annotation(builder, name, p), as_data(p.default, _kind(p.annotation))) for name, p in signature.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
-    return {name: argument for name, argument in made.items() if not argument.given}
+    return {name: argument for name, argument in arguments.items() if not argument.given}
 
 
 def _annotation(builder: Callable[..., Any], name: str, parameter: inspect.Parameter) -> Any:
@@ -160,16 +160,16 @@ def expand_part(
     elif node.is_mapping and len(named := [key for key in node.value if key not in reserved]) == 1:
         name, inner = str(named[0]), node.value[named[0]]
     else:
-        found = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)
-        faults.add(node.where, path, f"expected one {kind}, got {found}.", "Write `name`, or `name: {argument: value}`.")
+        got = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)
+        faults.add(node.where, path, f"expected one {kind}, got {got}.", "Write `name`, or `name: {argument: value}`.")
         return
     try:
         if known is not None and name not in known and len(known) < len(parts.names(kind)):
             raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
         accepted = arguments_of_part(kind, name)
     except RecipeError as error:
-        place = node.place(name)
-        faults.add(place, path, str(error), file_to_give(Path(place.file)) if isinstance(error, UnknownPart) else "")
+        where = node.place(name)
+        faults.add(where, path, str(error), file_to_give(Path(where.file)) if isinstance(error, UnknownPart) else "")
         return
     if inner.value is None:
         inner = Node({}, inner.where)
@@ -193,18 +193,18 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and "number" in describe(argument.annotation):
             node.value[key].first = next(iter(argument.section))  # one number may stand for it
-    for given, value in node.items():
-        p = accepted.get(str(given))
+    for written_key, value in node.items():
+        p = accepted.get(str(written_key))
         if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{given}", faults, known=p.choices, default=p.default)
+            expand_part(p.part, value, f"{path}.{written_key}", faults, known=p.choices, default=p.default)
         elif p is not None and p.parts and value.is_mapping:
             for name, inner in value.items():
-                expand_part(p.parts, inner, f"{path}.{given}.{name}", faults)
+                expand_part(p.parts, inner, f"{path}.{written_key}.{name}", faults)
         elif p is not None and p.section and value.is_mapping:
             _inherit(value, p.default)
-            expand_arguments(p.section, value, f"{path}.{given}", faults)
+            expand_arguments(p.section, value, f"{path}.{written_key}", faults)
         elif p is not None and p.live and value.is_mapping:
-            expand_part("schedule", value, f"{path}.{given}", faults)
+            expand_part("schedule", value, f"{path}.{written_key}", faults)
 
 
 def _inherit(node: Node, default: Any) -> None:
@@ -279,10 +279,10 @@ def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[boo
         return _within(p, read[0], node, path, faults), read[0]
     if p.parts is not None and node.is_mapping:
         named = {str(name): _read_named(p.parts, inner, f"{path}.{name}", faults) for name, inner in node.items()}
-        return all(one is not None for one in named.values()), named
+        return all(part is not None for part in named.values()), named
     if p.section is not None and node.is_mapping:
-        found = read_arguments(path.rpartition(".")[2], p.section, node, path, faults)
-        return found is not None, found
+        values = read_arguments(path.rpartition(".")[2], p.section, node, path, faults)
+        return values is not None, values
     if p.part is not None:  # a part that could not be expanded has been reported already
         return node.value is None and p.default is None, None
     if p.live and node.is_mapping:
@@ -298,8 +298,8 @@ def _read_named(kind: str, node: Node, path: str, faults: Faults) -> PartSpec | 
     """One of several parts by name; a part that could not be expanded has been reported already."""
     if node.part is None and isinstance(node.value, str):
         expand_part(kind, node, path, faults)
-    found = read_part(node, path, faults)
-    return None if found is None else found[0]
+    parsed = read_part(node, path, faults)
+    return None if parsed is None else parsed[0]
 
 
 def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
@@ -312,8 +312,8 @@ def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faul
             check_value(p.annotation, _as_whole(p.annotation, schedule.arguments[end]))
         except ValueError:
             sound = False
-            given = f"got {schedule.arguments[end]}, expected {describe(p.annotation)}."
-            faults.add(node.where, f"{path}.{schedule.name}.{end}", given)
+            fault = f"got {schedule.arguments[end]}, expected {describe(p.annotation)}."
+            faults.add(node.where, f"{path}.{schedule.name}.{end}", fault)
     return sound
 
 
@@ -397,17 +397,17 @@ def describe(annotation: Any) -> str:
 
 def bounds(annotation: Any) -> str:
     """The bounds of a number in words: ` from 0 to 1`, ` above 0`; nothing where there are none."""
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for mark in marks(annotation):
-        found |= dataclasses.asdict(mark) if isinstance(mark, (Ge, Gt, Le, Lt)) else {}
-    low = f"{found['ge']:,}" if "ge" in found else None
-    if low is not None and "le" in found and found["le"] < _ANY:
-        return f" from {low} to {found['le']:,}"
-    if low is not None and "lt" in found:
-        return f" from {low} to below {found['lt']:,}"
+        limits |= dataclasses.asdict(mark) if isinstance(mark, (Ge, Gt, Le, Lt)) else {}
+    low = f"{limits['ge']:,}" if "ge" in limits else None
+    if low is not None and "le" in limits and limits["le"] < _ANY:
+        return f" from {low} to {limits['le']:,}"
+    if low is not None and "lt" in limits:
+        return f" from {low} to below {limits['lt']:,}"
     if low is not None:
         return f" of {low} or more"
-    return f" above {found['gt']:,}" if "gt" in found else ""
+    return f" above {limits['gt']:,}" if "gt" in limits else ""
 
 
 def _several(annotation: Any) -> str:

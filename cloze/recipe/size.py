@@ -36,16 +36,16 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
     for name, network in recipe.networks.items():
         if network.part is None or network.average is not None or name in kept:
             continue
-        own = network.part.arguments
+        arguments = network.part.arguments
         numbers = (
-            exported_numbers(own, sizes[size]) if name == recipe.export
-            else other_numbers(own, exported.part.arguments, sizes[size])
+            exported_numbers(arguments, sizes[size]) if name == recipe.export
+            else other_numbers(arguments, exported.part.arguments, sizes[size])
         )
         inner = root.value["networks"].value[name].value[network.part.name]
         for key, number in numbers.items():
             location = paths.find(inner, key)
             location.container.put(location.key, Node(number, location.container.place(location.key)))
-        _rescale_nested(inner, own, size)
+        _rescale_nested(inner, arguments, size)
 
 
 def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
@@ -61,40 +61,40 @@ def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
 
 def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by their paths, those of parts and sections too: `feed_forward.inner`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, PartSpec) and "sizes" in vars(parts.class_of(value.kind, value.name)):
             continue  # it has sizes of its own
         inner = value.arguments if isinstance(value, PartSpec) else value if isinstance(value, Mapping) else None
-        found |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in flat(inner).items()}
-    return found
+        values |= {name: value} if inner is None else {f"{name}.{key}": number for key, number in flat(inner).items()}
+    return values
 
 
 def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
     """The size's numbers, and the numbers that keep their ratio to the width, by their paths."""
-    own = flat(arguments)
-    numbers = {key: number for key, number in size.items() if key in own}
+    values = flat(arguments)
+    numbers = {key: number for key, number in size.items() if key in values}
     for key in WITH_WIDTH:
-        if own.get(key) is not None and "width" in numbers:
-            numbers[key] = max(1, round(own[key] * numbers["width"] / own["width"]))
+        if values.get(key) is not None and "width" in numbers:
+            numbers[key] = max(1, round(values[key] * numbers["width"] / values["width"]))
     for key in _NARROW & numbers.keys():
-        numbers[key] = max(numbers[key], min(NARROWEST, own[key]))
+        numbers[key] = max(numbers[key], min(NARROWEST, values[key]))
     return numbers
 
 
 def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
     """A smaller or larger companion of the exported network, scaled by the same ratios."""
-    own, numbers = flat(arguments), dict[str, int]()
-    if own.get("layers") and exported.get("layers") and "layers" in size:
-        numbers["layers"] = max(1, round(own["layers"] * size["layers"] / exported["layers"]))
-    if not (own.get("width") and exported.get("width") and "width" in size):
+    values, numbers = flat(arguments), dict[str, int]()
+    if values.get("layers") and exported.get("layers") and "layers" in size:
+        numbers["layers"] = max(1, round(values["layers"] * size["layers"] / exported["layers"]))
+    if not (values.get("width") and exported.get("width") and "width" in size):
         return numbers
     ratio = size["width"] / exported["width"]
-    head = own["width"] // own["heads"] if own.get("heads") else HEAD
-    numbers["width"] = head * max(1, round(own["width"] * ratio / head))
-    if own.get("heads"):
+    head = values["width"] // values["heads"] if values.get("heads") else HEAD
+    numbers["width"] = head * max(1, round(values["width"] * ratio / head))
+    if values.get("heads"):
         numbers["heads"] = numbers["width"] // head
     for key in WITH_WIDTH:
-        if own.get(key) is not None:
-            numbers[key] = max(1, round(own[key] * (ratio if key in _NARROW else numbers["width"] / own["width"])))
+        if values.get(key) is not None:
+            numbers[key] = max(1, round(values[key] * (ratio if key in _NARROW else numbers["width"] / values["width"])))
     return numbers

@@ -48,8 +48,8 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
     others = []
     for override in overrides:
         path, equals, text = override.partition("=")
-        place, _, key = path.strip().rpartition(".")
-        _, is_stage, name = place.partition("stages.")
+        owner, _, key = path.strip().rpartition(".")
+        _, is_stage, name = owner.partition("stages.")
         stages = root.value["stages"]
         if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
             others.append(override)
@@ -62,18 +62,18 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
 
 
 def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
-    found = []
+    stage_overrides = []
     for override in overrides:
         head, _, rest = override.partition("stages.")
         if head or not override.startswith("stages."):
-            found.append(override)
+            stage_overrides.append(override)
             continue
-        stage, _, own = rest.partition(".")
+        stage, _, assignment = rest.partition(".")
         if stage not in stages:
             raise RecipeError(f"--set {override}: there is no stage {stage!r}. {nearest(stage, stages)}")
         if stage == name:
-            found.append(own)
-    return found
+            stage_overrides.append(assignment)
+    return stage_overrides
 
 
 def stage_trees(
@@ -85,7 +85,7 @@ def stage_trees(
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
                    "For example `stages: {general: {}, domain: {…}}`.")
         return {}
-    made: dict[str, tuple[Written, float]] = {}
+    trees: dict[str, tuple[Written, float]] = {}
     for name, node in written.items():
         path = f"stages.{name}"
         if node.value is None:
@@ -101,20 +101,20 @@ def stage_trees(
             where = node.where if share is None else share.where
             faults.add(where, f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
             amount = 1.0  # further stages may begin with this one
-        earlier = {before: tree for before, (tree, _) in made.items()}
+        earlier = {before: tree for before, (tree, _) in trees.items()}
         tree = _tree(str(name), node, root, faults)
         written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
-        made[str(name)] = (written, float(amount))
-    total = sum(share for _, share in made.values())
-    return {name: (tree, share / total) for name, (tree, share) in made.items()}
+        trees[str(name)] = (written, float(amount))
+    total = sum(share for _, share in trees.values())
+    return {name: (tree, share / total) for name, (tree, share) in trees.items()}
 
 
 def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
-    own = {key: node for key, node in stage.items() if key not in ("share", "source")}
-    dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in own and other not in own}
-    keys = [key for key in root.value if key != "stages" and key not in dropped and key not in own]
+    nodes = {key: node for key, node in stage.items() if key not in ("share", "source")}
+    dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in nodes and other not in nodes}
+    keys = [key for key in root.value if key != "stages" and key not in dropped and key not in nodes]
     tree = Node({key: root.value[key].copy() for key in keys}, root.where, {key: root.place(key) for key in keys})
-    for key, node in own.items():
+    for key, node in nodes.items():
         tree.put(key, node.copy())
         tree.keys[key] = stage.place(key)
     source = stage.value.get("source")
@@ -126,8 +126,8 @@ def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
 def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Faults) -> None:
     """Keep one of the sources of the top level."""
     sources = tree.value.get("sources")
-    known = list(sources.value) if sources is not None and sources.is_mapping else []
-    if chosen not in known:
-        faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, known) if known else "Write `sources:`.")
+    names = list(sources.value) if sources is not None and sources.is_mapping else []
+    if chosen not in names:
+        faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, names) if names else "Write `sources:`.")
         return
     tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))

@@ -38,13 +38,13 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
 
 def views(entry: EntrySpec) -> list[str]:
     """The views of an entry: `main` and those that its edits make, each with the view of its edit before its name."""
-    made = [(edit, edit.part.arguments.get("to") or class_of("edit", edit.part.name).second) for edit in entry.exercise]
-    return ["main", *dict.fromkeys(join(edit.view, str(name)) for edit, name in made if name)]
+    pairs = [(edit, edit.part.arguments.get("to") or class_of("edit", edit.part.name).second) for edit in entry.exercise]
+    return ["main", *dict.fromkeys(join(edit.view, str(name)) for edit, name in pairs if name)]
 
 
 def reading_twins(recipe: Recipe) -> set[str]:
     """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
-    found = set()
+    twins = set()
     for entry in recipe.step_entries.values():
         kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
         copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
@@ -52,8 +52,8 @@ def reading_twins(recipe: Recipe) -> set[str]:
         for run in entry.passes:
             others = [other for other in entry.passes if other.network == run.network and other is not run]
             if run.view in copies - changed and any(other.view not in changed for other in others):
-                found.add(run.network)
-    return found
+                twins.add(run.network)
+    return twins
 
 
 def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
@@ -87,22 +87,22 @@ def _check_averages(recipe: Recipe, at: At, faults: Faults) -> None:
 
 
 def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:
-    known = views(entry)
+    view_names = views(entry)
     for index, edit in enumerate(entry.exercise):
-        made = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
-        _known(f"{edit.part.path}.in", edit.view, made, "view", edit.part.where, faults)
+        earlier_views = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
+        _known(f"{edit.part.path}.in", edit.view, earlier_views, "view", edit.part.where, faults)
     earlier: list[str] = []
     for index, run in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
-        place = run.objectives[0].part.where if run.objectives else at(path)
-        _known(f"{path}.network", run.network, recipe.networks, "network", place, faults)
-        _known(f"{path}.view", run.view, known, "view", place, faults)
+        where = run.objectives[0].part.where if run.objectives else at(path)
+        _known(f"{path}.network", run.network, recipe.networks, "network", where, faults)
+        _known(f"{path}.view", run.view, view_names, "view", where, faults)
         if run.name in earlier:
-            faults.add(place, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
-        if run.name in known and run.name != run.view:
-            faults.add(place, path, f"the pass {run.name!r} has the name of a view on which it does not run.",
+            faults.add(where, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
+        if run.name in view_names and run.name != run.view:
+            faults.add(where, path, f"the pass {run.name!r} has the name of a view on which it does not run.",
                        "Give the pass a `name:` of its own.")
-        _check_references(run, earlier, known, path, place, faults)
+        _check_references(run, earlier, view_names, path, where, faults)
         earlier.append(run.name)
 
 
@@ -112,18 +112,18 @@ def _check_references(
     """`pass.state` names an earlier pass, `view.field` a view."""
     fields = {field: origin for field, origin in run.take.items() if isinstance(origin, str)}
     references = [(f"{path}.take.{field}", origin, where) for field, origin in fields.items()]
-    for taken in run.take.values():
-        if isinstance(taken, RewriterSpec):
-            references += [(f"{taken.part.path}.from", state, taken.part.where) for state in taken.read.values()]
-    for place, reference, stands in references:
+    for rewriter in run.take.values():
+        if isinstance(rewriter, RewriterSpec):
+            references += [(f"{rewriter.part.path}.from", state, rewriter.part.where) for state in rewriter.read.values()]
+    for location, reference, stands in references:
         owner, dot, _ = reference.rpartition(".")
         if not dot:
-            faults.add(stands, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
+            faults.add(stands, location, f"got {reference!r}, expected `pass.state` or `view.field`.")
         elif owner not in (*earlier, *known):
-            faults.add(stands, place, f"{reference!r} names no earlier pass and no view.",
+            faults.add(stands, location, f"{reference!r} names no earlier pass and no view.",
                        nearest(owner, [*earlier, *known]))
         elif owner not in earlier:
-            with faults.catching(stands, place):
+            with faults.catching(stands, location):
                 find_field(reference)
     for field in fields:
         with faults.catching(where, f"{path}.take.{field}"):
@@ -182,16 +182,16 @@ def _check_heads(recipe: Recipe, faults: Faults) -> None:
     for entry in recipe.entries.values():
         for run, objective in entry.objectives():
             name = recipe.head_name(run, objective)
-            known = first.setdefault(name, objective.part)
-            if known.name != objective.part.name:
+            original = first.setdefault(name, objective.part)
+            if original.name != objective.part.name:
                 faults.add(objective.part.where, objective.part.path,
-                           f"the head {name!r} is a {known.name} at {known.path} and a {objective.part.name} here.",
+                           f"the head {name!r} is a {original.name} at {original.path} and a {objective.part.name} here.",
                            "Name the heads apart with `head:`.")
                 continue
             for key, value in objective.part.arguments.items():
-                if key != "set" and value != known.arguments[key]:
+                if key != "set" and value != original.arguments[key]:
                     faults.add(objective.part.where, f"{objective.part.path}.{key}",
-                               f"the head {name!r} has {key} {known.arguments[key]!r} at {known.path} and {value!r} here.",
+                               f"the head {name!r} has {key} {original.arguments[key]!r} at {original.path} and {value!r} here.",
                                "Name the heads apart with `head:`, or give both the same settings.")
 
 
@@ -228,11 +228,11 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
 def _check_keep_best(recipe: Recipe, name: str, where: Where, faults: Faults) -> None:
     """Check that the loss which chooses the checkpoint is measured on held-out text."""
     path, several = "training.keep_best", len(recipe.step_entries) > 1
-    known = [
+    names = [
         f"{entry}/{objective.name}" if several else objective.name
         for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
     ]
-    _known(path, name, known, "objective", where, faults)
+    _known(path, name, names, "objective", where, faults)
     if recipe.task is not None:
         faults.add(where, path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
     elif not recipe.training.held_out or not recipe.training.evaluate_every:

@@ -42,11 +42,11 @@ def recipes_for(order: str, recipe: str) -> str:
     if recipe not in files:
         return ""
     orders = {name: _order(read_yaml(file.read_text(encoding="utf-8"), name)) for name, file in files.items() if name != recipe}
-    found = sorted(name for name, own in orders.items() if own == order)
-    return f", or take a recipe for a teacher that reads in the order {order}: {', '.join(found)}" if found else ""
+    names = sorted(name for name, teacher_order in orders.items() if teacher_order == order)
+    return f", or take a recipe for a teacher that reads in the order {order}: {', '.join(names)}" if names else ""
 
 
 def _order(tree: Node) -> str:
     """The order of a recipe as written."""
-    found = tree.value.get("order")
-    return "open" if found is None else str(found.plain())
+    node = tree.value.get("order")
+    return "open" if node is None else str(node.plain())

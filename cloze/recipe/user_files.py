@@ -50,16 +50,16 @@ def import_files(files: Iterable[str | Path]) -> None:
         path = Path(file).resolve()
         if not path.is_file():
             raise RecipeError(f"--with {file}: there is no such file.")
-        found = UserFile(path, path.read_bytes())
+        user_file = UserFile(path, path.read_bytes())
         name = f"{registry.USER_MODULE}{path.stem}_{sha256(str(path).encode()).hexdigest()[:12]}"
-        known = _imported.get(name)
-        if known is not None and known.source == found.source and name in sys.modules:
+        old_file = _imported.get(name)
+        if old_file is not None and old_file.source == user_file.source and name in sys.modules:
             continue
-        if any(one.source == found.source and registry.made_in(other) for other, one in _imported.items()):
+        if any(entry.source == user_file.source and registry.made_in(other) for other, entry in _imported.items()):
             continue
         earlier, parts = sys.modules.pop(name, None), registry.forget(name)
         try:
-            _import(file, found, name)
+            _import(file, user_file, name)
         except RecipeError:
             sys.modules.pop(name, None)
             registry.forget(name)
@@ -68,17 +68,17 @@ def import_files(files: Iterable[str | Path]) -> None:
             if earlier is not None:
                 sys.modules[name] = earlier
             raise
-        _imported[name] = found
+        _imported[name] = user_file
 
 
 def function_of(file: Path, name: str) -> tuple[Callable[..., Any], str]:
     """A function of a user's file, which is imported, and the sha256 of the file; a `RecipeError` if it has none."""
     import_files([file])
-    module, found = next((module, one) for module, one in _imported.items() if one.source == file.read_bytes())
+    module, user_file = next((module, entry) for module, entry in _imported.items() if entry.source == file.read_bytes())
     function = vars(sys.modules[module]).get(name)
     if not callable(function):
         raise RecipeError(f"--with {file}: has no function {name!r}.")
-    return function, found.digest
+    return function, user_file.digest
 
 
 def _import(file: str | Path, found: UserFile, name: str) -> None:
@@ -97,24 +97,24 @@ def _import(file: str | Path, found: UserFile, name: str) -> None:
         path = str(found.path)
         lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        place = f"--with {file}" if line is None else f"--with {file}, line {line}"
-        raise RecipeError(f"{place}: importing it failed: {type(error).__name__}: {error}") from error
+        option = f"--with {file}" if line is None else f"--with {file}, line {line}"
+        raise RecipeError(f"{option}: importing it failed: {type(error).__name__}: {error}") from error
 
 
 def files_of(parts: Any) -> dict[str, UserFile]:
     """The files that registered parts of a recipe, or of some of its sections, by the names of their copies."""
     modules = dict.fromkeys(_module_of(part.kind, part.name) for part in parts_in(parts))
-    found: dict[str, UserFile] = {}
+    files: dict[str, UserFile] = {}
     for file in (_imported[module] for module in modules if module in _imported):
-        name = file.path.name if file.path.name not in found else f"{file.path.stem}-{len(found) + 1}.py"
-        found[name] = file
-    return found
+        name = file.path.name if file.path.name not in files else f"{file.path.stem}-{len(files) + 1}.py"
+        files[name] = file
+    return files
 
 
 def record_of(files: Mapping[str, UserFile]) -> dict[str, Any]:
     """The files as `run.json` lists them among a run's inputs; nothing where there are none."""
-    known = {name: {"given": str(file.path), "sha256": file.digest} for name, file in files.items()}
-    return {"code": known} if known else {}
+    records = {name: {"given": str(file.path), "sha256": file.digest} for name, file in files.items()}
+    return {"code": records} if records else {}
 
 
 def changed_since(known: Mapping[str, Any] | None, files: Mapping[str, UserFile]) -> list[str]:
@@ -132,10 +132,10 @@ def write_copies(folder: Path, files: Mapping[str, UserFile]) -> None:
 
 def copies_in(folder: Path) -> list[Path]:
     """The copies in a checkpoint's folder, or in that of the run around it."""
-    for place in (folder, *folder.absolute().parents[:3]):  # cloze/networks/NAME of a run, and its cloze/checkpoints/STEP
-        found = sorted(path for path in (place / FOLDER).glob("*.py") if path.is_file())
-        if found:
-            return found
+    for parent in (folder, *folder.absolute().parents[:3]):  # cloze/networks/NAME of a run, and its cloze/checkpoints/STEP
+        copies = sorted(path for path in (parent / FOLDER).glob("*.py") if path.is_file())
+        if copies:
+            return copies
     return []
 
 

@@ -19,16 +19,16 @@ def with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntryS
         part = networks[run.network].part if run.network in networks else None
         if part is not None and isinstance(part.arguments.get("width"), int):
             widths[run.name] = part.arguments["width"]
-    passes = (replace(run, objectives=tuple(_completed(one, widths) for one in run.objectives)) for run in entry.passes)
+    passes = (replace(run, objectives=tuple(_completed(spec, widths) for spec in run.objectives)) for run in entry.passes)
     return replace(entry, passes=tuple(passes))
 
 
 def _completed(objective: ObjectiveSpec, widths: Mapping[str, int]) -> ObjectiveSpec:
     part = objective.part
-    found = {}
+    numbers = {}
     for name in class_of(part.kind, part.name).width_arguments:
         path = objective.read.get(str(part.arguments.get(name)), "")
         owner = path.rpartition(".")[0]
         if owner in widths:
-            found[name] = widths[owner]
-    return replace(objective, part=replace(part, arguments={**part.arguments, **found})) if found else objective
+            numbers[name] = widths[owner]
+    return replace(objective, part=replace(part, arguments={**part.arguments, **numbers})) if numbers else objective

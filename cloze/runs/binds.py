@@ -27,9 +27,9 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
     """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
     named = {first: list(paths)} if paths else {}
-    for name, given in binds.items():
+    for name, files in binds.items():
         if name in recipe.sources:
-            named.setdefault(name, []).extend(given)
+            named.setdefault(name, []).extend(files)
     missing = [name for name in recipe.sources if name not in named]
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
@@ -49,22 +49,22 @@ def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
 
 def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The values that `--bind NAME=PATH` sets in the look-up tables of a recipe or its stages, as `--set` would, by name."""
-    found: dict[str, str] = {}
-    known = {name for whole in [recipe, *(stage.recipe for stage in recipe.stages)] for name in whole.sources}
+    settings: dict[str, str] = {}
+    sources = {name for whole in [recipe, *(stage.recipe for stage in recipe.stages)] for name in whole.sources}
     for whole in [recipe, *(stage.recipe for stage in recipe.stages)]:
         for name, spec in whole.tables.items():
-            if name in binds and name not in known:
-                found[name] = f"tables.{name}.{class_of(spec.kind, spec.name).bound_to}={binds[name][-1]}"
-    return found
+            if name in binds and name not in sources:
+                settings[name] = f"tables.{name}.{class_of(spec.kind, spec.name).bound_to}={binds[name][-1]}"
+    return settings
 
 
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
     """Refuse a bound name that is no source, table or checkpoint of the recipe or its stages."""
     whole = [stage.recipe for stage in recipe.stages] or [recipe]
-    known = [*sorted({name for one in whole for name in [*one.sources, *one.tables]}), *checkpoints]
+    names = [*sorted({name for stage_recipe in whole for name in [*stage_recipe.sources, *stage_recipe.tables]}), *checkpoints]
     for name in binds:
-        if name not in known:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {nearest(name, known)}")
+        if name not in names:
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {nearest(name, names)}")
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
@@ -108,12 +108,12 @@ def _require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
 
     for name, network in recipe.networks.items():
         inputs = {} if network.part is None else flat(plain(network.part.arguments), network.part.name).get("embedding.inputs")
-        known = (inputs or {}).get("language")
-        if known is not None and len(languages) > known:
-            place = "network" if len(recipe.networks) == 1 else f"networks.{name}"
+        rows = (inputs or {}).get("language")
+        if rows is not None and len(languages) > rows:
+            path = "network" if len(recipe.networks) == 1 else f"networks.{name}"
             raise RecipeError(
-                f"{recipe.name}: the network has vectors for {known} languages, and the text has {len(languages)}: "
-                f"{', '.join(languages[:3])} …\n  Give it as many: --set {place}.embedding.table.inputs.language={len(languages)}"
+                f"{recipe.name}: the network has vectors for {rows} languages, and the text has {len(languages)}: "
+                f"{', '.join(languages[:3])} …\n  Give it as many: --set {path}.embedding.table.inputs.language={len(languages)}"
             )
 
 
@@ -126,20 +126,20 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
     from cloze.interop.vectors import open_vectors
 
     store = next(iter(stores.values()))
-    known: dict[str, Any] = {}
+    restored_tables: dict[str, Any] = {}
     for folder in (begin or {}).values() if recipe.tables else ():
-        known |= restored(import_folder(folder).model.tables)
-    made: dict[str, Any] = other_readings(recipe, store, begin or {})
+        restored_tables |= restored(import_folder(folder).model.tables)
+    tables: dict[str, Any] = other_readings(recipe, store, begin or {})
     for name, spec in recipe.tables.items():
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
-        if name in known and (table.has_weights or spec.arguments.get(table.bound_to) is None):
-            made[name] = table.over(known[name], store)
+        if name in restored_tables and (table.has_weights or spec.arguments.get(table.bound_to) is None):
+            tables[name] = table.over(restored_tables[name], store)
             continue
         with naming_table(name):
             if table.opens is not None:
                 require_trained(Path(table.opens))
-            made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
-    return made
+            tables[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
+    return tables
 
 
 @contextmanager
@@ -148,8 +148,8 @@ def naming_table(name: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        said = str(error).replace("--bind NAME=", f"--bind {name}=").replace("--set tables.NAME.", f"--set tables.{name}.")
-        raise type(error)(said) from None
+        message = str(error).replace("--bind NAME=", f"--bind {name}=").replace("--set tables.NAME.", f"--set tables.{name}.")
+        raise type(error)(message) from None
 
 
 def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:
@@ -157,7 +157,7 @@ def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> d
     reads (`fuse`), and those that read the ids of both tokenizers (`join_vocabulary`)."""
     from cloze.checkpoint.saved_change import open_folder
 
-    made: dict[str, OtherReading] = {}
+    readings: dict[str, OtherReading] = {}
     joined = [name for name in recipe.networks if joins_vocabulary(recipe, name)]
     if recipe.export in joined:
         raise RecipeError(
@@ -167,16 +167,17 @@ def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> d
     for name in [*read_by_export(recipe), *joined]:
         if name not in begin:
             continue
-        found = open_folder(begin[name])
+        checkpoint = open_folder(begin[name])
         orders = {str(entry.order) for entry in recipe.entries.values()}
-        if orders != {found.model.order}:
+        if orders != {checkpoint.model.order}:
             raise CheckpointError(
-                f"{found.folder}: networks.{name} reads {found.model.order}, and the recipe reads {', '.join(sorted(orders))}.\n"
+                f"{checkpoint.folder}: networks.{name} reads {checkpoint.model.order}, "
+                f"and the recipe reads {', '.join(sorted(orders))}.\n"
                 "  Bind a checkpoint that reads texts in the order of the recipe, such as bert."
             )
-        limit = found.model.flat.get("positions.max_length")
+        limit = checkpoint.model.flat.get("positions.max_length")
         first = store.vocab_size if name in joined else 0
-        made[name] = OtherReading(
-            store.tokenizer(), found.tokenizer, found.reading.single, limit, first + found.vocab_size, first
+        readings[name] = OtherReading(
+            store.tokenizer(), checkpoint.tokenizer, checkpoint.reading.single, limit, first + checkpoint.vocab_size, first
         )
-    return made
+    return readings

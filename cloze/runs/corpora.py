@@ -46,14 +46,14 @@ def open_corpus(
     """
     if not paths:
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
-    given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
+    given_tokenizer = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     annotations = annotations_of(recipe)
     spec = recipe.sources[source or next(iter(recipe.sources))]
     source_type = class_of("source", spec.name)
     if source_type.builds_store:
-        given = given or tokenizer_of_texts(recipe, spec, paths, folder, seed=seed, run=run, report=report)
-        return open_own(spec, paths, folder, tokenizer=given, run=run, report=report)
+        given_tokenizer = given_tokenizer or tokenizer_of_texts(recipe, spec, paths, folder, seed=seed, run=run, report=report)
+        return open_own(spec, paths, folder, tokenizer=given_tokenizer, run=run, report=report)
     text_format = source_type.text_format or text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
     languages = mixed is not None and source_type.text_format is None
@@ -61,8 +61,8 @@ def open_corpus(
 
     def open_store(path: Path) -> tuple[Store, Tokenizer]:
         store = Store.open(path)
-        if given is not None:
-            store.require_tokenizer(given.hash, whose=whose)
+        if given_tokenizer is not None:
+            store.require_tokenizer(given_tokenizer.hash, whose=whose)
         store.require_annotations(annotations, whose=recipe.name)
         return store, store.tokenizer()
 
@@ -71,15 +71,15 @@ def open_corpus(
     how = {
         **{key: value for key, value in recipe.canonical().items() if key in ("text", "texts")}, "format": text_format,
         "languages": languages, "smooth": smooth, "seed": seed,
-        "tokenizer": None if given is None else given.hash,
+        "tokenizer": None if given_tokenizer is None else given_tokenizer.hash,
     }
     text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
     if text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
-    if given is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
+    if given_tokenizer is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
         require_words_apart(recipe, sample_for(recipe, paths, text_format))
-    chosen = given or with_table_words(recipe, report, train_tokenizer_from(
+    chosen = given_tokenizer or with_table_words(recipe, report, train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
         report=report,
     ))  # fmt: skip
@@ -125,12 +125,12 @@ def with_table_words(recipe: Recipe, report: Say, tokenizer: Tokenizer) -> Token
 
         if tokenizer.kind != "words":
             raise RecipeError(f"tables: {spec.name}: words: added is for a tokenizer of words; this one is {tokenizer.kind}.")
-        known = set(tokenizer.spellings)
-        new = [word for word in open_vectors(table.opens).words if word not in known]
-        found = findable(tokenizer, new)
-        left = f"; {len(new) - len(found):,} can never be cut out of a text and were left out" if len(found) < len(new) else ""
-        report(f"{table.opens}: adds {len(found):,} words to the {len(known):,} of the text{left}")
-        tokenizer = extended(tokenizer, found)
+        spellings = set(tokenizer.spellings)
+        new = [word for word in open_vectors(table.opens).words if word not in spellings]
+        words = findable(tokenizer, new)
+        left = f"; {len(new) - len(words):,} can never be cut out of a text and were left out" if len(words) < len(new) else ""
+        report(f"{table.opens}: adds {len(words):,} words to the {len(spellings):,} of the text{left}")
+        tokenizer = extended(tokenizer, words)
     return tokenizer
 
 
@@ -147,22 +147,22 @@ def open_own(
         return store, store.tokenizer()
     from cloze.checkpoint.build import plain
 
-    given = plain(spec.arguments)
+    options = plain(spec.arguments)
     of_rows = class_of("source", spec.name).of_rows
-    arguments = {key: value for key, value in given.items() if key not in of_rows}
+    arguments = {key: value for key, value in options.items() if key not in of_rows}
     known_tokenizer = None if tokenizer is None else tokenizer.hash
     how = {
         "records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known),
         "encoding": chosen_encoding() or "auto",
     }
     if arguments.get("annotate"):
-        how["annotations"] = build(builder_of("source", spec.name), given, {}).annotations.header()
+        how["annotations"] = build(builder_of("source", spec.name), options, {}).annotations.header()
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
-        source = build(builder_of("source", spec.name), given, {})
-        own = tokenizer if known is not None else source.knowing(paths, tokenizer)
-        text.record(source.build_store(paths, own, folder / "store", known=known, report=report))
+        source = build(builder_of("source", spec.name), options, {})
+        source_tokenizer = tokenizer if known is not None else source.knowing(paths, tokenizer)
+        text.record(source.build_store(paths, source_tokenizer, folder / "store", known=known, report=report))
     store = Store.open(folder / "store")
     same = tokenizer is not None and store.tokenizer_hash == tokenizer.hash
     return store, tokenizer if tokenizer is not None and same else store.tokenizer()
@@ -205,8 +205,8 @@ class Text:
 
         They say so from time to time. Raises `CorpusError` if what the first process writes cannot be seen from here.
         """
-        begun, told = time.monotonic(), 0.0
-        while not (found := self.is_built(run)) and rank() != 0:
+        begun, last_report = time.monotonic(), 0.0
+        while not (built := self.is_built(run)) and rank() != 0:
             waited = time.monotonic() - begun
             if waited > _UNSEEN and not any((above / LOCK).exists() for above in self.folder.parents):
                 raise CorpusError(
@@ -214,25 +214,25 @@ class Text:
                     "  Put --out on a disk that all hosts share, or build a store first and give each host a copy of it: "
                     "cloze corpus build TEXT --out STORE, then --corpus STORE."
                 )
-            if waited - told > _REMIND:
-                told = waited
+            if waited - last_report > _REMIND:
+                last_report = waited
                 sys.stderr.write(f"rank {rank()}: has waited {waited / 60:.0f} min for rank 0 to build {self.folder}\n")
             time.sleep(0.5)
-        return found
+        return built
 
     def is_built(self, run: Path | None) -> bool:
         """Whether the folder holds the store of this text; a `CheckpointError` if `run` began with different text."""
         if not Store.is_store(self.folder / "store"):
             return False
-        known = TextRecord.read(self.folder)
-        if known is None:
+        record = TextRecord.read(self.folder)
+        if record is None:
             return False
         if run is None:
-            return dict(known.how) == self.how and not self.differs(known)
-        require_read_alike(run, known, self.how)
-        found = require_text_unchanged(run, known, self.paths, self.files())
-        if found != known and rank() == 0:
-            found.write(self.folder)
+            return dict(record.how) == self.how and not self.differs(record)
+        require_read_alike(run, record, self.how)
+        current = require_text_unchanged(run, record, self.paths, self.files())
+        if current != record and rank() == 0:
+            current.write(self.folder)
         return True
 
     def differs(self, known: TextRecord) -> str:
@@ -261,13 +261,13 @@ class LabelledText(Text):
 
     def listed(self) -> list[str]:
         """The files, those of a folder by name; a `CorpusError` if one does not exist."""
-        found: list[str] = []
+        files: list[str] = []
         for path in map(Path, self.paths):
             if not path.exists() and str(path) != "-":
                 raise CorpusError(f"{path}: no such file.")
             inside = sorted(str(file) for file in path.rglob("*") if file.is_file()) if path.is_dir() else [str(path)]
-            found += inside
-        return found
+            files += inside
+        return files
 
 
 def text_of(recipe: Recipe) -> TextSpec:

@@ -37,7 +37,7 @@ def examples(
     length: int | None, epoch: int, seed: int,
 ) -> list[dict[str, Any]]:
     """The first `rows` examples of an epoch of every entry, as dictionaries (one per view)."""
-    shown = []
+    descriptions = []
     for entry in recipe.entries.values():
         spec = recipe.sources[entry.source]
         source = build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables})
@@ -55,16 +55,16 @@ def examples(
         for row in range(len(items)):
             for view in views:
                 sees = _sees(recipe, entry, view)
-                one = block.take(slice(row, row + 1)).view(view)
+                row_view = block.take(slice(row, row + 1)).view(view)
                 sets = store.items.sets if isinstance(store, RecordStore) and store.items is not None else {}
-                shown.append({**_example(entry, view, one, tokenizer, sees), "items": items_of(one, sets)})
-    return shown
+                descriptions.append({**_example(entry, view, row_view, tokenizer, sees), "items": items_of(row_view, sets)})
+    return descriptions
 
 
 def _about_items(edits: Sequence[Placed]) -> frozenset[str]:
     """The fields that say what is asked about items, and how they were before they were hidden."""
-    given = (placed.full(name) for placed in edits for name in placed.edit.gives)
-    return frozenset(name for name in given if fields.split(name).field in ("item_positions", "item_originals"))
+    names = (placed.full(name) for placed in edits for name in placed.edit.gives)
+    return frozenset(name for name in names if fields.split(name).field in ("item_positions", "item_originals"))
 
 
 def with_words(wants: frozenset[str]) -> frozenset[str]:
@@ -79,15 +79,15 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
     hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise if edit.view == view)
     tokens = []
-    for place, token in enumerate(row["tokens"][0, :length].tolist()):
-        one: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[place])}
-        if "word_start" in row and not special[place]:
-            one["starts_word"] = bool(row["word_start"][0, place])
+    for position, token in enumerate(row["tokens"][0, :length].tolist()):
+        record: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[position])}
+        if "word_start" in row and not special[position]:
+            record["starts_word"] = bool(row["word_start"][0, position])
         if "segments" in row:
-            one["segment"] = int(row["segments"][0, place])
-        if place in targets:
-            one["target"] = targets[place]
-        tokens.append(one)
+            record["segment"] = int(row["segments"][0, position])
+        if position in targets:
+            record["target"] = targets[position]
+        tokens.append(record)
     row_targets = {
         fields.split(name).set: int(value[0])
         for name, value in row.items() if fields.split(name).field == "targets" and value.ndim == 1
@@ -128,6 +128,6 @@ def _targets(row: Rows, tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
     for name, targets in row.items():
         part = fields.split(name)
         if part.field == "targets" and targets.ndim == 2 and f"positions/{part.set}" in row:
-            for place, target in zip(row[f"positions/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
-                if place >= 0:
-                    yield place, tokenizer.piece(target)
+            for position, target in zip(row[f"positions/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
+                if position >= 0:
+                    yield position, tokenizer.piece(target)

@@ -71,9 +71,9 @@ class _Recorder:
     def _note_inputs(self, _: Any, given: tuple[Any, ...]) -> None:
         if self.numbers < NUMBERS:
             readings, batch = self._readings
-            inputs = tuple(one.cpu() if isinstance(one, Tensor) else one for one in given)
+            inputs = tuple(argument.cpu() if isinstance(argument, Tensor) else argument for argument in given)
             self.pieces.append(Piece(batch.to("cpu"), {name: state.shape for name, state in readings.items()}, inputs))
-            self.numbers += sum(one.numel() for one in inputs if isinstance(one, Tensor))
+            self.numbers += sum(tensor.numel() for tensor in inputs if isinstance(tensor, Tensor))
 
 
 class Losses(NamedTuple):
@@ -122,9 +122,9 @@ def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.de
             continue
         start_straight(objective.head, seen[key])
         penalty = fit_output(objective, _features(objective, seen[key]), _features(objective, dev[key]))
-        taken, began = time.perf_counter() - began, time.perf_counter()
+        seconds, began = time.perf_counter() - began, time.perf_counter()
         targets = int(sum(float(objective.count(piece.batch)) for piece in seen[key]))
-        say(f"{key}: fitted to the frozen network ({targets:,} targets, penalty {penalty:g}, {taken:.0f} s)")
+        say(f"{key}: fitted to the frozen network ({targets:,} targets, penalty {penalty:g}, {seconds:.0f} s)")
 
 
 def _read(
@@ -136,8 +136,8 @@ def _read(
     step.to(device).eval()
     try:
         with torch.no_grad():
-            for entry, each in micros.items():
-                for micro in each:
+            for entry, batches in micros.items():
+                for micro in batches:
                     step.clock.set(step=0, first_row=micro.first_row)
                     step(entry, micro.batch.to(device))
     finally:
@@ -195,7 +195,8 @@ def fit_output(objective: Any, pieces: Sequence[Piece], dev: Sequence[Piece]) ->
     else:
         folds = min(FOLDS, len(pieces))
         parts = [
-            ([one for number, one in enumerate(pieces) if number % folds != fold], pieces[fold::folds]) for fold in range(folds)
+            ([piece for number, piece in enumerate(pieces) if number % folds != fold], pieces[fold::folds])
+            for fold in range(folds)
         ]
     penalty = choose_penalty([fit.path(train, held) for train, held in parts])
     fit.start()
@@ -209,7 +210,7 @@ def choose_penalty(paths: Sequence[Sequence[Losses]]) -> float:
     training rows keep a loss of `LEFT` times that."""
     best, lowest = PENALTIES[0], float("inf")
     for penalty, losses in zip(PENALTIES, zip(*paths, strict=False), strict=False):
-        held, trained = sum(one.held for one in losses), sum(one.trained for one in losses)
+        held, trained = sum(fold.held for fold in losses), sum(fold.trained for fold in losses)
         if trained < LEFT * held and lowest < float("inf"):
             break
         if held < lowest:

@@ -29,17 +29,17 @@ _COLUMNS = ["text", "bytes", "before", "after", "tokens per word before", "after
 
 def parse_measured(given: Sequence[str]) -> dict[str, str]:
     """`NAME=PATH`, or a path alone, whose file name is then the name of the text."""
-    found: dict[str, str] = {}
-    for one in given:
-        name, between, path = one.partition("=")
-        if not between or os.path.exists(one):
-            name, path = Path(one).name.partition(".")[0], one
+    texts: dict[str, str] = {}
+    for option in given:
+        name, between, path = option.partition("=")
+        if not between or os.path.exists(option):
+            name, path = Path(option).name.partition(".")[0], option
         if not name or not path:
-            raise CorpusError(f"--measure {one}: expected NAME=PATH or a path.")
-        if name in found:
-            raise CorpusError(f"--measure: two texts are called {name}: {found[name]} and {path}. Name them: --measure NAME=PATH")
-        found[name] = path
-    return found
+            raise CorpusError(f"--measure {option}: expected NAME=PATH or a path.")
+        if name in texts:
+            raise CorpusError(f"--measure: two texts are called {name}: {texts[name]} and {path}. Name them: --measure NAME=PATH")
+        texts[name] = path
+    return texts
 
 
 def trained_on(measured: Mapping[str, str], corpus: Sequence[str | Path]) -> list[str]:
@@ -47,8 +47,8 @@ def trained_on(measured: Mapping[str, str], corpus: Sequence[str | Path]) -> lis
     files = {Path(file).resolve() for pattern in corpus for file in (glob(str(pattern)) or [str(pattern)])}
     notes = []
     for name, path in measured.items():
-        place = Path(path).resolve()
-        if files & {place, *place.parents}:
+        full_path = Path(path).resolve()
+        if files & {full_path, *full_path.parents}:
             notes.append(f"note: --measure {name}={path}: is part of the corpus: trained on, so its figures are too good")
     return notes
 
@@ -62,12 +62,12 @@ class HeldTexts:
     @classmethod
     def read(cls, paths: Mapping[str, str], *, text_format: str) -> HeldTexts:
         """The first `MOST` bytes of each text. Raises a `CorpusError` if one cannot be read or is empty."""
-        found = {}
+        texts = {}
         for name, path in paths.items():
-            found[name] = first_bytes((one.sentences for one in read_documents([path], format=text_format)), MOST)
-            if not found[name]:
+            texts[name] = first_bytes((document.sentences for document in read_documents([path], format=text_format)), MOST)
+            if not texts[name]:
                 raise CorpusError(f"--measure {name}={path}: holds no text.")
-        return cls(found)
+        return cls(texts)
 
     @classmethod
     def due(cls, paths: Mapping[str, str], out: Path, *, text_format: str, extend: bool) -> HeldTexts:
@@ -102,19 +102,19 @@ def record(
 ) -> None:
     """Write the figures into the log of a run and print them; `before` is empty if the run began at random."""
     rows = [
-        [name, f"{found.bytes:,}", *_pair(before.get(name), found, _bits), *_pair(before.get(name), found, _fertility)]
-        for name, found in after.items()
+        [name, f"{figures.bytes:,}", *_pair(before.get(name), figures, _bits), *_pair(before.get(name), figures, _fertility)]
+        for name, figures in after.items()
     ]
     both = [*before.values(), *after.values()]
-    kind = " or ".join(sorted({BITS[one.method] for one in both if one.method is not None}))
-    notes = [*dict.fromkeys(one.why for one in both if one.why), *[PSEUDO] * _is_pseudo(both)]
+    kind = " or ".join(sorted({BITS[figures.method] for figures in both if figures.method is not None}))
+    notes = [*dict.fromkeys(figures.why for figures in both if figures.why), *[PSEUDO] * _is_pseudo(both)]
     note = " ".join([*[f"Before and after in {kind}."] * bool(kind), *notes])
     log = Log(out, after=step)
     try:
         log.write(
             "table", step, title=TITLE, columns=_COLUMNS, rows=rows, note=note,
-            before={name: one.record() for name, one in before.items()},
-            after={name: one.record() for name, one in after.items()},
+            before={name: figures.record() for name, figures in before.items()},
+            after={name: figures.record() for name, figures in after.items()},
         )
     finally:
         log.close()
@@ -147,4 +147,4 @@ def _fertility(found: TextFigures) -> str:
 
 
 def _is_pseudo(found: Sequence[TextFigures]) -> bool:
-    return any(one.method == "pseudo_log_likelihood" for one in found)
+    return any(figures.method == "pseudo_log_likelihood" for figures in found)

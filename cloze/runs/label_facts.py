@@ -28,44 +28,47 @@ def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     classes is a `TaskError`.
     """
     entries = {name: _entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
-    made = recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
+    completed = recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
     widths = {name: kinds[FEATURES].width for name, kinds in _kinds(stores).items() if FEATURES in kinds}
-    networks = {name: _network(network, widths) for name, network in made.networks.items()}
-    return made if networks == dict(made.networks) else replace(made, networks=networks)
+    networks = {name: _network(network, widths) for name, network in completed.networks.items()}
+    return completed if networks == dict(completed.networks) else replace(completed, networks=networks)
 
 
 def _kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
     """The arrays of the sets of items of all stores."""
-    found = [store.items for store in stores.values() if isinstance(store, RecordStore) and store.items is not None]
-    return {name: one.kinds for items in found for name, one in items.sets.items()}
+    stored_items = [store.items for store in stores.values() if isinstance(store, RecordStore) and store.items is not None]
+    return {name: item_set.kinds for items in stored_items for name, item_set in items.sets.items()}
 
 
 def _network(network: NetworkSpec, widths: Mapping[str, int]) -> NetworkSpec:
     """A network that reads items, with the width that these have in its argument `items`."""
-    given = None if network.part is None else network.part.arguments.get("items")
-    arguments = given.arguments if isinstance(given, PartSpec) else given
+    argument = None if network.part is None else network.part.arguments.get("items")
+    arguments = argument.arguments if isinstance(argument, PartSpec) else argument
     if network.part is None or not isinstance(arguments, Mapping) or "width" not in arguments:
         return network
     width = widths.get(str(arguments.get("set", "regions")))
     if width is None or width == arguments["width"]:
         return network
-    made = {**arguments, "width": width}
-    items = replace(given, arguments=made) if isinstance(given, PartSpec) else made
+    new_arguments = {**arguments, "width": width}
+    items = replace(argument, arguments=new_arguments) if isinstance(argument, PartSpec) else new_arguments
     return replace(network, part=replace(network.part, arguments={**network.part.arguments, "items": items}))
 
 
 def _item_arguments(entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
     """For each set of targets that `ask_items` makes: how many classes or numbers the items have."""
-    found: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, dict[str, Any]] = {}
     for edit in entry.exercise:
         asks = class_of("edit", edit.part.name) is AskItems
         if asks and isinstance(store, RecordStore) and store.items is not None:
-            asked = build_part(edit.part)
-            one = store.items.sets.get(asked.items)
-            if one is not None and asked.array in one.kinds:
-                known = {"classes": one.classes[asked.array]} if asked.whole else {"numbers": one.kinds[asked.array].width}
-                found[asked.name] = known
-    return found
+            question = build_part(edit.part)
+            item_set = store.items.sets.get(question.items)
+            if item_set is not None and question.array in item_set.kinds:
+                counts = (
+                    {"classes": item_set.classes[question.array]} if question.whole
+                    else {"numbers": item_set.kinds[question.array].width}
+                )
+                arguments[question.name] = counts
+    return arguments
 
 
 def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
@@ -80,8 +83,8 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
             f"  Give every row a {lacks[0]!r} (it may be empty where the recipe allows it), and build the store for the recipe: "
             f"cloze corpus build FILE --recipe {recipe.name} --out STORE"
         )
-    known: dict[str, Any] = answer.head_arguments(stored)
-    known |= store.about.get("given", {})
+    arguments: dict[str, Any] = answer.head_arguments(stored)
+    arguments |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(
@@ -89,16 +92,16 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
                 f"{store.about['read']['label']!r}; "
                 "expected at least two."
             )
-        known["classes"] = len(store.classes)
-    return {str(edit.part.arguments["set"]): known for edit in entry.exercise if "column" in edit.part.arguments}
+        arguments["classes"] = len(store.classes)
+    return {str(edit.part.arguments["set"]): arguments for edit in entry.exercise if "column" in edit.part.arguments}
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
     _require_labels(recipe, entry, store)
-    known = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
+    arguments = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
     graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
-        replace(run, objectives=tuple(_objective(spec, {**known.get(str(spec.set), {}), **graph}) for spec in run.objectives))
+        replace(run, objectives=tuple(_objective(spec, {**arguments.get(str(spec.set), {}), **graph}) for spec in run.objectives))
         for run in entry.passes
     )
     return replace(entry, passes=passes)
@@ -107,22 +110,22 @@ def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
 def _require_labels(recipe: Recipe, entry: EntrySpec, store: Store) -> None:
     """Raise a `CorpusError` if a layer of the text has more labels than the network that is shown them has rows."""
     for edit in entry.exercise:
-        layer, shown = edit.part.arguments.get("layer"), class_of("edit", edit.part.name) is Show
-        if not shown or layer not in store.labels:
+        layer, shows = edit.part.arguments.get("layer"), class_of("edit", edit.part.name) is Show
+        if not shows or layer not in store.labels:
             continue
-        names, place = store.label_names(str(layer)), str(edit.part.arguments.get("set") or layer)
+        names, input_name = store.label_names(str(layer)), str(edit.part.arguments.get("set") or layer)
         for run in entry.passes:
             part = recipe.networks[run.network].part
             embedding = None if part is None else part.arguments.get("embedding")
             if not isinstance(embedding, PartSpec) or not isinstance(embedding.arguments.get("inputs"), Mapping):
                 continue
-            rows = embedding.arguments["inputs"].get(place)
+            rows = embedding.arguments["inputs"].get(input_name)
             if rows is not None and len(names) >= rows:
                 raise CorpusError(
                     f"{store.path}: the annotation layer {layer!r} has {len(names)} labels ({', '.join(names[:8])}"
                     f"{', …' if len(names) > 8 else ''}), and the network has room for {rows - 1}.\n"
                     f"  Give its labels the names of the recipe (`cloze show`, text.annotate), or the network a row for each: "
-                    f"--set {_network_path(recipe, run.network)}.embedding.{embedding.name}.inputs.{place}={len(names) + 1}"
+                    f"--set {_network_path(recipe, run.network)}.embedding.{embedding.name}.inputs.{input_name}={len(names) + 1}"
                 )
 
 
@@ -132,10 +135,10 @@ def _network_path(recipe: Recipe, name: str) -> str:
 
 def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:
     accepted = parameters(builder_of("objective", spec.part.name))
-    found = {name: value for name, value in known.items() if name in accepted}
+    arguments = {name: value for name, value in known.items() if name in accepted}
     if (weights := spec.part.arguments.get("class_weights")) is not None:
-        found["class_weights"] = _class_weights(weights, known, f"{spec.part.path}.class_weights")
-    return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **found})) if found else spec
+        arguments["class_weights"] = _class_weights(weights, known, f"{spec.part.path}.class_weights")
+    return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **arguments})) if arguments else spec
 
 
 def _class_weights(given: Any, known: Mapping[str, Any], path: str) -> list[float]:

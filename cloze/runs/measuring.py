@@ -86,7 +86,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
     answer = build_part(recipe.sources[entry.source]).answer
     columns = answer is None or any(name.startswith("column/") for name in answer.gives)
-    return {str(one["set"]) for one in arguments if "column" in one or not columns}
+    return {str(options["set"]) for options in arguments if "column" in options or not columns}
 
 
 def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
@@ -97,57 +97,57 @@ def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
 
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
-    one = task_heads(recipe)[""]
-    source = build_part(recipe.sources[one.source])
+    head = task_heads(recipe)[""]
+    source = build_part(recipe.sources[head.source])
     in_column = any(name.startswith("column/") for name in source.answer.gives)
     columns = asdict(source.columns)
-    return _task(recipe, one, columns, in_column=in_column)
+    return _task(recipe, head, columns, in_column=in_column)
 
 
 def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: bool) -> Task:
     """A task of a recipe whose files are read in some way (`Columns`); `in_column`: the answer is a column of records."""
     assert recipe.task is not None
-    own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
-    names = ("text", "text_b", *(["label"] if in_column and "label" in own else []))
+    accepted, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
+    names = ("text", "text_b", *(["label"] if in_column and "label" in accepted else []))
     options = {name: read[name] for name in names if read[name] is not None}
-    if recipe.sources[one.source].arguments.get("items") and "picture" in own:
+    if recipe.sources[one.source].arguments.get("items") and "picture" in accepted:
         options["picture"] = recipe.sources[one.source].arguments["picture"]
-    given = answer.arguments if isinstance(answer, PartSpec) else {}
-    options |= {name: value for name, value in given.items() if name in own}
-    made = make_task(one.spec.type, **options).reading(
+    answer_arguments = answer.arguments if isinstance(answer, PartSpec) else {}
+    options |= {name: value for name, value in answer_arguments.items() if name in accepted}
+    task = make_task(one.spec.type, **options).reading(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
-    return made.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
+    return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
-    tasks = {name: _described(recipe, one, stores[one.source]) for name, one in task_heads(recipe).items()}
+    tasks = {name: _described(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
 def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
-    made |= {"head": one.objective.state, **_towers(recipe, one)}
+    contents: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
+    contents |= {"head": one.objective.state, **_towers(recipe, one)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
     options = {name: value for name, value in files.items() if value not in (None, "auto")}
-    made |= {FILES: options} if options else {}
-    made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
-    made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
-    made |= store.about.get("described", {})
+    contents |= {FILES: options} if options else {}
+    contents |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
+    contents |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
+    contents |= store.about.get("described", {})
     layers = [layer for layer in written(recipe, one.entry) if layer in store.layers]
-    made |= {"annotated": layers} if layers else {}
+    contents |= {"annotated": layers} if layers else {}
     answer = build_part(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
         description[name] = store.tokenizer().decode(description[name], skip_special=False)
     for edit in one.entry.exercise:
-        kept = class_of("edit", edit.part.name).described
-        description |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
-    return {**made, **description}
+        described_arguments = class_of("edit", edit.part.name).described
+        description |= {name: edit.part.arguments[argument] for argument, name in described_arguments.items()}
+    return {**contents, **description}
 
 
 def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
     answers = f"{one.run.name}.{one.objective.state}"
     for _, objective in one.entry.objectives():
         towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
-        if answers not in objective.read.values() or len({(run.network, own.state) for run, own in towers.values()}) < 2:
+        if answers not in objective.read.values() or len({(run.network, tower.state) for run, tower in towers.values()}) < 2:
             continue
         for run, _ in towers.values():
             if run.network in borrowed(recipe):
@@ -167,16 +167,16 @@ def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
                     "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
         return {"towers": {
-            name: {"network": None if run.network == recipe.export else run.network, "head": own.state}
-            for name, (run, own) in towers.items()
+            name: {"network": None if run.network == recipe.export else run.network, "head": head.state}
+            for name, (run, head) in towers.items()
         }}  # fmt: skip
     return {}
 
 
 def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The part of a description that is about one task."""
-    found: Mapping[str, Any] = description["tasks"][name] if name else description
-    return found
+    part: Mapping[str, Any] = description["tasks"][name] if name else description
+    return part
 
 
 def counted(
@@ -186,26 +186,29 @@ def counted(
     """A description completed with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
     frequent answer. `rooms` holds, for every entry, the room of a row, and that of each text if texts are shown apart."""
     tasks = {}
-    for name, one in task_heads(recipe).items():
-        own = of_task(description, name)
-        parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
-        found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
-        task = task_of(recipe, one, stores[one.source])
-        made: dict[str, Any] = {
-            "examples": {part: store.documents for part, store in found.items()},
+    for name, head in task_heads(recipe).items():
+        task_description = of_task(description, name)
+        parts = {"train": stores[head.source], "dev": _dev(recipe, name, head, dev)}
+        record_stores = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
+        task = task_of(recipe, head, stores[head.source])
+        facts: dict[str, Any] = {
+            "examples": {part: store.documents for part, store in record_stores.items()},
             "cut": {  # windows lose nothing, and words are always measured in windows
-                part: store.cut(*rooms[one.entry.name]) for part, store in found.items()
-                if own["stride"] is None and not (part == "dev" and task.of_words)
+                part: store.cut(*rooms[head.entry.name]) for part, store in record_stores.items()
+                if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (room, _) = build_part(recipe.sources[one.source]).answer, rooms[one.entry.name]
-        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()}
+        answer, (room, _) = build_part(recipe.sources[head.source]).answer, rooms[head.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
-            made["lost"] = lost
-        if "usual" in own:
-            examples = together([task.read(file) for file in found["dev"].about["files"]])
-            made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
-        tasks[name] = {**own, **made}
+            facts["lost"] = lost
+        if "usual" in task_description:
+            examples = together([task.read(file) for file in record_stores["dev"].about["files"]])
+            facts["baseline"] = {
+                "always": task_description["usual"],
+                **task.constant(task_description["usual"], examples, task_description.get("labels", ())),
+            }
+        tasks[name] = {**task_description, **facts}
     return {**description, **tasks.get("", {"tasks": tasks})}
 
 
@@ -229,15 +232,18 @@ def selection_of(
     best, patience = recipe.task.keep == "best", recipe.task.patience
     measures: dict[str, Callable[[], dict[str, float]]] = {}
     counts: dict[str, tuple[str, bool]] = {}
-    for name, one in tasks.items():
-        task = task_of(recipe, one, stores[one.source])
-        metric = chosen_metric(task, one.spec.metric)
+    for name, head in tasks.items():
+        task = task_of(recipe, head, stores[head.source])
+        metric = chosen_metric(task, head.spec.metric)
         counts[name] = metric, task.metrics[metric]
-        own = _dev(recipe, name, one, dev)
-        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
-        if isinstance(own, RecordStore) and own.items is not None and recipe.sources[one.source].arguments.get("items"):
-            loaded = replace(loaded, pictures=Pictures.of_store(own.items))
-        measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
+        dev_store = _dev(recipe, name, head, dev)
+        loaded = as_loaded(recipe, step, tokenizer, head.entry, recipe.export, folder, tables=tables)
+        if (
+            isinstance(dev_store, RecordStore) and dev_store.items is not None
+            and recipe.sources[head.source].arguments.get("items")
+        ):
+            loaded = replace(loaded, pictures=Pictures.of_store(dev_store.items))
+        measures[name] = _measure(task, loaded, of_task(description, name), dev_store, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
     if "" in tasks:
         metric, more = counts[""]
@@ -248,9 +254,9 @@ def selection_of(
         return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
 
     def measure() -> dict[str, float]:
-        found = {name: measures[name]() for name in measures}
-        flat = {f"{name}/{metric}": value for name, own in found.items() for metric, value in own.items()}
-        return {MEAN: mean(found), **flat}
+        metrics = {name: measures[name]() for name in measures}
+        flat = {f"{name}/{metric}": value for name, task_metrics in metrics.items() for metric, value in task_metrics.items()}
+        return {MEAN: mean(metrics), **flat}
 
     baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
     usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
@@ -289,8 +295,8 @@ def as_loaded(
     for run, objective in entry.objectives():
         if run.network == name:
             heads[objective.state] = step.objectives[head_key(recipe, run, objective)]
-            own = {reading: path for reading, path in objective.read.items() if "." not in path}
-            reads |= {objective.state: own} if own else {}
+            readings = {reading: path for reading, path in objective.read.items() if "." not in path}
+            reads |= {objective.state: readings} if readings else {}
     annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))
     named = naming(recipe.tables, tables, annotations.labels)
     return Loaded(

@@ -50,7 +50,7 @@ def claimed(
     require_usable(out, overwrite=overwrite, resume=resume, command=command)
     if _replaces(out, overwrite=overwrite, command=command):
         _set_aside(out)
-    made = _make(out)
+    new_folders = _make(out)
     inner = not (out / "cloze").exists()
     try:
         with alone_in(out, first=True):
@@ -63,7 +63,7 @@ def claimed(
             finally:
                 _end(out, say)
     except BaseException:
-        for folder in made:
+        for folder in new_folders:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         raise
@@ -135,14 +135,14 @@ def require_own(out: Path, *, overwrite: bool | None = None, resume: bool = True
         raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
     if not out.exists() or (resume and is_run(out)):
         return
-    found = sorted(path.name for path in out.iterdir() if path.name != "cloze")
+    names = sorted(path.name for path in out.iterdir() if path.name != "cloze")
     if (out / "cloze").is_dir():
-        found += sorted(f"cloze/{path.name}" for path in (out / "cloze").iterdir() if path.name not in _BEFORE_RUN)
-    if not found:
+        names += sorted(f"cloze/{path.name}" for path in (out / "cloze").iterdir() if path.name not in _BEFORE_RUN)
+    if not names:
         return
     if overwrite is not None and (out / _TASK).is_file():
         raise CheckpointError(f"{out}: already holds a fine-tuned model. Choose another --out, or replace it with --overwrite.")
-    named = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     way_out = " To start from its weights, use --init." if overwrite is None and (out / "config.json").is_file() else ""
     raise CheckpointError(
         f"{out}: holds {named}, which no run of cloze wrote; training could overwrite these files.\n"
@@ -246,22 +246,22 @@ def _require_writable(out: Path) -> None:
 def _make(out: Path) -> list[Path]:
     """Make a folder and its parents; returns the ones that did not exist, the innermost first."""
     absent = [folder for folder in (out, *out.parents) if not folder.exists()]
-    made: list[Path] = []
+    new_folders: list[Path] = []
     try:
         for folder in reversed(absent):
             folder.mkdir()
-            made.insert(0, folder)
+            new_folders.insert(0, folder)
     except FileExistsError:  # another process made it at the same moment: the lock decides between the two
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        for folder in made:
+        for folder in new_folders:
             folder.rmdir()
         reason = (error.strerror or str(error)).lower()
         raise CheckpointError(f"{out}: cannot be created: {reason}. Choose another --out.") from None
-    return made
+    return new_folders
 
 
 def _worth_keeping(inner: Path, *, stores: bool) -> bool:
     """Whether a run has begun below `cloze/`, or, with `stores`, text has been read there."""
-    kept = {"run.json", "store.json"} if stores else {"run.json"}
-    return any(path.name in kept for path in inner.rglob("*.json"))
+    names = {"run.json", "store.json"} if stores else {"run.json"}
+    return any(path.name in names for path in inner.rglob("*.json"))

@@ -38,7 +38,7 @@ def positions_by_phase(recipe: Recipe) -> list[dict[str, PartSpec]]:
     """The rotary positions of each network in each phase; nothing if no phase sets a base."""
     if not any(sets_base(path) for phase in recipe.schedule for path in phase.set):
         return []
-    parts = [{name: network.part for name, network in one.networks.items()} for one in phase_recipes(recipe)]
+    parts = [{name: network.part for name, network in phase_recipe.networks.items()} for phase_recipe in phase_recipes(recipe)]
     return [
         {name: part.arguments["positions"] for name, part in named.items() if part is not None and _turns(part)}
         for named in parts
@@ -58,8 +58,8 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     in_turn = [recipe]
     if any(sets_train(path, label) for phase in recipe.schedule for path in phase.set):
         in_turn = phase_recipes(recipe)
-    given = [one.networks[label].train for one in in_turn]
-    ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in given]
+    train_values = [phase_recipe.networks[label].train for phase_recipe in in_turn]
+    ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in train_values]
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 
@@ -68,10 +68,10 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
     phase, built without weights, so a rate that defaults to another one follows it."""
     if not any(sets_dropout(path) for phase in phases for path in phase.set):
         return phases
-    usual, found = dropouts(step), []
+    usual, rated_phases = dropouts(step), []
     for index, phase in enumerate(phases):
-        asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # without odds and lengths
-        for path, value in asked.items():  # one at a time, to find a value that has no effect
+        settings = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # without odds and lengths
+        for path, value in settings.items():  # one at a time, to find a value that has no effect
             changed = _in_phase(recipe, index, {path: value})
             means = changed.networks != recipe.networks or changed.entries != recipe.entries
             rates = dropouts(build_step(changed, device="meta", **given))
@@ -80,9 +80,9 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
                     f"schedule[{index}].set: {path}: no layer of {recipe.name} reads this value during training.\n"
                     "  Write it among the part's own arguments."
                 )
-        whole = build_step(_in_phase(recipe, index, asked), device="meta", **given)
-        found.append(replace(phase, rates=dropouts(whole)))
-    return tuple(found)
+        whole = build_step(_in_phase(recipe, index, settings), device="meta", **given)
+        rated_phases.append(replace(phase, rates=dropouts(whole)))
+    return tuple(rated_phases)
 
 
 def _in_phase(recipe: Recipe, index: int, values: Mapping[str, Any]) -> Recipe:

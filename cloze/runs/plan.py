@@ -56,13 +56,13 @@ class Prospect:
     def __str__(self) -> str:
         base = self.baseline
         if base.pairs is None:
-            known = f"constant prediction {base.single:.2f}"
+            references = f"constant prediction {base.single:.2f}"
         else:
-            known = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
+            references = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
         if self.kind is None:
-            return f"{self.name}: {known}"
+            return f"{self.name}: {references}"
         loss = "unknown: no such exercise has been measured" if self.expected is None else str(self.expected)
-        return f"{self.name}: {known}; expected held-out loss {loss}"
+        return f"{self.name}: {references}; expected held-out loss {loss}"
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Plan:
     @property
     def often(self) -> float | None:
         """How many times a run with a predicted loss reads the text, if that is too often."""
-        known = any(prospect.expected is not None for prospect in self.prospects) and self.recipe.task is None
-        epochs = self.forecast.epochs if known and self.forecast is not None else None
+        predicted = any(prospect.expected is not None for prospect in self.prospects) and self.recipe.task is None
+        epochs = self.forecast.epochs if predicted and self.forecast is not None else None
         return epochs if epochs is not None and epochs > OFTEN else None
 
     @property
@@ -181,8 +181,8 @@ def prospects_of(
             kind = None if continued else kind_of(recipe, spec, pass_, objective)
             many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
             times = 1.0 if recipe.networks[pass_.network].start is None else STARTED
-            found = Prospect(name, kind, many, baseline, None, times)
-            yield found if kind is None or tokens is None else found.after(tokens)
+            prospect = Prospect(name, kind, many, baseline, None, times)
+            yield prospect if kind is None or tokens is None else prospect.after(tokens)
 
 
 def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
@@ -192,41 +192,41 @@ def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
 
 def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
     """Suggestions that help according to the laws, each with its command."""
-    known = [prospect for prospect in plan.prospects if prospect.gap is not None]
+    predicted = [prospect for prospect in plan.prospects if prospect.gap is not None]
     forecast, tokens = plan.forecast, plan.worth
-    if not known or forecast is None or forecast.tokens is None or not forecast.updates or tokens is None:
+    if not predicted or forecast is None or forecast.tokens is None or not forecast.updates or tokens is None:
         return ()
-    best = max(known, key=lambda prospect: prospect.gap or 0.0)
-    found = []
+    best = max(predicted, key=lambda prospect: prospect.gap or 0.0)
+    hints = []
     if not to_be_fitted(command_line, plan.recipe) and fits(plan.recipe):
         command = command_line.command(fit=None if command_line.fit is False else True)
         then = best.after(plan.fresh(forecast.tokens)).expected
-        found.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
+        hints.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
     rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
     if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
         command = command_line.command(overrides=[*command_line.overrides, f"training.batch={rows}"])
-        found.append(f"smaller batches ({rows} rows instead of {forecast.batch:,}) and therefore more updates:\n    {command}")
+        hints.append(f"smaller batches ({rows} rows instead of {forecast.batch:,}) and therefore more updates:\n    {command}")
     size = _smaller(plan, command_line, best, tokens, vocab_size)
     if size is not None:
-        found.append(size)
-    own = text_bytes is not None and TOKENIZER not in command_line.options  # a tokenizer that the user gave stays
-    sample = sample_for(plan.recipe, command_line.corpus) if own else ""
-    for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if own else []:
+        hints.append(size)
+    trains_tokenizer = text_bytes is not None and TOKENIZER not in command_line.options  # a tokenizer that the user gave stays
+    sample = sample_for(plan.recipe, command_line.corpus) if trains_tokenizer else ""
+    for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if trains_tokenizer else []:
         if vocab_size > 1.3 * change.here:
             command = command_line.command(overrides=[*command_line.overrides, f"text.tokenizer.size={change.here}"])
             if any(Store.is_store(path) for path in command_line.corpus):  # its text is encoded already
                 command = f"cloze corpus build TEXT --recipe {command_line.recipe} --size {change.here} --out STORE"
-            found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
+            hints.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
         command = command_line.command(overrides=[*command_line.overrides, f"length={SHORT}"])
-        found.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
+        hints.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
     longer = next((n for n in _TIMES if (best.after(plan.fresh(n * tokens)).gap or 0.0) >= ENOUGH), None)
     if longer is not None:
         more = best.after(plan.fresh(longer * tokens)).expected
         whole = plan.budget if command_line.budget is None else Budget.parse(command_line.budget)  # of all stages
         command = command_line.command(budget=replace(whole, amount=whole.amount * longer).typed)
-        found.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
-    return tuple(found)
+        hints.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
+    return tuple(hints)
 
 
 def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float, vocab_size: int) -> str | None:

@@ -64,7 +64,7 @@ def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
     if read_run_record(Path(out)) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
     silent = replace(request, report=lambda line: None)
-    return [_planned(one, mine, spend) for one, mine, spend in _runs(loaded, silent)]
+    return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(loaded, silent)]
 
 
 def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
@@ -77,23 +77,23 @@ def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
         corpus, binds = bound_to(stage, loaded, request)
         command_line = request.command_line._replace(stage=stage.name, without_earlier=True)
         later = stage.recipe.exported.origin in [earlier.name for earlier in loaded.stages]
-        own = replace(request, corpus=corpus, binds=binds, command_line=command_line, later=later)
-        yield own.command_line.load(), own, spend
+        stage_request = replace(request, corpus=corpus, binds=binds, command_line=command_line, later=later)
+        yield stage_request.command_line.load(), stage_request, spend
 
 
 def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
     with _nowhere() as folder:
         trials: Trials = {}
         begin = begin_of(loaded, request, {})
-        made = to_budget(loaded, request, folder, spend, begin, trials)
-        run, stores = prepare(made.recipe, request, folder, within(made, request, spend), begin, probe=True)
+        fit = to_budget(loaded, request, folder, spend, begin, trials)
+        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), begin, probe=True)
         try:
-            engine = pace(run, engines()) if learns_words(made.recipe) else None
+            engine = pace(run, engines()) if learns_words(fit.recipe) else None
             if engine is not None:
                 cost: Forecast | None = engine.forecast(run)
             else:
-                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, made.recipe)
-            plan = plan_of(made.recipe, request, run, stores, made, cost)
+                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fit.recipe)
+            plan = plan_of(fit.recipe, request, run, stores, fit, cost)
             start = begin.get(loaded.export)
             return plan if start is None or request.later else replace(plan, distance=_distance(start, loaded, request, stores))
         finally:
@@ -169,13 +169,13 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
         run.step = build_step(loaded, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
     updates = int(spend.amount) if spend.kind == "steps" else None
-    made = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)), updates=updates)
+    fit = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(loaded):
         most = most_passes(loaded)
         by += f"; on a text of fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
-    return made, by
+    return fit, by
 
 
 @contextmanager

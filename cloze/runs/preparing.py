@@ -66,22 +66,22 @@ def prepare(
     """
     old = _require_recipe(loaded, request, out)
     phases, say, seed = phases_of(loaded), request.say, request.seed
-    place = choose_device(request.device)
-    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    device = choose_device(request.device)
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device.type == "cuda")
     stores, aside, chosen, record = opened(loaded, request, out, begin, old)
     loaded = with_classes(loaded, stores)
     description = None if loaded.task is None else described(loaded, stores)
     tables = make_tables(loaded, stores, begin)
-    given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
-    require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
-    step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
+    arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
+    require_room(loaded, vocab_size=chosen.size, tables=tables, device=device)
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **arguments)
     ranks = processes()
     require_one_process(loaded, step, ranks, request.strategy)
-    phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given), loaded)
+    phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **arguments), loaded)
     resumes = bool(Checkpoints(out).steps())
     drawn_heads = load_origins(
         step, loaded, begin, chosen, resumes=resumes, say=say, tables=tables,
-        drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
+        drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
     begun = float((old or {}).get("begun", 0.0))
@@ -101,7 +101,7 @@ def prepare(
         same = build_data(loaded, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
         if aside:
             put_aside(same, loaded, aside, chosen, step, seed=0, compiled=compiled, tables=tables)
-        fit_heads(step, same, drawn_heads, device=place, say=say)
+        fit_heads(step, same, drawn_heads, device=device, say=say)
     selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
@@ -177,13 +177,13 @@ def opened(
         loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=request.seed,
         say=request.say, began=old is not None,
     )
-    known = (old or {}).get("inputs")
+    old_inputs = (old or {}).get("inputs")
     if request.held_out:
-        require_held_out_known(out, known, request.held_out)
+        require_held_out_known(out, old_inputs, request.held_out)
     aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
-    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, known))
+    inputs = require_inputs(out, old_inputs, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, old_inputs))
     code = files_of(loaded)
-    for name in changed_since(known, code):
+    for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
     return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, data, inputs))
@@ -215,7 +215,7 @@ def plan_of(
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store, run.step)
     plan = Plan(
-        loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage,
+        loaded, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.command_line.stage,
         held_out=not unheld or loaded.task is not None,
         starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
     )
@@ -226,7 +226,7 @@ def plan_of(
     )))
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
-    bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
+    bytes_ = sum(corpus.report.get("bytes") or 0 for corpus in stores.values())
     return replace(plan, ways=ways_out(plan, request.command_line, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
 
 
@@ -245,7 +245,7 @@ def inputs_of(
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
         "held_out": store_input(next(iter(aside.values())), request.held_out) if request.held_out else None,
-        "dev": {name: store_input(aside[name], given) for name, given in request.dev.items() if name in aside},
+        "dev": {name: store_input(aside[name], paths) for name, paths in request.dev.items() if name in aside},
         "init": None if init is None else weights_input(init, (known or {}).get("init")),
         "networks": {
             label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
@@ -272,13 +272,13 @@ def stores_aside(
     `out`."""
     folder, run = out / "cloze" / "corpus", out if began else None
     first = next(iter(stores))
-    own = {name for name, spec in recipe.sources.items() if class_of("source", spec.name).builds_store}
-    dev = {first: request.held_out, **request.dev} if request.held_out and first in own else request.dev
-    if request.held_out and first not in own:
+    building_sources = {name for name, spec in recipe.sources.items() if class_of("source", spec.name).builds_store}
+    dev = {first: request.held_out, **request.dev} if request.held_out and first in building_sources else request.dev
+    if request.held_out and first not in building_sources:
         store = open_held_out(
             recipe, request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
         )
-        return {name: store for name in recipe.sources if name not in own}
+        return {name: store for name in recipe.sources if name not in building_sources}
     return {
         name: open_own(
             recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
@@ -297,14 +297,14 @@ def put_aside(
     from cloze.exercises import TokenFacts
 
     facts = TokenFacts.of(tokenizer)
-    own = {  # the labels of another text may have other numbers
+    named_tables = {  # the labels of another text may have other numbers
         name: naming(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
         for name, store in aside.items()
     }
     feeds = {
         name: build_feed(
             recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
-            tables=own[entry.source], training=False,
+            tables=named_tables[entry.source], training=False,
         )
         for name, entry in recipe.entries.items() if entry.source in aside
     }
@@ -336,5 +336,5 @@ def describe(stores: dict[str, Store]) -> dict[str, Any]:
 def bytes_per_token(stores: dict[str, Store]) -> float | None:
     """Bytes of text per token, over all corpora that know their size."""
     texts = [(store.report.get("bytes"), store.size) for store in stores.values()]
-    known = [(size, tokens) for size, tokens in texts if size and tokens]
-    return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None
+    sizes = [(size, tokens) for size, tokens in texts if size and tokens]
+    return sum(size for size, _ in sizes) / sum(tokens for _, tokens in sizes) if sizes else None

@@ -18,25 +18,25 @@ def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
 
     The line shows how much of the corpus has been read, at most ten times a second; whole lines replace it.
     """
-    live, started, last, shown = sys.stderr.isatty(), time.perf_counter(), 0.0, False
+    live, started, last, visible = sys.stderr.isatty(), time.perf_counter(), 0.0, False
 
     def clear() -> None:
-        nonlocal shown
-        if shown:
+        nonlocal visible
+        if visible:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-            shown = False
+            visible = False
 
     def tell(line: str) -> None:
         clear()
         say(line)
 
     def progress(done: int, total: int | None) -> None:
-        nonlocal last, shown
+        nonlocal last, visible
         now = time.perf_counter()
         if not live or now - last < 0.1:
             return
-        last, shown = now, True
+        last, visible = now, True
         speed = done / max(now - started, 1e-3)
         left = f", {max(total - done, 0) / max(speed, 1.0):,.0f} s left" if total else ""
         of = f" of {_size(total)}" if total else ""

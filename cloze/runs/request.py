@@ -70,12 +70,12 @@ class CommandLine(NamedTuple):
         )
         if new.stage is None:
             return loaded
-        found = next(stage.recipe for stage in loaded.stages if stage.name == new.stage)
+        stage_recipe = next(stage.recipe for stage in loaded.stages if stage.name == new.stage)
         if new.without_earlier:
             stages = {stage.name for stage in loaded.stages}
-            networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in found.networks.items()}
-            return replace(found, networks=networks)
-        return replace(found, stages=loaded.stages) if new.stage == loaded.stages[-1].name else found
+            networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in stage_recipe.networks.items()}
+            return replace(stage_recipe, networks=networks)
+        return replace(stage_recipe, stages=loaded.stages) if new.stage == loaded.stages[-1].name else stage_recipe
 
     def command(self, **changes: Any) -> str:
         """The command line, with other values in it."""
@@ -203,19 +203,19 @@ def requested(
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)),
         fit, _typed(more),
-        checkpoints=BoundCheckpoints({name: Path(given[0]) for name, given in bound.items()}),
+        checkpoints=BoundCheckpoints({name: Path(bind_paths[0]) for name, bind_paths in bound.items()}),
     )
     loaded = command_line.load()
     tables = bound_tables(loaded, bound)
     if tables:
-        bound = {name: given for name, given in bound.items() if name not in tables}
+        bound = {name: bind_paths for name, bind_paths in bound.items() if name not in tables}
         loaded = (command_line := command_line._replace(overrides=(*overrides, *tables.values()))).load()
     check_recipe(loaded)
     checkpoints = bound_checkpoints(loaded, bound)
     check_binds(loaded, bound, checkpoint_names(loaded))
     require_networks(inits, loaded)
     return loaded, Request(
-        command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
+        command_line, command_line.corpus, {name: bind_paths for name, bind_paths in bound.items() if name not in checkpoints},
         checkpoints, held_out=held_out, text_format=text_format, init=inits,
         measure=parse_measured(measure),
         fit=to_be_fitted(command_line, loaded) or (fit is None and _was_fitted(Path(out))), command=command_line.words(),
@@ -232,8 +232,8 @@ def _was_fitted(out: Path) -> bool:
 def _typed(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Options by name as words of a command line; those that have their default are omitted."""
     return tuple(
-        word for name, given in options.items() if given not in (None, "auto", 0, ()) for one in
-        (given if isinstance(given, (list, tuple)) else [given]) for word in (f"--{name}", str(one))
+        word for name, argument in options.items() if argument not in (None, "auto", 0, ()) for entry in
+        (argument if isinstance(argument, (list, tuple)) else [argument]) for word in (f"--{name}", str(entry))
     )
 
 
@@ -244,11 +244,11 @@ def _near(path: str, cache: Cache) -> str:
 
 def _path(given: Any) -> str:
     """A path as text; text that was given in its place is a `CorpusError`."""
-    shown = given if isinstance(given, str) else ""
-    is_text = len(shown) > 1000 or "\n" in shown or (" " in shown and not re.search(r"[/*\\]|\.\w{1,7}$", shown))
-    if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(shown)):
-        start = repr(shown[:40] + ("…" if len(shown) > 40 else ""))
-        problem = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
+    text = given if isinstance(given, str) else ""
+    is_text = len(text) > 1000 or "\n" in text or (" " in text and not re.search(r"[/*\\]|\.\w{1,7}$", text))
+    if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(text)):
+        start = repr(text[:40] + ("…" if len(text) > 40 else ""))
+        problem = f"{start} names no file and looks like text" if text else f"a {type(given).__name__} is no path"
         raise CorpusError(
             f"corpus: {problem}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
             "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
@@ -264,16 +264,16 @@ def parse_inits(given: Inits) -> dict[str, Path]:
     if isinstance(given, Mapping):
         pairs = [(name, Path(folder)) for name, folder in given.items()]
     else:
-        pairs = [_init(str(one)) for one in ([given] if isinstance(given, (str, Path)) else given or ())]
-    found: dict[str, Path] = {}
+        pairs = [_init(str(option)) for option in ([given] if isinstance(given, (str, Path)) else given or ())]
+    folders: dict[str, Path] = {}
     for name, folder in pairs:
         if not folder.is_dir():
             raise CheckpointError(f"{folder}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
-        if name in found:
+        if name in folders:
             what = f"the network {name!r}" if name else "the exported network"
-            raise CheckpointError(f"--init: {what} has two checkpoints, {found[name]} and {folder}. Give one.")
-        found[name] = folder
-    return found
+            raise CheckpointError(f"--init: {what} has two checkpoints, {folders[name]} and {folder}. Give one.")
+        folders[name] = folder
+    return folders
 
 
 def _init(given: str) -> tuple[str, Path]:
@@ -336,18 +336,18 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
 
     `--init` is for networks without `from`, by default for the exported one.
     """
-    found = origins_of(recipe, {**request.checkpoints, **done})
-    given = {} if done else {name or recipe.export: folder for name, folder in request.init.items()}
-    for label, folder in given.items():
-        if label in found:
+    folders = origins_of(recipe, {**request.checkpoints, **done})
+    init_folders = {} if done else {name or recipe.export: folder for name, folder in request.init.items()}
+    for label, folder in init_folders.items():
+        if label in folders:
             raise RecipeError(
                 f"--init {folder}: the network {label!r} of {recipe.name} comes from {recipe.networks[label].origin!r} already. "
                 "Omit --init."
             )
-    known = {*found, *(name or recipe.export for name in request.init)}
+    started_networks = {*folders, *(name or recipe.export for name in request.init)}
     for label, network in recipe.networks.items():
         later = request.command_line.without_earlier  # its weights come from an earlier stage
-        if label in known or later:
+        if label in started_networks or later:
             continue
         for change in network.change:
             if build_part(change).needs_checkpoint:
@@ -355,8 +355,8 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
                     f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
                 )
-    found = {**found, **given}
-    return dict(sorted(found.items(), key=lambda item: item[0] != recipe.export))
+    folders = {**folders, **init_folders}
+    return dict(sorted(folders.items(), key=lambda item: item[0] != recipe.export))
 
 
 def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> Path | None:
@@ -370,7 +370,7 @@ def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -
     by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
     for label, folder in begin.items():
         network = recipe.networks[label]
-        own = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
-        if not own and not any(type_of(part.name).changes_vocabulary for part in network.change):
+        own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
+        if not own_tokenizer and not any(type_of(part.name).changes_vocabulary for part in network.change):
             return folder
     return None

@@ -125,10 +125,10 @@ def run_stage(
     """One run of a checked recipe within a budget; `begin` are the checkpoints that its networks start from."""
     with claimed(out):
         trials: Trials = {}
-        made = to_budget(loaded, request, out, spend, begin, trials)
-        loaded = made.recipe
-        if made.changes:
-            request.say(made.table(spend.typed, request.command_line.stage))
+        fit = to_budget(loaded, request, out, spend, begin, trials)
+        loaded = fit.recipe
+        if fit.changes:
+            request.say(fit.table(spend.typed, request.command_line.stage))
         if request.closed:
             require_same(loaded, request, out, begin)
             return outcome_of(out)
@@ -137,7 +137,7 @@ def run_stage(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
-        run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
+        run, _ = prepare(loaded, request, out, within(fit, request, spend), begin, made=fit, trials=trials)
         before = texts.figures(begin.get(loaded.export), device=request.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
@@ -150,7 +150,7 @@ def run_stage(
             request.say(unread)
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
-    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not fit.kept:
         request.say(few_updates(loaded, outcome))
     return outcome
 
@@ -166,8 +166,8 @@ def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None
 def within(made: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
-    given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
-    ends = given and request.fit and spend.timed and learns_words(made.recipe)
+    sets_epochs = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
+    ends = sets_epochs and request.fit and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
 
@@ -179,8 +179,8 @@ def to_budget(
         return Fitted(loaded)
     old = read_run_record(out)
     if old is not None:
-        kept = tuple(old.get("fitted", ()))
-        return Fitted(request.command_line.load(kept), kept=kept)
+        overrides = tuple(old.get("fitted", ()))
+        return Fitted(request.command_line.load(overrides), kept=overrides)
     if request.command_line.fit and not fits(loaded):
         request.say(f"{loaded.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
     if processes() > 1 and spend.timed:

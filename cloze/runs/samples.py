@@ -43,14 +43,14 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             network: Any = step.networks[run.network]
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
-                own = {reading: path for reading, path in spec.read.items() if "." not in path}
+                readings = {reading: path for reading, path in spec.read.items() if "." not in path}
                 objective: Any = step.objectives[weighted.key]
-                sees = [network.gives[state].sees for state in bound(objective, own).reads if state in network.gives]
+                sees = [network.gives[state].sees for state in bound(objective, readings).reads if state in network.gives]
                 if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
                     continue
                 if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
                     continue  # it predicts from one side of the text only (ELMo)
-                return Speaker(run.network, weighted.key, order, own)
+                return Speaker(run.network, weighted.key, order, readings)
     return None
 
 
@@ -70,8 +70,8 @@ def sampler(
     def samples(at_step: int) -> Mapping[str, Any]:
         if chosen.order == "left_to_right":
             prompts = [" ".join(text.split()[:5]) for text in texts]
-            made = generate(reader, head, prompts, tokens=20, seed=seed)
-            return {"samples": [{"text": p, "answers": [g.text]} for p, g in zip(prompts, made, strict=True)]}
+            continuations = generate(reader, head, prompts, tokens=20, seed=seed)
+            return {"samples": [{"text": p, "answers": [g.text]} for p, g in zip(prompts, continuations, strict=True)]}
         unknown = tokenizer.literals.get("[UNK]")
         filled = fill(reader, head, texts, top=_ANSWERS + 1)
         answers = [[c for c in f.masks[0] if c.word != unknown][:_ANSWERS] for f in filled]
@@ -90,7 +90,7 @@ def sentences(store: Store, tokenizer: Tokenizer, *, share: float, seed: int) ->
     store = store.sample
     parts = split_documents(store.documents, share)
     documents = parts["held_out"] if len(parts["held_out"]) else parts["train"]
-    found: list[str] = []
+    texts: list[str] = []
     for document in documents[permutation(len(documents), seed, "samples")][:200]:
         first, last = store.document_sentences[document], store.document_sentences[document + 1]
         for sentence in range(int(first) + 1, int(min(last, first + 4))):  # the first is often a title
@@ -98,11 +98,11 @@ def sentences(store: Store, tokenizer: Tokenizer, *, share: float, seed: int) ->
             if _TOKENS[0] <= stop - start <= _TOKENS[1]:
                 text = _masked(np.asarray(store.tokens[start:stop]), store.words(np.arange(start, stop)), tokenizer)
                 if text is not None:
-                    found.append(text)
+                    texts.append(text)
                     break
-        if len(found) == _SENTENCES:
+        if len(texts) == _SENTENCES:
             break
-    return found
+    return texts
 
 
 def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | None:
@@ -110,10 +110,10 @@ def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | 
     if "[MASK]" not in tokenizer.roles:
         return tokenizer.decode(ids)
     whole = np.flatnonzero(starts & np.append(starts[1:], True))
-    words = {place: tokenizer.decode(ids[place : place + 1]).strip() for place in whole.tolist() if 0 < place < len(ids) - 1}
+    words = {start: tokenizer.decode(ids[start : start + 1]).strip() for start in whole.tolist() if 0 < start < len(ids) - 1}
     words = {position: word for position, word in words.items() if alphabetic(word)}
     if not words:
         return None
-    place = max(words, key=lambda i: len(words[i]))
-    before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1:])
+    longest = max(words, key=lambda i: len(words[i]))
+    before, after = tokenizer.decode(ids[:longest]), tokenizer.decode(ids[longest + 1:])
     return f"{before} {tokenizer.literals['[MASK]']} {after}"

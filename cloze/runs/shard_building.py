@@ -40,13 +40,13 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
 
     Without a recipe and layers, no recipe's parts are loaded, which would take half of the time in which a process starts.
     """
-    kept = Annotations()
+    annotations = Annotations()
     if recipe is not None:
         from cloze.recipe.load import load_recipe
         from cloze.runs.corpora import text_of
 
-        kept = Annotations.of(text_of(load_recipe(recipe)))
-    segmenter, made = kept.words, dict(kept.layers)
+        annotations = Annotations.of(text_of(load_recipe(recipe)))
+    segmenter, annotators = annotations.words, dict(annotations.layers)
     if words is not None:
         name, _, file = words.partition(":")
         if name not in ("dictionary", "jieba"):
@@ -58,8 +58,8 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
 
         for layer, described in parse_annotators(layers).items():
             ((part, arguments),) = described.items()
-            made[layer] = lookup("annotator", part)(**arguments)
-    return replace(kept, words=segmenter, layers=made)
+            annotators[layer] = lookup("annotator", part)(**arguments)
+    return replace(annotations, words=segmenter, layers=annotators)
 
 
 def shard_size(given: str) -> int:
@@ -102,24 +102,24 @@ class Building:
             "tokenizer": tokenizer.hash, "tokens": tokens, "format": format, "recipe": recipe, "words": words,
             "annotate": list(annotate), "files": {path: Path(path).stat().st_size for path in files}, "tasks": tasks,
         }
-        made = cls(out, _absolute(json.loads(json.dumps(plan))), encode)
+        building = cls(out, _absolute(json.loads(json.dumps(plan))), encode)
         old = cls.read(out)
         if old is None:
             out.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), whole_folder(out / TOKENIZER) as stage:
                 saving(tokenizer)(stage)
             with whole_file(out / PLAN) as stage:
-                stage.write_text(json.dumps(made.plan, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            return made
-        if old.plan != made.plan:
-            differs = next(key for key in made.plan if made.plan[key] != old.plan.get(key))
+                stage.write_text(json.dumps(building.plan, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            return building
+        if old.plan != building.plan:
+            differs = next(key for key in building.plan if building.plan[key] != old.plan.get(key))
             raise CorpusError(
                 f"{out}: was begun with other arguments or other text: `{differs}` has changed.\n"
                 "  Give what it was begun with to go on, another --out, or --overwrite to begin again."
             )
         done = sum(record_of(out, number) is not None for number in range(len(old.tasks)))
         say(f"{out}: going on; {done:,} of {len(old.tasks):,} tasks are done")
-        return made
+        return building
 
     @classmethod
     def read(cls, out: Path) -> Building | None:
@@ -134,8 +134,8 @@ class Building:
     @property
     def tasks(self) -> Sequence[Any]:
         """The tasks, as plain values."""
-        found: Sequence[Any] = self.plan["tasks"]
-        return found
+        tasks: Sequence[Any] = self.plan["tasks"]
+        return tasks
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -160,8 +160,8 @@ class Building:
     def work(self, part: tuple[int, int] = (0, 1), done: Callable[[int], None] = lambda number: None) -> None:
         """Build the tasks of a part that nobody else has built or is building, in this process; `done` receives each."""
         for number in self.left(part):
-            with _claim(self.out / TASKS / f"{number:05d}.lock") as mine:
-                if mine and record_of(self.out, number) is None:
+            with _claim(self.out / TASKS / f"{number:05d}.lock") as claimed:
+                if claimed and record_of(self.out, number) is None:
                     build_task(
                         self.out, number, from_plain([self.tasks[number]])[0], self.encode, format=self.plan["format"],
                         tokens=self.plan["tokens"], annotations=self.annotations,
@@ -209,11 +209,11 @@ class Building:
                 "  Run the build, or the missing parts of it, again: finished shards are not built again."
             )
         records = [record for number in range(len(self.tasks)) if (record := record_of(self.out, number)) is not None]
-        met: dict[str, frozenset[int]] = {}
+        labels: dict[str, frozenset[int]] = {}
         for record in records:
-            for layer, found in record["met"].items():
-                met[layer] = met.get(layer, frozenset()) | frozenset(found)
-        self.annotations.require_met(met)
+            for layer, ids in record["met"].items():
+                labels[layer] = labels.get(layer, frozenset()) | frozenset(ids)
+        self.annotations.require_met(labels)
         return write_manifest(self.out, [name for record in records for name in record["shards"]])
 
 
@@ -223,7 +223,7 @@ def _absolute(plan: Mapping[str, Any]) -> dict[str, Any]:
     files = {os.path.abspath(path): size for path, size in plan["files"].items()}
     recipe, words = plan["recipe"], plan["words"]
     return {
-        **plan, "files": files, "tasks": tasks, "annotate": [_with_file(one) for one in plan["annotate"]],
+        **plan, "files": files, "tasks": tasks, "annotate": [_with_file(annotator) for annotator in plan["annotate"]],
         "recipe": os.path.abspath(recipe) if recipe is not None and Path(recipe).suffix in (".yaml", ".yml") else recipe,
         "words": None if words is None else _with_file(words),
     }  # fmt: skip
@@ -272,11 +272,11 @@ def _claim(file: Path) -> Iterator[bool]:
 def _failure(log: Path, code: int) -> ClozeError:
     """What a process wrote before it failed."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
-    said = [line for line in lines if not line.startswith("task ")]
+    messages = [line for line in lines if not line.startswith("task ")]
     kind = CorpusError if code == CorpusError.exit_code else RunError
     if code < 0:
         return RunError(f"a process of the build was killed (signal {-code}). Run the same command again: finished shards stay.")
-    return kind("\n".join(said[-6:]) or f"a process of the build ended with code {code}; see {log}")
+    return kind("\n".join(messages[-6:]) or f"a process of the build ended with code {code}; see {log}")
 
 
 def main() -> None:

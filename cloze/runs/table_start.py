@@ -46,10 +46,10 @@ def start_tables(
         table: Any = step.networks[label]
         weight = table.tables["tokens"].weight.data
         documents = running_text(store, 0.0 if entry.source in aside else recipe.training.held_out, "train")
-        vectors, known = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
-        start_rows(weight, vectors, known)
+        vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
+        start_rows(weight, vectors, vector_mask)
         seconds = time.perf_counter() - began
-        say(f"the table of {label} starts from vectors of {int(known.sum()):,} ids ({seconds:.1f} s)")
+        say(f"the table of {label} starts from vectors of {int(vector_mask.sum()):,} ids ({seconds:.1f} s)")
     return seconds
 
 

@@ -132,7 +132,9 @@ def _saved(tokenizer: Tokenizer, sample: str, passages: Sequence[str], *, text_b
     changes = [*fit_normalisation(recipe, sample), *fit_vocabulary(recipe, text_bytes, sample)]
     spec = load_recipe("quick", overrides=[change.override for change in changes]).texts["main"]
     new = train(trainable(spec), [passages[number] for number in learned])
-    now, then = (fit_of(each, [passages[number] for number in counted], counts_words=False).tokens for each in (tokenizer, new))
+    now, then = (
+        fit_of(candidate, [passages[number] for number in counted], counts_words=False).tokens for candidate in (tokenizer, new)
+    )
     return 1.0 - then / max(now, 1)
 
 

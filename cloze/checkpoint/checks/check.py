@@ -64,17 +64,17 @@ def _check_growth(recipe: Recipe, faults: Faults) -> None:
 def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
     """Walk through the edits of an entry; returns all fields after the last one."""
     source = recipe.sources[entry.source]
-    made = made_of(source, {"tables": stand_ins(recipe.tables)}, faults)
-    if made is not None and recipe.training.batch_warmup is not None and (made.lanes or made.of_one_length):
+    text_source = made_of(source, {"tables": stand_ins(recipe.tables)}, faults)
+    if text_source is not None and recipe.training.batch_warmup is not None and (text_source.lanes or text_source.of_one_length):
         faults.add(source.where, "training.batch_warmup", f"{source.name} plans which rows share a batch, so it cannot grow.",
                    "Leave batch_warmup out.")
-    available = set() if made is None else set(made.gives)
+    available = set() if text_source is None else set(text_source.gives)
     annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
     layers = [f"layers/{name}" for name, _ in annotated]
     layers += [f"labels/{name}" for name, part in annotated if parts.class_of("annotator", part.name).labelled]
     available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
     lines = checked.edits.setdefault(entry.name, [])
-    sound = made is not None
+    sound = text_source is not None
     spoiled: dict[str, EditSpec] = {}
     for spec in entry.exercise:
         edit = _edit_of(spec, recipe, faults)
@@ -138,11 +138,11 @@ def _in_view(names: frozenset[str], view: str) -> set[str]:
 
 def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
     """Report that an edit takes a field that nothing before it gives, and which edits could give it."""
-    givers = [known for known in parts.names("edit") if fields.split(name).field in _usual_gives(known)]
+    givers = [edit for edit in parts.names("edit") if fields.split(name).field in _usual_gives(edit)]
     way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
-    shown = ", ".join(sorted(n for n in available if "." not in n))
+    field_names = ", ".join(sorted(n for n in available if "." not in n))
     faults.add(part.where, part.path, f'{part.name} takes "{name}", which nothing before it gives.',
-               way_out or f"Given so far: {shown}.")
+               way_out or f"Given so far: {field_names}.")
 
 
 def _usual_gives(edit: str) -> set[str]:

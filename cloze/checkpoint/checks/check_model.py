@@ -34,7 +34,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     from cloze.training.tie import tie
 
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
-    given: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
     }
     with torch.device("meta"), Undrawn():
@@ -42,8 +42,8 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
         for name, spec in recipe.networks.items():
             networks[name] = None
             if spec.part is not None:
-                own = {**given, "tables": tables_for(spec.part.arguments, spec.origin, given["tables"])}
-                networks[name] = _sound(made_of(spec.part, own, faults), spec.part, faults)
+                network_inputs = {**inputs, "tables": tables_for(spec.part.arguments, spec.origin, inputs["tables"])}
+                networks[name] = _sound(made_of(spec.part, network_inputs, faults), spec.part, faults)
             if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].tables:
                 faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
                            "Leave out `start`.")
@@ -60,7 +60,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
         for name, entry in recipe.step_entries.items():
             # Entries that share batches share their objectives: one entry with the targets is enough.
             fields_of = available.get(name) or frozenset().union(*available.values())
-            _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
+            _check_entry(recipe, entry, networks, inputs, fields_of, checked, seen, faults)
         for name in sorted(reading_twins(recipe)):
             network, spec = networks[name], recipe.networks[name]
             if network is not None and not any(dropouts(network).values()):
@@ -146,8 +146,8 @@ def _check_entry(
                     faults.add(objective.part.where, objective.part.path,
                                f'{objective.part.name} takes "{name}", {_sometimes(name)}',
                                "Declare it in `optional` in place of `takes`, and use it only if the batch has it.")
-            known = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
-            _check_readings(recipe, run, objective, built.reads, known, faults)
+            known_states = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
+            _check_readings(recipe, run, objective, built.reads, known_states, faults)
             heads.add(objective.state)
         states[run.name] = frozenset({*network.gives, PARAMETERS, *heads})
 
@@ -164,15 +164,15 @@ def _present(
     present = set(BATCHING) | _fields_of(run.view, available)
     targets = {name for name in present if fields.split(name).field in ("targets", "values")}
     for view in sorted({fields.split(name).view for name in network.takes} - {"main"}):
-        own = _fields_of(fields.join(run.view, view), available)
-        present |= {f"{view}.{name}" for name in own}
+        view_fields = _fields_of(fields.join(run.view, view), available)
+        present |= {f"{view}.{name}" for name in view_fields}
         if network.writes is None:
             continue
-        theirs = {name for name in own if fields.split(name).field in ("targets", "values")}
-        for name in sorted(theirs & targets):
+        second_targets = {name for name in view_fields if fields.split(name).field in ("targets", "values")}
+        for name in sorted(second_targets & targets):
             faults.add(where, f"passes.{run.name}", f'there are "{name}" and "{view}.{name}"; an objective learns from one set.',
                        "Give one of the edits that make them another `set:`.")
-        targets |= theirs
+        targets |= second_targets
     for name in sorted(name for name in run.take if "." in name and name not in network.takes):
         second = sorted(other for other in network.takes if "." in other)
         faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
@@ -186,9 +186,9 @@ def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str],
         if fields.find(name).binding:
             spec = recipe.networks[run.network].part
             kind = run.network if spec is None else spec.name
-            takers = [known for known in parts.names("network") if name in _usual_fields(known)]
+            takers = [candidate for candidate in parts.names("network") if name in _usual_fields(candidate)]
             without = "with these arguments " if kind in takers else ""
-            ways = [f"Networks that take {name}: {', '.join(known for known in takers if known != kind)}."]
+            ways = [f"Networks that take {name}: {', '.join(taker for taker in takers if taker != kind)}."]
             ways += [f"Or leave it out: --set exercise.{edit}.{name}=false" for edit in _switches(recipe, name)]
             faults.add(Where(recipe.name) if spec is None else spec.where, f"networks.{run.network}.{kind}",
                        f'{without}does not take "{name}", which an edit gives.', "\n  ".join(ways))
@@ -233,10 +233,10 @@ def _check_states(
             faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
                        nearest(reading, reads))
         owner, _, state = path.rpartition(".")
-        known = states.get(owner, frozenset({"?"}))
-        if state not in known and "?" not in known:
+        pass_states = states.get(owner, frozenset({"?"}))
+        if state not in pass_states and "?" not in pass_states:
             faults.add(origin.part.where, f"{origin.part.path}.from",
-                       f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(known))}.')
+                       f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(pass_states))}.')
 
 
 def _objective(
@@ -248,8 +248,8 @@ def _objective(
     built = made_of(spec.part, {**given, **of_network(network, spec.read)}, faults)
     name = recipe.head_name(run, spec)
     if built is not None and name not in checked.heads:
-        own = [p for p in built.parameters() if id(p) not in seen]
-        checked.heads[name] = sum(p.numel() for p in own)
+        parameters = [p for p in built.parameters() if id(p) not in seen]
+        checked.heads[name] = sum(p.numel() for p in parameters)
     return built
 
 
@@ -303,8 +303,8 @@ def _check_readings(
     for path in bound.values():
         owner, _, state = path.rpartition(".")
         owner = owner or run.name
-        known = states.get(owner, frozenset({"?"}))
-        if state in known or "?" in known:
+        pass_states = states.get(owner, frozenset({"?"}))
+        if state in pass_states or "?" in pass_states:
             continue
         runs = [p.network for entry in recipe.entries.values() for p in entry.passes if p.name == owner]
         network = recipe.networks[runs[0]]
@@ -312,20 +312,20 @@ def _check_readings(
         givers = [name for name in parts.names("network") if state in _usual_states(name)]
         faults.add(spec.part.where, spec.part.path,
                    f'{spec.part.name} reads "{state}", but network "{network.name}" ({kind}) gives: '
-                   f'{", ".join(sorted(known))}.',
+                   f'{", ".join(sorted(pass_states))}.',
                    f'Networks that give "{state}": {", ".join(givers) or "none"}.')
 
 
 def _usual_states(name: str) -> frozenset[str]:
     """The states of a registered network at its smallest size; nothing for one that states no size."""
-    made = _smallest(name)
-    return frozenset() if made is None else frozenset(made.gives)
+    network = _smallest(name)
+    return frozenset() if network is None else frozenset(network.gives)
 
 
 def _usual_fields(name: str) -> frozenset[str]:
     """The fields that a registered network takes at its smallest size; nothing for one that states no size."""
-    made = _smallest(name)
-    return frozenset() if made is None else frozenset(made.takes)
+    network = _smallest(name)
+    return frozenset() if network is None else frozenset(network.takes)
 
 
 def _smallest(name: str) -> Any:

@@ -20,15 +20,15 @@ def check_templates(recipe: Recipe, faults: Faults) -> None:
         for edit in entry.exercise:
             if parts.class_of("edit", edit.part.name).frames:
                 templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
-    for place, path, template in templates:
+    for location, path, template in templates:
         if not isinstance(template, str) or template == OWN:
             continue
         pieces = split_template(template)
         for kind, text_piece in pieces:
             if kind == "role" and text_piece not in ROLES:
-                faults.add(place, path, f"{text_piece} is not a role.", nearest(text_piece, ROLES))
+                faults.add(location, path, f"{text_piece} is not a role.", nearest(text_piece, ROLES))
         named = {piece for kind, piece in pieces if kind == "part"}
-        wanted = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
-        if wanted - named:
-            missing = " and no ".join(f"{{{name}}}" for name in sorted(wanted - named))
-            faults.add(place, path, f"{template!r} has no {missing}.")
+        required = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
+        if required - named:
+            missing = " and no ".join(f"{{{name}}}" for name in sorted(required - named))
+            faults.add(location, path, f"{template!r} has no {missing}.")

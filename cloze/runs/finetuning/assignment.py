@@ -61,23 +61,23 @@ class Assignment:
         """Raise a `TaskError` if the recipe has no task; for one of cloze's for pre-training, with the command that it is for."""
         if recipe.task is not None:
             return
-        shown = str(self.recipe or recipe.name)
-        if shown in pretraining_recipe_names():
-            bound = f"--bind {START}={checkpoint} " if shown in sentence_recipe_names() else ""
+        name = str(self.recipe or recipe.name)
+        if name in pretraining_recipe_names():
+            bound = f"--bind {START}={checkpoint} " if name in sentence_recipe_names() else ""
             raise TaskError(
-                f"{shown}: this recipe is for pre-training, on text without labels.\n"
-                f"  cloze pretrain {shown} {bound}--corpus TEXT --out DIR"
+                f"{name}: this recipe is for pre-training, on text without labels.\n"
+                f"  cloze pretrain {name} {bound}--corpus TEXT --out DIR"
             )
         raise TaskError(
-            f"{shown}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {self.kind}}}`."
+            f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {self.kind}}}`."
         )
 
     def require_kinds(self, recipe: Recipe) -> None:
         """Raise a `TaskError` if the recipe that was named teaches another type of task than `task` or `tasks` name."""
-        asked = {name: one.type for name, one in self.tasks.items()} if self.tasks else {"": self.task}
-        own = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
-        taught = own if self.tasks else {"": None if recipe.task is None else recipe.task.type}
-        for name, kind in asked.items() if self.recipe is not None else ():
+        requested_types = {name: task.type for name, task in self.tasks.items()} if self.tasks else {"": self.task}
+        source_types = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
+        taught = source_types if self.tasks else {"": None if recipe.task is None else recipe.task.type}
+        for name, kind in requested_types.items() if self.recipe is not None else ():
             if kind not in (None, str(self.recipe)) and taught.get(name) not in (None, kind):
                 way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}."
                 asked_for = f"{name}={kind}" if name else kind
@@ -96,8 +96,8 @@ class Assignment:
             return several(self.tasks)
         if self.kind not in task_recipe_names():
             raise TaskError(f"--task {self.kind}: unknown task. {similar_task(self.kind)}")
-        own = f"{(loaded.recipe or {}).get('name')}_{self.kind.removeprefix('sentence_')}"
-        return own if own in task_recipe_names() else self.kind
+        name = f"{(loaded.recipe or {}).get('name')}_{self.kind.removeprefix('sentence_')}"
+        return name if name in task_recipe_names() else self.kind
 
     def own_recipe(self, name: str) -> str | Path:
         """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
@@ -105,29 +105,32 @@ class Assignment:
             "--first": self.first, "--change": self.changes, "--auxiliary": self.auxiliary, "--task NAME=": self.tasks,
             "--items": self.shown.given,
         }  # fmt: skip
-        for option, given in changed.items():
-            if given:
+        for option, argument in changed.items():
+            if argument:
                 raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
         if self.recipe is not None:
             return self.recipe
-        own = name if self.kind == "sentence_classification" else f"{name}_{self.kind}"
-        if own not in own_task_recipe_names():
-            known = [one.removeprefix(f"{name}_") for one in own_task_recipe_names() if one.startswith(f"{name}_")]
+        recipe_name = name if self.kind == "sentence_classification" else f"{name}_{self.kind}"
+        if recipe_name not in own_task_recipe_names():
+            task_names = [
+                task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
+                if task_recipe.startswith(f"{name}_")
+            ]
             raise TaskError(
-                f"{name}: has no recipe for --task {self.kind}. {nearest(self.kind, ['sentence_classification', *known])}"
+                f"{name}: has no recipe for --task {self.kind}. {nearest(self.kind, ['sentence_classification', *task_names])}"
             )
-        return own
+        return recipe_name
 
     def files(self, sources: Sequence[str]) -> dict[str, Labelled]:
         """The files that were given, by the source of a recipe that reads them."""
         alone = "main" if "main" in sources else sources[0]
-        own = self.tasks or {alone: Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
-        return {**({} if self.first is None else {FIRST: self.first}), **own}
+        tasks = self.tasks or {alone: Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
+        return {**({} if self.first is None else {FIRST: self.first}), **tasks}
 
     def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int], *options: str) -> tuple[str, ...]:
         """The equivalent command line, with further `options`; empty if there is none (several files of one kind)."""
-        one = [Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
-        if any(len(files) != 1 for task in (self.tasks.values() or one) for files in (task.train, task.dev)):
+        only_task = [Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
+        if any(len(files) != 1 for task in (self.tasks.values() or only_task) for files in (task.train, task.dev)):
             return ()
         words = ["cloze", "finetune", str(checkpoint)]
         if self.first is not None:
@@ -136,14 +139,14 @@ class Assignment:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
             words += ["--task", self.kind] if self.task is not None or self.recipe is None else []
-            words += ["--train", *one[0].train, "--dev", *one[0].dev]
+            words += ["--train", *only_task[0].train, "--dev", *only_task[0].dev]
         words += ["--init", str(self.init)] if self.init is not None else []
         words += ["--encoding", self.encoding] if self.encoding is not None else []
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]
-        words += [word for one in self.annotate for word in ("--annotate", one)]
-        words += [word for one in self.shown.given for word in ("--items", one)]
+        words += [word for annotator in self.annotate for word in ("--annotate", annotator)]
+        words += [word for items in self.shown.given for word in ("--items", items)]
         words += ["--picture", self.shown.picture] if self.shown.picture is not None else []
         words += [word for change in self.changes for word in ("--change", change)]
         words += ["--auxiliary", self.auxiliary] if self.auxiliary is not None else []
@@ -157,7 +160,7 @@ class Assignment:
     @property
     def checkpoints(self) -> dict[str, Path]:
         """The folders that are bound, by name."""
-        return {name: Path(given[0]) for name, given in parse_binds(self.binds).items()}
+        return {name: Path(paths[0]) for name, paths in parse_binds(self.binds).items()}
 
 
 def _typed(task: Labelled) -> str:

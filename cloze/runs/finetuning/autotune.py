@@ -54,14 +54,14 @@ MOVES: Mapping[str, Move] = {
 
 def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) -> dict[str, float]:
     """Values near the best ones, when a `share` of the time has passed (`autotune.cc`, `updateArgGauss`)."""
-    made = {}
+    values = {}
     for path, value in best.items():
         move = MOVES[path]
         deviation = move.first - (move.first - move.last) / 0.5 * min(0.5, max(share - 0.25, 0.0))
         by = draw.normal(0.0, deviation)
-        found = min(max(value + by if move.steps else value * 2**by, move.low), move.high)
-        made[path] = float(int(found)) if move.whole else float(f"{found:.4g}")
-    return made
+        neighbour = min(max(value + by if move.steps else value * 2**by, move.low), move.high)
+        values[path] = float(int(neighbour)) if move.whole else float(f"{neighbour:.4g}")
+    return values
 
 
 def tuned_within(
@@ -80,10 +80,10 @@ def tuned_within(
     if not begins_alone(name) or len(seeds) > 1:
         raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
     say, began, draw = report or (lambda line: None), time.monotonic(), np.random.default_rng(seeds[0])
-    made = maker_of(name, assignment, None)()
-    assert made.task is not None and made.task.type is not None
-    task = make_task(made.task.type)
-    metric = chosen_metric(task, made.task.metric)
+    recipe = maker_of(name, assignment, None)()
+    assert recipe.task is not None and recipe.task.type is not None
+    task = make_task(recipe.task.type)
+    metric = chosen_metric(task, recipe.task.metric)
     fixed = {override.partition("=")[0] for override in assignment.overrides}
     fixed |= {"network.width"} if assignment.init is not None else set()
     start = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}
@@ -105,8 +105,8 @@ def _best_of_trials(
             elapsed = time.monotonic() - began
             values = best if not records else moved(best, elapsed / budget.amount, draw)
             folder = trials / str(len(records) + 1)
-            shown = _written(values)
-            overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in shown.items())]
+            settings = _written(values)
+            overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in settings.items())]
             tuned = learn(
                 name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"], baselines=False), out=folder,
                 seeds=seeds, device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
@@ -116,10 +116,10 @@ def _best_of_trials(
             if not tuned.described:  # the time was over before its first step
                 break
             score = float(tuned.described["dev"][metric])
-            records.append({"values": shown, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
+            records.append({"values": settings, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
             better = chosen is None or (score > chosen[1]) == larger and score != chosen[1]
             mark = " (best)" if better else ""
-            say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, shown.items()))}")
+            say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, settings.items()))}")
             if better:
                 best, chosen = values, (tuned, score)
             else:
@@ -138,12 +138,12 @@ def _best_of_trials(
 
 def _written(values: Mapping[str, float]) -> dict[str, str]:
     """Values as `--set` takes them. Where neither words nor letters make n-grams, there is one bucket (`autotune.cc`, `ask`)."""
-    made = {path: str(int(value)) for path, value in values.items()}
+    settings = {path: str(int(value)) for path, value in values.items()}
     if (rate := values.get("training.rate.peak")) is not None:
-        made["training.rate.peak"] = f"{rate:g}"
-    if (place := values.get("tables.ngrams.characters")) is not None:
-        letters = _LETTERS[int(place)]
-        made["tables.ngrams.characters"] = "null" if letters is None else str(letters)
-    if (values.get("tables.ngrams.words"), place) == (1.0, 0.0) and "tables.ngrams.buckets" in made:
-        made["tables.ngrams.buckets"] = "1"
-    return made
+        settings["training.rate.peak"] = f"{rate:g}"
+    if (index := values.get("tables.ngrams.characters")) is not None:
+        letters = _LETTERS[int(index)]
+        settings["tables.ngrams.characters"] = "null" if letters is None else str(letters)
+    if (values.get("tables.ngrams.words"), index) == (1.0, 0.0) and "tables.ngrams.buckets" in settings:
+        settings["tables.ngrams.buckets"] = "1"
+    return settings

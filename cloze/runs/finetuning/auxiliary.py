@@ -29,18 +29,18 @@ def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> 
     where = Where(f"--auxiliary {weight}")
     value = read_value(weight, where).plain()
     stages = tree.value.get("stages")
-    found = [
+    recipes = [
         recipe for recipe in ([tree] if stages is None else [stage for _, stage in stages.items()])
         if recipe.is_mapping and any(begins_with(network, origin) for _, network in networks_of(recipe))
     ]
-    if not found:
+    if not recipes:
         raise RecipeError(f"{where}: no network of this recipe comes from the checkpoint.")
-    names = [next(name for name, network in networks_of(recipe) if begins_with(network, origin)) for recipe in found]
+    names = [next(name for name, network in networks_of(recipe) if begins_with(network, origin)) for recipe in recipes]
     # Stages without objectives of their own share those of the whole recipe.
-    holders = [recipe if recipe.value.keys() & _OBJECTIVES else tree for recipe in found]
+    holders = [recipe if recipe.value.keys() & _OBJECTIVES else tree for recipe in recipes]
     for name, recipe in {id(holder): (name, holder) for name, holder in zip(names, holders, strict=True)}.values():
         mixture = recipe.value.get("mixture")
-        for entry in [recipe] if mixture is None else [one for _, one in mixture.items()]:
+        for entry in [recipe] if mixture is None else [mixture_entry for _, mixture_entry in mixture.items()]:
             if loaded.order == "left_to_right":
                 _append(entry, "exercise", [{"predict": "next"}], where)
                 passes = entry.value.get("passes")
@@ -51,8 +51,8 @@ def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> 
 
 
 def _append(holder: Node, key: str, items: Sequence[Any], where: Where) -> None:
-    known = holder.value[key].value if key in holder.value else []
-    holder.put(key, Node([*known, *(from_data(item, where) for item in items)], where))
+    existing = holder.value[key].value if key in holder.value else []
+    holder.put(key, Node([*existing, *(from_data(item, where) for item in items)], where))
 
 
 def _add_masked(
@@ -64,8 +64,8 @@ def _add_masked(
         entry.put("passes", Node([from_data(run, where)], where))
         del entry.value["objectives"]
     placed = [
-        {name: {**(given if isinstance(given, Mapping) else {"what": given}), "in": VIEW}}
-        for edit in edits for name, given in edit.items()
+        {name: {**(arguments if isinstance(arguments, Mapping) else {"what": arguments}), "in": VIEW}}
+        for edit in edits for name, arguments in edit.items()
     ]
     _append(entry, "exercise", [{"copy": {"to": VIEW}}, *placed], where)
     _append(entry, "passes", [{"name": VIEW, "network": network, "view": VIEW, "objectives": [objective]}], where)
@@ -74,16 +74,16 @@ def _add_masked(
 def masking_of(recipe: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
     """The edits by which a checkpoint's recipe, in canonical form, masks framed text and predicts it; BERT's if it has none."""
     for entry in _entries(recipe or {}):
-        edits = [(name, given) for edit in entry.get("exercise", ()) for name, given in edit.items()]
+        edits = [(name, arguments) for edit in entry.get("exercise", ()) for name, arguments in edit.items()]
         framed = max((number for number, (name, _) in enumerate(edits) if name == "frame"), default=-1)
-        own = edits[framed + 1 :]
-        predicts = [(name, given.get("what")) == ("predict", "masked") for name, given in own]
+        tail = edits[framed + 1 :]
+        predicts = [(name, arguments.get("what")) == ("predict", "masked") for name, arguments in tail]
         last = predicts.index(True) if True in predicts else None
-        if last is None or not {name for name, _ in own[: last + 1]} <= _MASKING or entry.get("order", "open") != "open":
+        if last is None or not {name for name, _ in tail[: last + 1]} <= _MASKING or entry.get("order", "open") != "open":
             continue
-        own = own[: last + 1]
-        if any(name == "corrupt" and not given.get("infill") for name, given in own):
-            return [{name: {key: value for key, value in given.items() if key != "in"}} for name, given in own]
+        tail = tail[: last + 1]
+        if any(name == "corrupt" and not arguments.get("infill") for name, arguments in tail):
+            return [{name: {key: value for key, value in arguments.items() if key != "in"}} for name, arguments in tail]
     return BERT
 
 

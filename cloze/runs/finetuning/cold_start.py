@@ -47,10 +47,10 @@ def going_on(recipe: str, loaded: Loaded) -> Node:
             f"--recipe {recipe}: trains a network {part} further, and {loaded.folder} is {loaded.imported.model.part}.\n"
             f"  To train such a classifier from the beginning: cloze finetune {recipe} --train FILE --dev FILE --out DIR"
         )
-    kept = {key: value for key, value in tree.value.items() if key not in _OF_CHECKPOINT}
-    made = Node(kept, tree.where, tree.keys)
-    made.put("network", from_data({"from": START, "train": "all"}, tree.where))
-    return made
+    values = {key: value for key, value in tree.value.items() if key not in _OF_CHECKPOINT}
+    recipe_tree = Node(values, tree.where, tree.keys)
+    recipe_tree.put("network", from_data({"from": START, "train": "all"}, tree.where))
+    return recipe_tree
 
 
 #: Keys of a recipe that say what a checkpoint says, too.

@@ -105,9 +105,10 @@ def recipe_onto(
         return load([])
     written = load_recipe(tree)
     most = Reader.of(loaded).max_length
-    known = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
-    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, known, most)]  # first, because longer rows are illegal
-    lengths += fit_lengths(load([change.override for change in lengths]), known, most)
+    source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
+    # First, because longer rows are illegal.
+    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, source_lengths, most)]
+    lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
@@ -115,15 +116,15 @@ def recipe_onto(
     of_network = [] if from_scratch or reads_so else fit_changes(written, plain, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
-    wanted = [*lengths, *fit_task(plain, facts)]
-    held, made = holding(load, wanted)
-    if undone := [change.path for change in wanted if change not in held]:  # the user's values win: fit the others to them
-        held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
+    proposals = [*lengths, *fit_task(plain, facts)]
+    held, fitted_recipe = holding(load, proposals)
+    if undone := [change.path for change in proposals if change not in held]:  # the user's values win: fit the others to them
+        held, fitted_recipe = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
     if held or of_network:
         counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
-        title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
+        title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, held, [change.override for change in held], of_network=of_network))
-    return made
+    return fitted_recipe
 
 
 def finetune(
@@ -157,8 +158,8 @@ def learn(
     taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
     require_usable(out, **taking)
     assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
-    made = assigned.recipe
-    require_mixable(made, assignment)
+    recipe = assigned.recipe
+    require_mixable(recipe, assignment)
     with claimed(out, **taking, say=note):
         before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
         if closed:
@@ -170,20 +171,20 @@ def learn(
             request = replace(assigned.request, seed=seed, extend=extend, closed=closed, command=command)
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
-            outcomes[seed] = _run(made, request, folder, within)
+            outcomes[seed] = _run(recipe, request, folder, within)
             if not outcomes[seed].finished:
                 break
         if closed:
             published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
             published = _published(
-                outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base, remarks=assigned.remarks
+                outcomes, out, recipe, from_scratch=assigned.from_scratch, base=assigned.base, remarks=assigned.remarks
             )
         if published.described:
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
-    return published if closed else judged_on_dev(published, made, assigned.files, assignment, note)
+    return published if closed else judged_on_dev(published, recipe, assigned.files, assignment, note)
 
 
 def _notes(report: Say | None) -> Say:
@@ -221,43 +222,44 @@ def assign(
     loaded = None if alone else load_checkpoint(checkpoint)
     bound = parse_binds([*assignment.binds, *([] if alone else [f"{START}={checkpoint}"])])
     make_recipe = maker_of(checkpoint, assignment, loaded, from_scratch=from_scratch)
-    made = make_recipe()
-    shown = str(assignment.recipe or made.name)
-    assignment.require_task(made, checkpoint)
-    assignment.require_kinds(made)
-    check_metrics(made)
-    check_pictures(made, assignment)
+    recipe = make_recipe()
+    recipe_name = str(assignment.recipe or recipe.name)
+    assignment.require_task(recipe, checkpoint)
+    assignment.require_kinds(recipe)
+    check_metrics(recipe)
+    check_pictures(recipe, assignment)
     if loaded is not None and loaded.order == "left_to_right":
-        for line in blind_tasks(made):
+        for line in blind_tasks(recipe):
             note(line)
-    files = _files(made, assignment)
+    files = _files(recipe, assignment)
     named = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(named)
     require_apart(named, out)
-    labels = count_labels(made, files, None if loaded is None else loaded.tokenizer)
-    require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
-    require_same_classes(made, files, assignment.checkpoints)
+    labels = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
+    require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
+    require_same_classes(recipe, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
-        require_own_classes(made, files, Path(checkpoint))
-    texts = training_texts(made, files)
-    shared = tuple(notes(made, files, texts, test=assignment.test))
-    for line in (*unread_texts(made, files), *shared):
+        require_own_classes(recipe, files, Path(checkpoint))
+    texts = training_texts(recipe, files)
+    shared = tuple(notes(recipe, files, texts, test=assignment.test))
+    for line in (*unread_texts(recipe, files), *shared):
         note(line)
-    made = make_recipe(labels=labels, report=note)
-    made = _from_scratch(made) if from_scratch else made
-    from_scratch = START not in {n.origin for stage in stage_recipes(made) for n in stage.networks.values()}
-    check_recipe(made)
-    checkpoints = bound_checkpoints(made, bound)
-    check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
+    recipe = make_recipe(labels=labels, report=note)
+    recipe = _from_scratch(recipe) if from_scratch else recipe
+    from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
+    check_recipe(recipe)
+    checkpoints = bound_checkpoints(recipe, bound)
+    check_binds(recipe, {name: paths for name, paths in bound.items() if name != START}, checkpoint_names(recipe))
     request = Request(
-        CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
-        binds={name: labelled.train for name, labelled in files.items()}, dev={name: one.dev for name, one in files.items()},
+        CommandLine(recipe_name, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
+        binds={name: labelled.train for name, labelled in files.items()},
+        dev={name: labelled.dev for name, labelled in files.items()},
         tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
         command=assignment.words(checkpoint, out, seeds),
     )
     base = {} if alone else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
-    return Assigned(made, files, labels, texts, request, from_scratch, base, remarks)
+    return Assigned(recipe, files, labels, texts, request, from_scratch, base, remarks)
 
 
 def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
@@ -296,12 +298,12 @@ def maker_of(
         changes = fit_texts(plain, labels) if labels is not None and assignment.recipe is None else []
         if not changes:
             return plain
-        held, made = holding(load, changes)
+        held, fitted_recipe = holding(load, changes)
         if held:
             rows = sum(counts.rows for counts in labels.values()) if labels is not None else 0
-            title = f"{made.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
+            title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
             report(table_of(title, held, [change.override for change in held]))
-        return made
+        return fitted_recipe
 
     return make
 
@@ -343,8 +345,8 @@ def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
         raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
         if name not in files or not files[name].train or not files[name].dev:
-            given = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
-            raise TaskError(f"{made.name}: the source {name!r} has no labelled text. Give it with {given}.")
+            option = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
+            raise TaskError(f"{made.name}: the source {name!r} has no labelled text. Give it with {option}.")
     return files
 
 
@@ -355,8 +357,8 @@ def _sources(made: Recipe) -> list[str]:
 def labels_of(made: Recipe, assignment: Assignment, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
     files = assignment.files(_sources(made))
-    known = all(name in files and files[name].train for name in _sources(made))
-    return count_labels(made, files, tokenizer) if known else None
+    has_files = all(name in files and files[name].train for name in _sources(made))
+    return count_labels(made, files, tokenizer) if has_files else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:
@@ -395,11 +397,11 @@ def _published(
     described = {
         **json.loads(path.read_text(encoding="utf-8")), "seed": best, "epoch": standing.evaluation, "dev": standing.metrics,
         "trials": [
-            {"seed": seed, "epoch": one.evaluation, "epochs": one.evaluations, "metrics": one.metrics}
-            for seed, one in done.items()
+            {"seed": seed, "epoch": trial.evaluation, "epochs": trial.evaluations, "metrics": trial.metrics}
+            for seed, trial in done.items()
         ],
         **({} if standing.start is None else {"frozen": standing.start}),
-        "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
+        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": from_scratch,
         **({"base": base} if base and not from_scratch else {}),
         "remarks": [
             *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *remarks

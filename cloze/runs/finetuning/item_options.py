@@ -38,16 +38,17 @@ class ShownItems:
         require_items(loaded, sets, " ".join(files.values()))
         takes: frozenset[str] = loaded.network.takes  # type: ignore[assignment]
         items = {
-            name: [array for array, kind in one.kinds.items() if kind.field(name, array) in takes] for name, one in sets.items()
+            name: [array for array, kind in item_set.kinds.items() if kind.field(name, array) in takes]
+            for name, item_set in sets.items()
         }
         return {"items": items, "item_files": files, "picture": self.picture or USUAL}
 
 
 def add_items(tree: Node, arguments: Mapping[str, Any]) -> None:
     """Give every source of labelled text of a recipe as written, and of its stages, the items of pictures."""
-    for source, own in sources_that_take("item_files", tree) if arguments else ():
+    for source, source_arguments in sources_that_take("item_files", tree) if arguments else ():
         for name, value in arguments.items():
-            own.put(name, from_data(value, source.where))
+            source_arguments.put(name, from_data(value, source.where))
 
 
 def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
@@ -55,7 +56,10 @@ def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any])
     is."""
     if not given:
         return loaded
-    named = [one.pictures for one in examples if isinstance(one, AboutPictures) and one.pictures is not None]
+    named = [
+        example_set.pictures for example_set in examples
+        if isinstance(example_set, AboutPictures) and example_set.pictures is not None
+    ]
     if not named:
         raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
     return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))

@@ -88,7 +88,7 @@ def require_mixable(recipe: Recipe, assignment: Assignment) -> None:
 
 def require_mixture(out: Path, assignment: Assignment) -> None:
     """Raise a `TaskError` if a finished run lacks the mixture that is asked for."""
-    if assignment.mix_ngrams and not all(ENTRY in one for one in _each_task(contents_of(out))):
+    if assignment.mix_ngrams and not all(ENTRY in description for description in _each_task(contents_of(out))):
         raise TaskError(
             f"{out}: has finished without --mix-ngrams. To train again with a mixture, add --overwrite, or choose another --out."
         )

@@ -60,23 +60,23 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: M
             classes = classes_of(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
                 described = folder / "cloze" / "task.json"
-                theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
-                if classes is not None and theirs is not None and list(theirs) != list(classes):
+                labels = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
+                if classes is not None and labels is not None and list(labels) != list(classes):
                     raise TaskError(
-                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(theirs)}, and the training files have "
+                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(labels)}, and the training files have "
                         f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
                     )
 
 
 def require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoint: Path) -> None:
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
-    theirs = contents_of(checkpoint).get("labels") or ()
+    labels = contents_of(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():
         classes = classes_of(build_part(spec, {}), files[name].train)
-        if classes is not None and list(theirs) != list(classes):
-            other = "in another order than" if set(theirs) == set(classes) else "other than"
+        if classes is not None and list(labels) != list(classes):
+            other = "in another order than" if set(labels) == set(classes) else "other than"
             raise TaskError(
-                f"{checkpoint}: its classes are {', '.join(theirs)}, {other} those of the training files, {', '.join(classes)}.\n"
+                f"{checkpoint}: its classes are {', '.join(labels)}, {other} those of the training files, {', '.join(classes)}.\n"
                 "  A classifier is trained further on its own classes. To train another one: "
                 f"cloze finetune {recipe.name} --train FILE --dev FILE --out DIR"
             )

@@ -50,14 +50,14 @@ def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], ass
         return tuned
     described = deepcopy(dict(tuned.described))
     loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, assignment.annotate))
-    for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
-        prefix, own = (f"{name}/", described["tasks"][name]) if name else ("", described)
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
+    for name, head in measuring.task_heads(stage_recipes(made)[-1]).items():
+        prefix, section = (f"{name}/", described["tasks"][name]) if name else ("", described)
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, assignment.shown.given, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
             judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
-            own.update({"dev_report": details} if details else {})
+            section.update({"dev_report": details} if details else {})
         else:
             judged = learner.judge([row for examples in every for row in learner.answered(examples)])
             figures = learner.metrics(judged)
@@ -68,14 +68,14 @@ def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], ass
         remarks = [remark]
         if assignment.baselines:
             linear = compared_with_ngrams(
-                learner.task, texts_of(files[one.source].train), together(every), labels=learner.labels, folder=tuned.folder,
+                learner.task, texts_of(files[head.source].train), together(every), labels=learner.labels, folder=tuned.folder,
                 name=name, say=say,
             )
-            own.update({} if linear is None else {"ngrams": linear})
+            section.update({} if linear is None else {"ngrams": linear})
             if assignment.mix_ngrams and linear is None:
                 remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
             elif assignment.mix_ngrams:
-                own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
+                section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_description(tuned.folder / "cloze" / "task.json", described)
@@ -92,11 +92,11 @@ def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
 
 def texts_of(files: Sequence[str]) -> list[str]:
     """The files of labelled text; for a store, the files that it was built from."""
-    found: list[str] = []
+    paths: list[str] = []
     for file in files:
         store = Store.open(file) if Store.is_store(file) else None
-        found += store.about["files"] if isinstance(store, RecordStore) else [file]
-    return found
+        paths += store.about["files"] if isinstance(store, RecordStore) else [file]
+    return paths
 
 
 def write_description(path: Path, described: Mapping[str, Any]) -> None:
@@ -125,11 +125,14 @@ def measured_on(
     every = [task_of(tuned.folder).read(file) for file in files]
     loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
     learner, described = load_tuned(with_pictures(loaded, items, every))
-    found = [evaluate(learner, one, always=described.get("usual")) for one in every]
-    remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
-    described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
-    if ngrams := [one.ngrams for one in found if one.ngrams is not None]:
-        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(found) == 1 else ngrams}
+    evaluations = [evaluate(learner, examples, always=described.get("usual")) for examples in every]
+    remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
+    described = {
+        **described,
+        part: evaluations[0].metrics if len(evaluations) == 1 else [evaluation.metrics for evaluation in evaluations],
+    }
+    if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
+        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
     described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
