@@ -226,11 +226,11 @@ def not_utf8(path: str, line: int, data: bytes, begin: int, way_out: str = NAME_
     """A message about the byte of `data` at `begin`, in a line of a file, with the likely encodings of the data."""
     first = max(data.rfind(b"\n", 0, begin) + 1, begin - _SHOWN)
     row = data[first:].split(b"\n", 1)[0][: 4 * _SHOWN]
-    shown = []
+    samples = []
     for name, _ in likely_encodings(data):
         text = row.decode(name, "ignore").strip()[: 2 * _SHOWN]
-        shown.append(f"{_SHOWN_AS.get(name, name)} ({text!r})")
-    likely = f"As {' or as '.join(shown)}? " if shown else ""
+        samples.append(f"{_SHOWN_AS.get(name, name)} ({text!r})")
+    likely = f"As {' or as '.join(samples)}? " if samples else ""
     return f"{path}:{line}: byte 0x{data[begin]:02x} is not UTF-8, and the encoding is not certain.\n  {likely}{way_out}"
 
 
