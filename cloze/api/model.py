@@ -388,7 +388,7 @@ class Model:
         For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
         """
         self._require("neighbours", self._require_vectors)
-        return _each(words, lambda some: neighbours(self.vectors, some, count=count, restrict=restrict))
+        return _each(words, lambda queries: neighbours(self.vectors, queries, count=count, restrict=restrict))
 
     def analogy(
         self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None

@@ -193,7 +193,7 @@ def likely_encodings(sample: bytes) -> list[Likely]:
         likely = _beyond_ascii(_MIXED.sub("", text)) if usual.words == "alphabet" else likely
         share = max(sum(letter in language for letter in likely) for language in usual.languages) / len(letters)
         scores[letters] = share / usual.share, name
-    ranked = sorted(((score, name, len(letters)) for letters, (score, name) in scores.items()), key=lambda one: -one[0])
+    ranked = sorted(((score, name, len(letters)) for letters, (score, name) in scores.items()), key=lambda entry: -entry[0])
     if not ranked:
         return []
     best, first, count = ranked[0]
