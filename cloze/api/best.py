@@ -75,12 +75,12 @@ def best(
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
     rows = [os.path.abspath(file) for file in paths_of(train)]
-    folders = [Path(one.folder if isinstance(one, Model) else one) for one in models]
-    kept = Path(out) / "best"
+    folders = [Path(model.folder if isinstance(model, Model) else model) for model in models]
+    target = Path(out) / "best"
     with cells_run(out, report) as say:
         question = Question(
             task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
-        verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=kept, say=say)
-        return Best(verdict, page, kept)
+        verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=target, say=say)
+        return Best(verdict, page, target)

@@ -34,7 +34,7 @@ class Comparison:
     @property
     def failures(self) -> list[str]:
         """The cells that failed, each with its reason."""
-        return [f"{one.cell}: {one.reason}" for one in self.answer.failures]
+        return [f"{failure.cell}: {failure.reason}" for failure in self.answer.failures]
 
     def table(self) -> list[dict[str, Any]]:
         """A row for every run: system, budget, task, metric, run, score, and what its pre-training cost.
@@ -91,13 +91,13 @@ def compare(
         ClozeError: Something cannot be compared. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished runs are kept.
     """
-    named = [str(one.folder if isinstance(one, Model) else one) for one in candidates]
+    named = [str(candidate.folder if isinstance(candidate, Model) else candidate) for candidate in candidates]
     varied = [f"{path}={','.join(map(str, values))}" for path, values in (vary or {}).items()]
     files = [Path(file) for file in with_files]
     with cells_run(out, report) as say:
         design = Design(
             candidates_of(named, vary=varied, values=overrides_of(overrides)),
-            tasks_of([typed_task(name, given) for name, given in tasks.items()]), paths_of(corpus),
+            tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
             None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared, fit, baselines=baselines,

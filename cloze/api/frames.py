@@ -54,21 +54,21 @@ class Record(Protocol):
 
 def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """The rows of results, as dictionaries by column."""
-    for number, one in enumerate(results):
-        if isinstance(one, Filled):
+    for number, result in enumerate(results):
+        if isinstance(result, Filled):
             yield from (
-                {"text": one.given, "mask": mask, "rank": rank, "word": found.word, "probability": found.probability}
-                for mask, candidates in enumerate(one.masks, start=1)
-                for rank, found in enumerate(candidates, start=1)
+                {"text": result.given, "mask": mask, "rank": rank, "word": candidate.word, "probability": candidate.probability}
+                for mask, candidates in enumerate(result.masks, start=1)
+                for rank, candidate in enumerate(candidates, start=1)
             )
-        elif isinstance(one, Evaluation):
-            for name, value in one.metrics.items():
-                low, high = one.intervals.get(name, (None, None))
-                yield {"metric": name, "value": value, "low": low, "high": high, "constant": (one.baseline or {}).get(name)}
-        elif isinstance(one, list):
-            yield from ({"item": number, **row} for row in rows_of(one))
+        elif isinstance(result, Evaluation):
+            for name, value in result.metrics.items():
+                low, high = result.intervals.get(name, (None, None))
+                yield {"metric": name, "value": value, "low": low, "high": high, "constant": (result.baseline or {}).get(name)}
+        elif isinstance(result, list):
+            yield from ({"item": number, **row} for row in rows_of(result))
         else:
-            yield dict(_flat(_record(one)))
+            yield dict(_flat(_record(result)))
 
 
 def _record(one: Any) -> Mapping[str, Any]:
@@ -86,6 +86,6 @@ def _record(one: Any) -> Mapping[str, Any]:
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+            yield from ((f"{name}.{inner}", entry) for inner, entry in value.items())
         else:
             yield name, value

@@ -256,11 +256,11 @@ class Model:
         """
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
-        given, alone = _several(texts)
-        framed = reader.encode(given, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
+        strings, alone = _several(texts)
+        framed = reader.encode(strings, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
-            warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
+            warnings.warn(f"{cut} of {len(strings)} texts have more than {most} tokens and lost their end.", stacklevel=2)
         head = sentence_head(self.checkpoint) if pooling is None and layer == -1 else None
         vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head)
         for remark in vector_remarks(reader, framed, vectors, head=head):
@@ -305,12 +305,12 @@ class Model:
             raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
                             else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
         if method is None:
-            given, (asked, alone) = _several(answers or ())[0], _several(texts)
-            if len(given) != len(asked):
-                raise UserError(f"score: {len(asked)} texts and {len(given)} answers; expected as many of both.")
-            made = score_answers(ready.reader, ready.head, asked, given, truncate=truncate) if asked else []
-            return made[0] if alone else list(made)
-        return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
+            outputs, (sources, alone) = _several(answers or ())[0], _several(texts)
+            if len(outputs) != len(sources):
+                raise UserError(f"score: {len(sources)} texts and {len(outputs)} answers; expected as many of both.")
+            scores = score_answers(ready.reader, ready.head, sources, outputs, truncate=truncate) if sources else []
+            return scores[0] if alone else list(scores)
+        return _each(texts, lambda lines: score(ready.reader, ready.head, lines, method=method, windows=Windows(None, stride)))
 
     @overload
     def predict(
@@ -347,10 +347,10 @@ class Model:
             return Predictions([], learner.labels or ())
         with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
-            found: Sequence[Prediction] = predict(learner, examples, size=batch)
-        for remark in filter(None, (cut_of(found, learner.length), *learner.remarks_on_texts(examples))):
+            predictions: Sequence[Prediction] = predict(learner, examples, size=batch)
+        for remark in filter(None, (cut_of(predictions, learner.length), *learner.remarks_on_texts(examples))):
             warnings.warn(remark, stacklevel=2)
-        return found[0] if alone else Predictions(found, learner.labels or ())
+        return predictions[0] if alone else Predictions(predictions, learner.labels or ())
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
@@ -370,9 +370,9 @@ class Model:
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, described = self._learned(task, length)
-        given = Path(rows) if isinstance(rows, str) else rows
+        source = Path(rows) if isinstance(rows, str) else rows
         always = (described.get("baseline") or {}).get("always")
-        with self._reading(encoding), given_examples(learner.task, given, labelled=True) as examples:
+        with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
@@ -388,7 +388,7 @@ class Model:
         For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
         """
         self._require("neighbours", self._require_vectors)
-        return _each(words, lambda some: neighbours(self.vectors, some, count=count, restrict=restrict))
+        return _each(words, lambda queries: neighbours(self.vectors, queries, count=count, restrict=restrict))
 
     def analogy(
         self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None
@@ -435,7 +435,7 @@ class Model:
             need()
         except ClozeError as error:
             why = re.sub(r"\bcloze ([a-z]+)\b", r"\1", str(error).splitlines()[0])
-            able = ", ".join(f"model.{one}()" for one in self.can) or "nothing that has a method"
+            able = ", ".join(f"model.{method}()" for method in self.can) or "nothing that has a method"
             raise CheckpointError(f"model.{name}: {why}\n  This model can: {able}.") from None
 
     def _require_states(self) -> None:
@@ -488,11 +488,11 @@ def _several(texts: str | Texts) -> tuple[list[str], bool]:
 
 def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
     """The results of `work`: one result for one string, a list for a list, an empty list for an empty one."""
-    given, alone = _several(texts)
-    made = list(work(given)) if given else []
-    return made[0] if alone else made
+    strings, alone = _several(texts)
+    results = list(work(strings)) if strings else []
+    return results[0] if alone else results
 
 
 def _listed(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:4])
-    return shown if len(labels) <= 4 else f"{shown} and {len(labels) - 4} more"
+    listing = ", ".join(labels[:4])
+    return listing if len(labels) <= 4 else f"{listing} and {len(labels) - 4} more"

@@ -35,8 +35,8 @@ class Swept:
     @property
     def best(self) -> dict[str, str] | None:
         """The values of the best trial, as `overrides` take them; None while no trial has reached the end."""
-        found = self.finding.best
-        return None if found is None else dict(value.split("=", 1) for value in found.trial.values)
+        standing = self.finding.best
+        return None if standing is None else dict(value.split("=", 1) for value in standing.trial.values)
 
     @property
     def run(self) -> Path | None:
@@ -46,7 +46,7 @@ class Swept:
     @property
     def failures(self) -> list[str]:
         """The cells that failed, each with its reason."""
-        return [f"{one.cell}: {one.reason}" for one in self.finding.failures]
+        return [f"{failure.cell}: {failure.reason}" for failure in self.finding.failures]
 
     def table(self) -> list[dict[str, Any]]:
         """A row for every trial and rung that it reached. `cloze.frame` makes a data frame of it."""
@@ -95,17 +95,17 @@ def sweep(
         ClozeError: Something cannot be swept. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished runs are kept.
     """
-    varied = [f"{path}={given if isinstance(given, str) else ','.join(map(str, given))}" for path, given in vary.items()]
+    varied = [f"{path}={values if isinstance(values, str) else ','.join(map(str, values))}" for path, values in vary.items()]
     with cells_run(out, report) as say:
         space = space_of(varied)
         design = Design(
-            [], tasks_of([typed_task(name, given) for name, given in tasks.items()]) if tasks else [],
+            [], tasks_of([typed_task(name, splits) for name, splits in tasks.items()]) if tasks else [],
             paths_of(corpus), budgets_of([budget]), seeds, size,
             tokenizer=None if tokenizer is None else Path(tokenizer), text_format=text_format, device=device,
             with_files=[Path(file) for file in with_files], fit=fit,
         )
-        made = Sweep(
+        plan = Sweep(
             str(recipe), design, space, search_of(search, space, trials, search_seed), rungs_of(",".join(map(str, rungs))),
             keep_of(str(keep)), overrides_of(overrides),
         )
-        return Swept(*finish(made, Path(out), workers_on(on, jobs), say=say))
+        return Swept(*finish(plan, Path(out), workers_on(on, jobs), say=say))

@@ -27,17 +27,17 @@ def paths_or_texts(given: Any, what: str) -> Paths | None:
     """
     if isinstance(given, (str, Path)):
         return [str(given)]
-    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(one, (str, Path)) for one in given):
+    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(entry, (str, Path)) for entry in given):
         return None
-    kinds = {_is_path(one) for one in given}
+    kinds = {_is_path(entry) for entry in given}
     if len(kinds) == 2:
-        path = next(one for one in given if _is_path(one))
-        text = str(next(one for one in given if not _is_path(one)))
+        path = next(entry for entry in given if _is_path(entry))
+        text = str(next(entry for entry in given if not _is_path(entry)))
         raise CorpusError(
             f"{what}: {str(path)!r} is a path, and {text[:40]!r} is a text. Give either paths or texts.\n"
             "  A text is never taken for a path in an iterator: iter(texts)."
         )
-    return [str(one) for one in given] if kinds == {True} else None
+    return [str(entry) for entry in given] if kinds == {True} else None
 
 
 def _is_path(one: str | Path) -> bool:
@@ -59,13 +59,13 @@ def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
     if not isinstance(given, Iterable):
         raise CorpusError(f"{what}: expected texts or paths, got {type(given).__name__}.")
     number = 0
-    for number, one in enumerate(each_item(given), start=1):
-        text = one
-        if isinstance(one, Mapping):
-            if column not in one:
-                raise CorpusError(f"{what}: document {number} has no {column!r}; it has: {', '.join(map(str, one))}.\n"
+    for number, entry in enumerate(each_item(given), start=1):
+        text = entry
+        if isinstance(entry, Mapping):
+            if column not in entry:
+                raise CorpusError(f"{what}: document {number} has no {column!r}; it has: {', '.join(map(str, entry))}.\n"
                                   "  Name the column with the text: text=\"…\"")  # fmt: skip
-            text = one[column]
+            text = entry[column]
         if not isinstance(text, str):
             raise CorpusError(f"{what}: document {number} is {type(text).__name__}, expected a string.")
         if text.strip():
@@ -78,7 +78,7 @@ def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
 def kept_in(out: Path) -> Iterator[Path]:
     """Where a run keeps the text that it is given in memory. If no run begins, what was written there goes."""
     inner = out / "cloze"
-    absent = [one for one in (inner, *inner.parents) if not one.exists()]
+    absent = [parent for parent in (inner, *inner.parents) if not parent.exists()]
     try:
         yield inner / "corpus"
     except Exception:

@@ -75,13 +75,13 @@ def pretrain(
     """
     with reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
-        kept = stack.enter_context(kept_in(folder))
+        corpus_folder = stack.enter_context(kept_in(folder))
 
         def given(what: str, value: Any) -> list[str]:
             paths = paths_or_texts(value, what)
             if paths is not None:
                 return [f"{path}" for path in paths]
-            return [str(keep(kept, what, documents(value, text, what), what))]
+            return [str(keep(corpus_folder, what, documents(value, text, what), what))]
 
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, given)]
         outcome = running.pretrain(
@@ -138,8 +138,8 @@ def finetune(
         ClozeError: The run cannot start, or a row cannot be used; the message names the row.
     """
     source = model.folder if isinstance(model, Model) else Path(model)
-    shown = item_files(items)
-    columns = {**({"picture": USUAL} if shown else {}), **(columns or {})}
+    item_paths = item_files(items)
+    columns = {**({"picture": USUAL} if item_paths else {}), **(columns or {})}
     read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     if isinstance(dev, float):
@@ -147,14 +147,14 @@ def finetune(
     with reporting(report) as stack:
         stack.enter_context(reading_as(encoding, report or _nothing))
         folder, temporary = stack.enter_context(_folder(out))
-        kept = stack.enter_context(kept_in(folder))
+        corpus_folder = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
         in_memory = [what for what, value in parts.items() if not isinstance(value, (str, Path))]
         if encoding is not None and in_memory:
             raise TaskError(f"encoding={encoding!r}: is for files, and {in_memory[0]} is in memory. Give files, or omit it.")
-        files = {what: _rows_file(kept, what, value, read) for what, value in parts.items()}
+        files = {what: _rows_file(corpus_folder, what, value, read) for what, value in parts.items()}
         stack.enter_context(naming_rows({
-            Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
+            Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == corpus_folder
         }))  # fmt: skip
         stack.enter_context(naming_options({
             **{f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")},
@@ -164,7 +164,7 @@ def finetune(
         assignment = Assignment(
             task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
-            with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
+            with_files=[Path(file) for file in with_files], shown=ShownItems(item_paths),
             init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
             test=None if test is None else files["test"], baselines=baselines, mix_ngrams=mix_ngrams,
         )
@@ -173,7 +173,7 @@ def finetune(
             keep_checkpoints=keep_checkpoints, report=report or _nothing,
         )
         if test is not None:
-            measured_on(tuned, [files["test"]], "test", shown)
+            measured_on(tuned, [files["test"]], "test", item_paths)
     best = tuned.described.get("seed", list(tuned.outcomes)[-1])
     return _trained(tuned.outcomes[best], folder, temporary, device, report)
 
@@ -223,7 +223,7 @@ def overrides_of(values: Values) -> list[str]:
 def _checkpoints(init: Inits) -> dict[str, Path]:
     """The folder for each network; the exported one has no name."""
     named = init if isinstance(init, Mapping) else {} if init is None else {"": init}
-    return {name: one.folder if isinstance(one, Model) else Path(one) for name, one in named.items()}
+    return {name: model.folder if isinstance(model, Model) else Path(model) for name, model in named.items()}
 
 
 def _bound(name: str, value: Any, given: Callable[[str, Any], list[str]]) -> list[str]:
@@ -256,7 +256,7 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any]
         raise TaskError(f"dev={share}: {count} of {len(rows)} rows; expected at least one for dev and one to train on.")
     chosen = set(rng.permutation(len(rows), seed, "dev")[:count].tolist())
     inside = [number in chosen for number in range(len(rows))]
-    return list(compress(rows, [not one for one in inside])), list(compress(rows, inside))
+    return list(compress(rows, [not held_out for held_out in inside])), list(compress(rows, inside))
 
 
 def _nothing(line: str) -> None:

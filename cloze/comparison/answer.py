@@ -52,10 +52,13 @@ class System:
 
     def overall(self, tasks: Sequence[str]) -> tuple[float, ...]:
         """The mean over tasks of every seed that has been measured on all of them; nothing where a task is missing."""
-        found = [self.scores[name].by_seed for name in tasks if name in self.scores]
-        if len(found) < len(tasks) or not found:
+        by_task = [self.scores[name].by_seed for name in tasks if name in self.scores]
+        if len(by_task) < len(tasks) or not by_task:
             return ()
-        return tuple(float(np.mean([own[seed] for own in found])) for seed in found[0] if all(seed in own for own in found))
+        return tuple(
+            float(np.mean([scores[seed] for scores in by_task]))
+            for seed in by_task[0] if all(seed in scores for scores in by_task)
+        )  # fmt: skip
 
 
 class Pair(NamedTuple):
@@ -107,29 +110,29 @@ class Answer:
     @property
     def seeds(self) -> int:
         """The seeds with which every system has been measured on all ranked tasks; systems that lack a task do not count."""
-        found = [len(own) for system in self.systems if (own := system.overall(self.ranked))]
-        return min(found, default=0)
+        counts = [len(overall) for system in self.systems if (overall := system.overall(self.ranked))]
+        return min(counts, default=0)
 
     def pair(self, one: str, two: str, task: str = OVERALL) -> Pair | None:
         """The comparison of two systems, in this order."""
-        for found in self.pairs:
-            if found.task == task and {found.one, found.two} == {one, two}:
-                if found.one == one:
-                    return found
-                d = found.difference
-                return Pair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), found.adjusted)
+        for pair in self.pairs:
+            if pair.task == task and {pair.one, pair.two} == {one, two}:
+                if pair.one == one:
+                    return pair
+                d = pair.difference
+                return Pair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), pair.adjusted)
         return None
 
     @property
     def least(self) -> float | None:
         """About the least difference that this comparison would detect: the median over pairs, with the correction."""
         count = len([pair for pair in self.pairs if pair.task == OVERALL])
-        found = [pair.difference.least for pair in self.pairs if pair.task == OVERALL and pair.difference.least is not None]
-        if not found:
+        differences = [pair.difference.least for pair in self.pairs if pair.task == OVERALL and pair.difference.least is not None]
+        if not differences:
             return None
         freedom = 2.0 * (self.design.seeds - 1)
         stricter = quantile(1 - LEVEL / (2 * _share(self.design) * count), freedom) / quantile(1 - LEVEL / 2, freedom)
-        return float(np.median(found)) * stricter
+        return float(np.median(differences)) * stricter
 
     def data(self) -> dict[str, Any]:
         """Plain values: the figures of `--json`."""
@@ -137,62 +140,62 @@ class Answer:
             "level": LEVEL, "seeds": self.design.seeds,
             "budget": self.systems[0].budget if self.systems else None,
             "tasks": [
-                {"name": one.name, "type": one.type, "metric": metric.name, "more": metric.more,
-                 "constant_answer": self.baselines.get(one.name),
-                 "ngrams": self.ngrams.get(one.name), "examples": self.examples.get(one.name)}
-                for one in self.design.tasks for metric in [self.design.metrics[one.name]]
+                {"name": task.name, "type": task.type, "metric": metric.name, "more": metric.more,
+                 "constant_answer": self.baselines.get(task.name),
+                 "ngrams": self.ngrams.get(task.name), "examples": self.examples.get(task.name)}
+                for task in self.design.tasks for metric in [self.design.metrics[task.name]]
             ],
-            "systems": [_system(one, self.ranked) for one in (*self.systems, *self.smaller)],
+            "systems": [_system(system, self.ranked) for system in (*self.systems, *self.smaller)],
             "pairs": [
-                {"one": one.one, "two": one.two, "task": one.task, **_finite(one.difference._asdict()), "p": one.difference.p,
-                 "adjusted": one.adjusted, "apart": one.apart} for one in self.pairs
+                {"one": pair.one, "two": pair.two, "task": pair.task, **_finite(pair.difference._asdict()),
+                 "p": pair.difference.p, "adjusted": pair.adjusted, "apart": pair.apart} for pair in self.pairs
             ],
             "reach": None if self.reach is None else self.reach.data(),
-            "failed": [one._asdict() for one in self.failures], "unfinished": self.unfinished,
+            "failed": [failure._asdict() for failure in self.failures], "unfinished": self.unfinished,
         }  # fmt: skip
 
 
 def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
     """What the finished cells of a grid say."""
     design = grid.design
-    found = [
+    systems = [
         _measured(grid, candidate, budget, transfer)
         for candidate, budget in grid.starts() for transfer in design.transfers
     ]  # fmt: skip
     largest = None if not design.budgets else design.budgets[-1].typed
     tasks = ranked_tasks(design)
-    there = [one for one in found if one.budget in (None, largest)]
-    ranked = sorted(there, key=lambda one: -_worth(one, tasks))
-    smaller = [one for one in found if one not in there]
-    tests = {task.name: own for task in design.tasks if (own := _tested(grid, task)) is not None}
+    there = [system for system in systems if system.budget in (None, largest)]
+    ranked = sorted(there, key=lambda system: -_worth(system, tasks))
+    smaller = [system for system in systems if system not in there]
+    tests = {task.name: result for task in design.tasks if (result := _tested(grid, task)) is not None}
     return Answer(
         design, ranked, smaller, pairs_of(ranked, design), _failures(grid), len(grid.ready()),
-        {name: one["baseline"] for name, one in tests.items() if one["baseline"] is not None},
-        {name: one["examples"] for name, one in tests.items()}, reached(found, tasks, quality=reach),
-        {task.name: own for task in design.tasks if (own := grid.result(grid.ngrams(task))) is not None},
+        {name: test["baseline"] for name, test in tests.items() if test["baseline"] is not None},
+        {name: test["examples"] for name, test in tests.items()}, reached(systems, tasks, quality=reach),
+        {task.name: result for task in design.tasks if (result := grid.result(grid.ngrams(task))) is not None},
     )
 
 
 def ranked_tasks(design: Design) -> list[str]:
     """The tasks whose metric is better the higher it is; a loss has another scale and no part in the mean."""
-    return [one.name for one in design.tasks if design.metrics[one.name].more]
+    return [task.name for task in design.tasks if design.metrics[task.name].more]
 
 
 def pairs_of(systems: Sequence[System], design: Design, *, draws: int = 10_000) -> list[Pair]:
     """All pairs on the mean over tasks and on each task, corrected: the mean and the tasks have half of the level each."""
-    tasks, made = ranked_tasks(design), []
-    by_task = [one.name for one in design.tasks] if len(design.tasks) > 1 or not tasks else []
+    tasks, pairs = ranked_tasks(design), []
+    by_task = [task.name for task in design.tasks] if len(design.tasks) > 1 or not tasks else []
     for scope in ([OVERALL] if tasks else [], by_task):
-        found = [
-            (one, two, name, result) for name in scope for one, two in combinations(systems, 2)
-            if (result := _compared(one, two, tasks if name == OVERALL else [name], design, draws)) is not None
+        compared = [
+            (first, second, name, result) for name in scope for first, second in combinations(systems, 2)
+            if (result := _compared(first, second, tasks if name == OVERALL else [name], design, draws)) is not None
         ]  # fmt: skip
-        adjusted = [min(1.0, value * _share(design)) for value in holm([result.p for *_, result in found])]
-        made += [
-            Pair(one.name, two.name, name, result, value)
-            for (one, two, name, result), value in zip(found, adjusted, strict=True)
+        adjusted = [min(1.0, value * _share(design)) for value in holm([result.p for *_, result in compared])]
+        pairs += [
+            Pair(first.name, second.name, name, result, value)
+            for (first, second, name, result), value in zip(compared, adjusted, strict=True)
         ]  # fmt: skip
-    return made
+    return pairs
 
 
 def _share(design: Design) -> int:
@@ -201,8 +204,8 @@ def _share(design: Design) -> int:
 
 
 def _compared(one: System, two: System, tasks: Sequence[str], design: Design, draws: int) -> Difference | None:
-    ours, theirs = one.overall(tasks), two.overall(tasks)
-    if not ours or not theirs:
+    ours, others = one.overall(tasks), two.overall(tasks)
+    if not ours or not others:
         return None
     sign = 1.0 if design.metrics[tasks[0]].more else -1.0
     blocks: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
@@ -212,7 +215,7 @@ def _compared(one: System, two: System, tasks: Sequence[str], design: Design, dr
             blocks = []
             break
         blocks.append((sign * a, sign * b))
-    return difference([sign * value for value in ours], [sign * value for value in theirs], blocks, draws=draws)
+    return difference([sign * value for value in ours], [sign * value for value in others], blocks, draws=draws)
 
 
 def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer: Transfer) -> System:
@@ -225,7 +228,7 @@ def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer:
         if not results:
             continue
         by_example = [result["scores"] for result in results]
-        whole = all(own is not None for own in by_example) and len({len(own) for own in by_example}) == 1
+        whole = all(values is not None for values in by_example) and len({len(values) for values in by_example}) == 1
         scores[task.name] = Scores(
             {seed: result["test"] for seed, result in by_seed.items()}, sum(result["constant"] for result in results),
             np.mean(np.array(by_example, np.float64), axis=0) if whole else None,
@@ -254,20 +257,20 @@ def _tested(grid: Grid, task: Labels) -> Result | None:
 
 
 def _failures(grid: Grid) -> list[Failure]:
-    found = {cell.key: cell for cell in grid.cells()}
-    made = []
-    for key, cell in found.items():
+    cells = {cell.key: cell for cell in grid.cells()}
+    failures = []
+    for key, cell in cells.items():
         folder = cell.folder(grid.out)
         reason = grid.failed.get(key) or (failure_of(folder) if grid.result(cell) is None else None)
         if reason is not None:
             again = shlex.join(["python", "-m", "cloze.comparison.work", str(folder)])
-            made.append(Failure(cell.label, cell.kind, reason, str(folder / LOG), again))
-    return made
+            failures.append(Failure(cell.label, cell.kind, reason, str(folder / LOG), again))
+    return failures
 
 
 def _worth(system: System, tasks: Sequence[str]) -> float:
-    own = system.overall(tasks)
-    return float(np.mean(own)) if own else -math.inf
+    overall = system.overall(tasks)
+    return float(np.mean(overall)) if overall else -math.inf
 
 
 def _system(system: System, tasks: Sequence[str]) -> dict[str, Any]:
@@ -277,7 +280,7 @@ def _system(system: System, tasks: Sequence[str]) -> dict[str, Any]:
     overall = system.overall(tasks)
     return {
         "name": system.name, "budget": system.budget, OVERALL: shown(overall) if overall else None,
-        "tasks": {name: shown(one.runs, one.constant) for name, one in system.scores.items()},
+        "tasks": {name: shown(scores.runs, scores.constant) for name, scores in system.scores.items()},
         "cost": None if system.cost is None else system.cost._asdict(), "held_out": system.held_out, "curve": system.curve,
         "trained_parameters": system.trained, "rates": dict(system.rates),
     }  # fmt: skip

@@ -129,17 +129,17 @@ def result_of(folder: Path, until: float = 1.0) -> dict[str, Any] | None:
 
 def failure_of(folder: Path) -> str | None:
     """Why the last try failed; None where none did."""
-    found = read_json(folder / FAILED)
-    return None if found is None else str(found["reason"])
+    failure = read_json(folder / FAILED)
+    return None if failure is None else str(failure["reason"])
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON file; None where there is none, or only part of one, as a copy that was interrupted leaves it."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    return found
+    return content
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -145,9 +145,9 @@ def _fill(grid: Cells, workers: Workers, progress: Progress) -> None:
 
 def _reason(folder: Path, ended: Ended) -> str:
     """Why a cell failed; a process that was killed leaves no word, so it is written here."""
-    known = failure_of(folder)
-    if known is not None:
-        return known
+    written = failure_of(folder)
+    if written is not None:
+        return written
     if ended.code in _STOPPED:
         reason = "was stopped by a signal; the same command resumes it"
     elif ended.code < 0:

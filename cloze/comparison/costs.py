@@ -64,7 +64,7 @@ class Reached:
             "quality": self.quality,
             "cost": {name: None if (cost := self.cost(name)) is None else cost._asdict() for name in self.points},
             "points": {
-                name: [{**point.cost._asdict(), "score": point.score} for point in own] for name, own in self.points.items()
+                name: [{**point.cost._asdict(), "score": point.score} for point in curve] for name, curve in self.points.items()
             },
         }
 
@@ -73,13 +73,13 @@ def reached(systems: Sequence[Costed], tasks: Sequence[str], *, quality: float |
     """The costs of the mean over tasks; the quality is by default the highest that every system reaches."""
     points: dict[str, list[Point]] = {}
     for system in systems:
-        if system.cost is not None and (own := system.overall(tasks)):
-            points.setdefault(system.name, []).append(Point(system.cost, float(np.mean(own))))
+        if system.cost is not None and (scores := system.overall(tasks)):
+            points.setdefault(system.name, []).append(Point(system.cost, float(np.mean(scores))))
     if not points:
         return None
-    in_order = {name: sorted(own, key=lambda point: point.cost.tokens) for name, own in points.items()}
-    wanted = min(max(point.score for point in own) for own in in_order.values()) if quality is None else quality
-    return Reached(wanted, in_order, quality is not None)
+    in_order = {name: sorted(curve, key=lambda point: point.cost.tokens) for name, curve in points.items()}
+    target = min(max(point.score for point in curve) for curve in in_order.values()) if quality is None else quality
+    return Reached(target, in_order, quality is not None)
 
 
 def cost_to_reach(points: Sequence[Point], quality: float) -> Cost | None:

@@ -124,9 +124,9 @@ class Design:
 
     def as_written(self) -> list[str]:
         """The recipes that are trained as written, if others are fitted to the budget: that compares more than systems."""
-        trained = [one for one in self.candidates if one.name in self.recipes]
-        fitted = [to_be_fitted(self.command(one, self.budgets[-1]), self.recipes[one.name]) for one in trained]
-        written = [one.name for one, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
+        trained = [candidate for candidate in self.candidates if candidate.name in self.recipes]
+        fitted = [to_be_fitted(self.command(candidate, self.budgets[-1]), self.recipes[candidate.name]) for candidate in trained]
+        written = [candidate.name for candidate, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
         return written if any(fitted) else []
 
     def tuning_of(self, task: Labels) -> list[str]:
@@ -136,40 +136,42 @@ class Design:
 
 def _of_task(value: str) -> tuple[str | None, str]:
     """NAME:PATH=VALUE as the task's name and PATH=VALUE; without a name, None."""
-    path, equals, given = value.partition("=")
-    name, colon, own = path.partition(":")
-    return (name, f"{own}{equals}{given}") if colon else (None, value)
+    path, equals, setting = value.partition("=")
+    name, colon, override = path.partition(":")
+    return (name, f"{override}{equals}{setting}") if colon else (None, value)
 
 
 def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[Candidate]:
     """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
-    folders = [Path(one) for one in given if Path(one).is_dir()]
-    shown = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
-    varied = [_values(one) for one in vary]
-    found: list[Candidate] = []
-    for one in given:
-        if Path(one) in shown:
-            found.append(Candidate(shown[Path(one)], checkpoint=Path(one)))
+    folders = [Path(argument) for argument in given if Path(argument).is_dir()]
+    folder_names = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
+    varied = [_values(option) for option in vary]
+    candidates: list[Candidate] = []
+    for argument in given:
+        if Path(argument) in folder_names:
+            candidates.append(Candidate(folder_names[Path(argument)], checkpoint=Path(argument)))
             continue
         for combination in product(*varied):
-            name = Path(one).stem if one.endswith((".yaml", ".yml")) else one
-            own = Candidate(" ".join([name, *combination]), known_recipe(one), (*values, *combination), varied=combination)
-            found.append(own)
-    if not found:
+            name = Path(argument).stem if argument.endswith((".yaml", ".yml")) else argument
+            candidate = Candidate(
+                " ".join([name, *combination]), known_recipe(argument), (*values, *combination), varied=combination
+            )
+            candidates.append(candidate)
+    if not candidates:
         raise RecipeError(
             "nothing to compare: name recipes (see `cloze list`), files of recipes, or checkpoints.\n"
             "  To find the best model for a text and a few labelled rows: cloze best --corpus TEXT --train ROWS --out DIR"
         )
     options = (("--vary", vary), ("--set", values))
-    if unused := [f"{option} {given}" for option, all_of in options for given in all_of if len(found) == len(folders)]:
+    if unused := [f"{option} {setting}" for option, all_of in options for setting in all_of if len(candidates) == len(folders)]:
         raise RecipeError(
             f"{unused[0]}: values of recipes; these candidates are checkpoints, which are only fine-tuned.\n"
             "  Values of fine-tuning are for --tune, such as --tune training.epochs=3."
         )
-    twice = {one.name for one in found if sum(one.name == other.name for other in found) > 1}
+    twice = {first.name for first in candidates if sum(first.name == other.name for other in candidates) > 1}
     if twice:
         raise RecipeError(f"{', '.join(sorted(twice))}: named twice. Give each candidate once, and files different names.")
-    return found
+    return candidates
 
 
 def known_recipe(name: str) -> str:
@@ -179,10 +181,10 @@ def known_recipe(name: str) -> str:
     """
     if Path(name).is_file():
         return os.path.abspath(name)
-    known = recipe_names()
-    family = [one for one in (f"{name}-base", f"{name}-small") if one in known]
-    if name in known or family:
-        return name if name in known else family[0]
+    recipes = recipe_names()
+    family = [base for base in (f"{name}-base", f"{name}-small") if base in recipes]
+    if name in recipes or family:
+        return name if name in recipes else family[0]
     if name in named_recipes():
         raise RecipeError(
             f"{name}: this recipe begins with a checkpoint. Candidates are checkpoints, and recipes that pre-train from scratch."
@@ -202,19 +204,19 @@ def _values(given: str) -> list[str]:
 def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfer]:
     """Ways of fine-tuning from `full,frozen,lora=8,keep_layers=[0,2]`; the files may register changes."""
     import_files(with_files)
-    found = [Transfer(one.strip()) for one in _split(given)]
-    known = (FULL, FROZEN, *names("change"))
-    for one in found:
-        name = one.name.partition("=")[0]
-        if name not in known:
+    transfers = [Transfer(way.strip()) for way in _split(given)]
+    expected = (FULL, FROZEN, *names("change"))
+    for transfer in transfers:
+        name = transfer.name.partition("=")[0]
+        if name not in expected:
             raise RecipeError(
-                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {nearest(name, known)}"
+                f"--transfer {transfer.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {nearest(name, expected)}"
             )
-        if one.changes:
-            check_change(one.name, option="--transfer")
-    if len({one.name for one in found}) < len(found):
+        if transfer.changes:
+            check_change(transfer.name, option="--transfer")
+    if len({transfer.name for transfer in transfers}) < len(transfers):
         raise RecipeError(f"--transfer {given}: a way of fine-tuning is named twice.")
-    return found
+    return transfers
 
 
 def _split(given: str) -> list[str]:
@@ -232,39 +234,40 @@ def _split(given: str) -> list[str]:
 def tasks_of(given: Sequence[str]) -> list[Labels]:
     """Tasks from NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST. Without a type, a name that is one counts as the type, and
     otherwise it is sentence_classification."""
-    found: list[Labels] = []
-    for one in given:
-        name, equals, rest = one.partition("=")
+    tasks: list[Labels] = []
+    for option in given:
+        name, equals, rest = option.partition("=")
         kind, colon, files = rest.partition(":")
         if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
             kind, files = name if name in task_recipe_names() else "sentence_classification", rest
         if kind not in task_recipe_names():
-            raise TaskError(f"--task {one}: unknown task {kind!r}. {similar_task(kind)}")
+            raise TaskError(f"--task {option}: unknown task {kind!r}. {similar_task(kind)}")
         parts = files.split(",")
         if not equals or not name.replace("_", "").replace("-", "").isalnum() or len(parts) != 3 or not all(parts):
             raise TaskError(
-                f"--task {one}: expected NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; a name has letters, digits, _ and -.\n"
+                f"--task {option}: expected NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; "
+                "a name has letters, digits, _ and -.\n"
                 "  The dev set selects the epoch and the rate; the test set is read once, at the end."
             )
-        if name in {other.name for other in found}:
-            raise TaskError(f"--task {one}: the name {name!r} is used twice. Give each task its own name.")
-        found.append(Labels(name, kind, *map(os.path.abspath, parts)))
-    if not found:
+        if name in {other.name for other in tasks}:
+            raise TaskError(f"--task {option}: the name {name!r} is used twice. Give each task its own name.")
+        tasks.append(Labels(name, kind, *map(os.path.abspath, parts)))
+    if not tasks:
         raise TaskError(
             "--task NAME=TRAIN,DEV,TEST is missing: what candidates are compared by.\n"
             "  To compare values of one recipe by the loss on held-out text, without a task: cloze sweep"
         )
-    return found
+    return tasks
 
 
 def budgets_of(given: Sequence[str]) -> list[Budget]:
     """Budgets of one kind, in ascending order."""
-    found = sorted((Budget.parse(one) for one in given), key=lambda budget: budget.amount)
-    if len({budget.kind for budget in found}) > 1:
+    budgets = sorted((Budget.parse(amount) for amount in given), key=lambda budget: budget.amount)
+    if len({budget.kind for budget in budgets}) > 1:
         raise BudgetError(f"--budget {' '.join(given)}: several budgets must be of one kind, all tokens or all flops.")
-    if len({budget.amount for budget in found}) < len(found):
+    if len({budget.amount for budget in budgets}) < len(budgets):
         raise BudgetError(f"--budget {' '.join(given)}: a budget is given twice.")
-    return found
+    return budgets
 
 
 def checked(design: Design) -> Design:
@@ -279,39 +282,43 @@ def checked(design: Design) -> Design:
             raise TaskError(f"--tune {name}:{value}: no task of that name. {nearest(name, [task.name for task in design.tasks])}")
     if "-" in design.corpus:
         raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
-    trained = [one for one in design.candidates if one.recipe is not None]
+    trained = [candidate for candidate in design.candidates if candidate.recipe is not None]
     if trained and not design.budgets:
         raise BudgetError(
             f"{trained[0].name}: --budget is missing: what each recipe may spend on pre-training, such as 20Mtokens or 1e16flops."
         )
     if trained and not design.corpus:
         raise CorpusError(f"{trained[0].name}: --corpus is missing: the text to pre-train on.")
-    given = {"--budget": design.budgets, "--corpus": design.corpus, "--size": design.size, "--tokenizer": design.tokenizer}
-    unused = [option for option, value in given.items() if value]
+    pretraining = {"--budget": design.budgets, "--corpus": design.corpus, "--size": design.size, "--tokenizer": design.tokenizer}
+    unused = [option for option, value in pretraining.items() if value]
     if unused and not trained:
         raise BudgetError(f"{', '.join(unused)}: for recipes that are pre-trained; these candidates are checkpoints. Omit it.")
     if design.tokenizer is not None:
         Tokenizer.load(design.tokenizer)
     recipes = {}
-    for one in trained:
-        with naming_options({f"--set {value}": f"--vary {value}" for value in one.varied}):
-            recipes[one.name] = load_recipe(
-                one.recipe or "", size=design.size, overrides=list(one.values), with_files=design.with_files
+    for candidate in trained:
+        with naming_options({f"--set {value}": f"--vary {value}" for value in candidate.varied}):
+            recipes[candidate.name] = load_recipe(
+                candidate.recipe or "", size=design.size, overrides=list(candidate.values), with_files=design.with_files
             )
-            check_recipe(recipes[one.name])
-    for one in design.candidates:
-        holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
+            check_recipe(recipes[candidate.name])
+    for candidate in design.candidates:
+        holds = candidate.checkpoint is None or any(
+            (candidate.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json")
+        )
         if not holds:
-            raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
-        if one.checkpoint is not None:
-            require_parts(one.checkpoint)
+            raise CheckpointError(
+                f"{candidate.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints."
+            )
+        if candidate.checkpoint is not None:
+            require_parts(candidate.checkpoint)
     with naming_options({"--set ": "--tune "}):
         tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
     for task in design.tasks:
         with naming_options({"--set ": f"--tune {task.name}:"}):
             _check_task(task, design)
     for name, recipe in recipes.items():
-        for change in {one: None for way in design.transfers for task in design.tasks for one in way.changes_for(task.type)}:
+        for change in {name: None for way in design.transfers for task in design.tasks for name in way.changes_for(task.type)}:
             _require_change(name, recipe, change)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
@@ -321,16 +328,16 @@ def _require_change(name: str, recipe: Recipe, change: str) -> None:
     try:
         require_change(recipe, change)
     except CheckpointError as error:
-        said = str(error).removeprefix(f"{recipe.name}: ")
-        said = said.replace(" Leave the change out.", "\n  Remove this way from --transfer, or this candidate.")
-        raise CheckpointError(f"--transfer {change}, candidate {name}: {said}") from None
+        reason = str(error).removeprefix(f"{recipe.name}: ")
+        reason = reason.replace(" Leave the change out.", "\n  Remove this way from --transfer, or this candidate.")
+        raise CheckpointError(f"--transfer {change}, candidate {name}: {reason}") from None
 
 
 def _metric(task: str, recipe: Recipe) -> Metric:
-    own: Any = recipe.task
-    made = make_task(task)
-    name = chosen_metric(made, own.metric)
-    return Metric(name, made.metrics[name])
+    head: Any = recipe.task
+    task_kind = make_task(task)
+    name = chosen_metric(task_kind, head.metric)
+    return Metric(name, task_kind.metrics[name])
 
 
 def _check_task(task: Labels, design: Design) -> None:
@@ -345,16 +352,16 @@ def _check_task(task: Labels, design: Design) -> None:
     sources = load_sources(task.type, overrides=design.tuning_of(task))
     spec = next(iter(sources.values()))
     source: Any = build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
-    found = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])
-    if found.unusable:
-        shown = "\n  ".join(str(one).splitlines()[0] for one in found.unusable[:3])
-        more = f"\n  and {len(found.unusable) - 3:,} more" if len(found.unusable) > 3 else ""
-        raise TaskError(f"--task {task.name}: rows cannot be used:\n  {shown}{more}\n  cloze corpus check lists all of them.")
+    report = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])
+    if report.unusable:
+        listing = "\n  ".join(str(problem).splitlines()[0] for problem in report.unusable[:3])
+        more = f"\n  and {len(report.unusable) - 3:,} more" if len(report.unusable) > 3 else ""
+        raise TaskError(f"--task {task.name}: rows cannot be used:\n  {listing}{more}\n  cloze corpus check lists all of them.")
     others = check_records([task.test], source.answer, source.columns, against=[task.dev]).shared
-    shared = [one for one in (*found.shared, *others) if one.rows]
+    shared = [overlap for overlap in (*report.shared, *others) if overlap.rows]
     if shared and not design.shared:
-        shown = "\n  ".join(map(str, shared))
+        listing = "\n  ".join(map(str, shared))
         raise TaskError(
-            f"--task {task.name}: the splits share rows, so the test set would measure what was memorised:\n  {shown}\n"
+            f"--task {task.name}: the splits share rows, so the test set would measure what was memorised:\n  {listing}\n"
             "  Remove them from one of the files. To compare all the same: --allow-shared."
         )

@@ -32,11 +32,11 @@ def interval(values: Sequence[float], most: float | None = None) -> tuple[float,
     `most` is the highest score there is: 1 for accuracies, F1 and correlations, None for errors. Below 0 it is cut unless a score
     is negative.
     """
-    found = summary(values)
-    if found.number < 2:
-        return found.mean, found.mean
-    half = quantile(1 - LEVEL / 2, found.number - 1) * found.deviation / math.sqrt(found.number)
-    low, high = found.mean - half, found.mean + half
+    estimate = summary(values)
+    if estimate.number < 2:
+        return estimate.mean, estimate.mean
+    half = quantile(1 - LEVEL / 2, estimate.number - 1) * estimate.deviation / math.sqrt(estimate.number)
+    low, high = estimate.mean - half, estimate.mean + half
     return max(low, min(0.0, *values)) if most is not None else low, high if most is None else min(high, most)
 
 
@@ -68,18 +68,18 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
 
 
 def _spread(one: Spread, at: Scale, top: int, most: float | None) -> str:
-    found, (start, stop), y = summary(one.values), interval(one.values, most), top + 28
+    estimate, (start, stop), y = summary(one.values), interval(one.values, most), top + 28
     style = f'style="--c:var(--series-{one.colour % COLOURS})"'
-    middle = f"{at(found.mean):.2f}%"
+    middle = f"{at(estimate.mean):.2f}%"
     parts = [
         f'<text class="name" x="0" y="{top + 15}">{escape(one.name)}</text>'
-        f'<text class="value" x="100%" y="{top + 15}" text-anchor="end">{points(found.mean)}</text>'
+        f'<text class="value" x="100%" y="{top + 15}" text-anchor="end">{points(estimate.mean)}</text>'
         f'<line class="interval" {style} x1="{at(start):.2f}%" x2="{at(stop):.2f}%" y1="{y}" y2="{y}"/>'
         f'<line class="mean" {style} x1="{middle}" x2="{middle}" y1="{y - 7}" y2="{y + 7}"/>'
     ]
     for number, value in enumerate(one.values, 1):
-        shown = f"<title>seed {number}: {points(value)}</title>"
-        parts.append(f'<circle class="mark" {style} cx="{at(value):.2f}%" cy="{y}" r="4">{shown}</circle>')
+        tooltip = f"<title>seed {number}: {points(value)}</title>"
+        parts.append(f'<circle class="mark" {style} cx="{at(value):.2f}%" cy="{y}" r="4">{tooltip}</circle>')
     return "".join(parts)
 
 
@@ -88,28 +88,28 @@ def cost_figures(answer: Answer) -> list[Figure]:
     if answer.reach is None:
         return []
     names = {"tokens": "tokens", "flops": "FLOPs", "seconds": "time"}
-    colours = {one.name: number for number, one in enumerate(answer.systems)}
+    colours = {system.name: number for number, system in enumerate(answer.systems)}
     return [
         Figure(
-            f"Score against {shown}",
+            f"Score against {unit}",
             chart(
                 [
-                    Line(name, [(point.cost[axis], 100 * point.score) for point in own], colours.get(name, 0), marks=True)
-                    for name, own in answer.reach.points.items()
+                    Line(name, [(point.cost[axis], 100 * point.score) for point in curve], colours.get(name, 0), marks=True)
+                    for name, curve in answer.reach.points.items()
                 ],
-                title=f"Score against {shown}", x=f"{shown} of pre-training", x_format="duration" if shown == "time" else "plain",
+                title=f"Score against {unit}", x=f"{unit} of pre-training", x_format="duration" if unit == "time" else "plain",
             ),
         )
-        for axis, shown in enumerate(names[key] for key in Cost._fields)
+        for axis, unit in enumerate(names[key] for key in Cost._fields)
     ]  # fmt: skip
 
 
 def loss_figures(answer: Answer) -> list[Figure]:
     """The held-out loss of each recipe against tokens. Each has its own figure, because losses of recipes are not comparable."""
     return [
-        Figure(one.name, chart(
-            [Line(one.name, [(row[0], row[3]) for row in one.curve], number, marks=True)], title=f"Held-out loss of {one.name}",
-            x="tokens",
+        Figure(system.name, chart(
+            [Line(system.name, [(row[0], row[3]) for row in system.curve], number, marks=True)],
+            title=f"Held-out loss of {system.name}", x="tokens",
         ))
-        for number, one in enumerate(answer.systems) if len(one.curve) > 1
+        for number, system in enumerate(answer.systems) if len(system.curve) > 1
     ]  # fmt: skip

@@ -47,8 +47,8 @@ class Grid:
 
     def result(self, cell: Cell) -> Result | None:
         """The result of a cell, None where it is not finished."""
-        if cell.key not in self._known and (found := result_of(cell.folder(self.out), cell.until)) is not None:
-            self._known[cell.key] = found
+        if cell.key not in self._known and (result := result_of(cell.folder(self.out), cell.until)) is not None:
+            self._known[cell.key] = result
         return self._known.get(cell.key)
 
     def cells(self) -> Iterator[Cell]:
@@ -66,8 +66,8 @@ class Grid:
 
     def ready(self) -> list[Cell]:
         """The cells to work on now, each once. Those of the first seed come first, so that it gives a whole comparison early."""
-        found = {cell.key: cell for cell in self.cells()}
-        missing = [cell for key, cell in found.items() if key not in self.failed and self.result(cell) is None]
+        cells = {cell.key: cell for cell in self.cells()}
+        missing = [cell for key, cell in cells.items() if key not in self.failed and self.result(cell) is None]
         return sorted(missing, key=lambda cell: cell.identity.get("seed", 0))
 
     def starts(self) -> list[tuple[Candidate, Budget | None]]:
@@ -82,8 +82,8 @@ class Grid:
         tries = {name: self.design.seeds + len(self.factors(name)) - 1 for name in self.design.recipes}
         trained = sum(tries.values()) * len(self.design.budgets)
         tuned = self.design.seeds + len(self.design.factors) - 1
-        recipes = [one for one in self.design.candidates if one.recipe is not None]
-        stores = {store.key for one in recipes if (store := self.store(one)) is not None}
+        recipes = [candidate for candidate in self.design.candidates if candidate.recipe is not None]
+        stores = {store.key for candidate in recipes if (store := self.store(candidate)) is not None}
         return {
             "corpus": len(stores), "pretrain": trained,
             "finetune": len(self.starts()) * len(self.design.transfers) * len(self.design.tasks) * tuned,
@@ -128,8 +128,8 @@ class Grid:
         cell = self.store(candidate)
         if cell is None:
             return Path(os.path.abspath(self.design.corpus[0]))
-        found = self.result(cell)
-        return None if found is None else (cell.folder(self.out) / found["store"]).resolve()
+        result = self.result(cell)
+        return None if result is None else (cell.folder(self.out) / result["store"]).resolve()
 
     def _with_vocabulary(self, candidate: Candidate) -> Recipe:
         """The recipe with the vocabulary that suits the size of the text."""
@@ -152,8 +152,8 @@ class Grid:
     def _digest(self, path: Path) -> str:
         """A digest of a file, or of all files of a folder; a source of text that is neither (python-docs) goes by its name."""
         if path not in self._digests:
-            inside = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-            digests = [file_hash(one) for one in inside] if path.exists() else [str(path)]
+            inside = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+            digests = [file_hash(file) for file in inside] if path.exists() else [str(path)]
             self._digests[path] = sha256("".join(digests).encode()).hexdigest()
         return self._digests[path]
 
@@ -210,11 +210,11 @@ class Grid:
         if len(tries) == 1:
             return 0
         results = [self.result(cell) for cell in tries]
-        if any(found is None and cell.key not in self.failed for cell, found in zip(tries, results, strict=True)):
+        if any(result is None and cell.key not in self.failed for cell, result in zip(tries, results, strict=True)):
             return None
         worth = {
-            i: (found[key] if more else -found[key]) if found[key] is not None else -float("inf")
-            for i, found in enumerate(results) if found is not None
+            i: (result[key] if more else -result[key]) if result[key] is not None else -float("inf")
+            for i, result in enumerate(results) if result is not None
         }  # fmt: skip
         return max(worth, key=lambda i: worth[i]) if worth else None
 
@@ -264,8 +264,8 @@ class Grid:
         folder: Path,
     ) -> Cell:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
-        given = transfer.changes_for(task.type)
-        changes = [PartSpec("change", change.partition("=")[0], {}) for change in given]
+        change_options = transfer.changes_for(task.type)
+        changes = [PartSpec("change", change.partition("=")[0], {}) for change in change_options]
         recipe = self.design.task_recipes[task.name]
         encoding = {} if self.design.encoding is None else {"encoding": self.design.encoding}
         detecting = budget is not None and detects(self.design.recipes[candidate.name].canonical())
@@ -276,7 +276,7 @@ class Grid:
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
-            "changes": given, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
+            "changes": change_options, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
             "device": self.design.device, "with": self._with, **encoding,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"

@@ -25,7 +25,7 @@ def measure_ngrams(grid: Grid, *, say: Callable[[str], None]) -> None:
             continue
         try:
             with reading_as(grid.design.encoding, say):
-                found = _measured(grid, task)
+                result = _measured(grid, task)
         except MissingExtra as error:
             say(f"note: {error}")
             return
@@ -33,9 +33,9 @@ def measure_ngrams(grid: Grid, *, say: Callable[[str], None]) -> None:
             reason = str(error) if isinstance(error, ClozeError) else f"{type(error).__name__}: {error}"
             say(f"note: {task.name}: no linear model on n-grams: {reason}")
             continue
-        if found is not None:
-            write_json(cell.write(grid.out) / RESULT, found)
-            say(f"{task.name}: a linear model on n-grams, fitted in {found['seconds']:.1f} s, for comparison")
+        if result is not None:
+            write_json(cell.write(grid.out) / RESULT, result)
+            say(f"{task.name}: a linear model on n-grams, fitted in {result['seconds']:.1f} s, for comparison")
 
 
 def _measured(grid: Grid, labels: Labels) -> dict[str, object] | None:

@@ -46,57 +46,57 @@ def write_page(answer: Answer, out: Path, *, command: str = "") -> Path:
 
 def first_figure(answer: Answer) -> Figure | None:
     """The mean over tasks of every system."""
-    found = [
-        figures.Spread(one.name, own, number)
-        for number, one in enumerate(answer.systems) if (own := one.overall(answer.ranked))
+    spreads = [
+        figures.Spread(system.name, scores, number)
+        for number, system in enumerate(answer.systems) if (scores := system.overall(answer.ranked))
     ]  # fmt: skip
-    if not found:
+    if not spreads:
         return None
     title = sentence.measure(answer).strip("()")
     usual = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
     mean = sum(usual) / len(usual) if usual and len(usual) == len(answer.ranked) else None
-    return Figure(title, figures.spreads(found, title=title, usual=mean))
+    return Figure(title, figures.spreads(spreads, title=title, usual=mean))
 
 
 def task_figures(answer: Answer) -> list[Figure]:
     """Each task alone, where there are several."""
-    made = []
+    task_charts = []
     for task in answer.ranked if len(answer.design.tasks) > 1 else []:
-        found = [
-            figures.Spread(one.name, one.scores[task].runs, number)
-            for number, one in enumerate(answer.systems) if task in one.scores
+        spreads = [
+            figures.Spread(system.name, system.scores[task].runs, number)
+            for number, system in enumerate(answer.systems) if task in system.scores
         ]  # fmt: skip
-        if found:
+        if spreads:
             metric = answer.design.metrics[task].name.replace("_", " ")
             title = f"{task}: {metric}, {answer.examples.get(task, 0):,} test examples"
-            made.append(Figure(title, figures.spreads(
-                found, title=title, usual=answer.baselines.get(task), most=1.0 if answer.design.metrics[task].more else None
+            task_charts.append(Figure(title, figures.spreads(
+                spreads, title=title, usual=answer.baselines.get(task), most=1.0 if answer.design.metrics[task].more else None
             )))
-    return made
+    return task_charts
 
 
 def matrix(answer: Answer) -> list[list[str]]:
     """Of every pair the difference in points, where it is significant."""
-    names = [one.name for one in answer.systems if one.overall(answer.ranked)]
-    made = []
-    for one in names:
-        row = [one]
-        for two in names:
-            pair = answer.pair(one, two, OVERALL) if one != two else None
+    names = [system.name for system in answer.systems if system.overall(answer.ranked)]
+    rows = []
+    for first in names:
+        row = [first]
+        for second in names:
+            pair = answer.pair(first, second, OVERALL) if first != second else None
             row.append("" if pair is None else f"{100 * pair.difference.value:+.1f}" if pair.apart else "not significant")
-        made.append(row)
-    return made if len(names) > 1 else []
+        rows.append(row)
+    return rows if len(names) > 1 else []
 
 
 def reach_rows(answer: Answer) -> list[list[str]]:
     """What each system spends until it has the quality that all reach."""
     if answer.reach is None:
         return []
-    made = []
+    rows = []
     for name in answer.reach.points:
         cost = answer.reach.cost(name)
-        made.append(
+        rows.append(
             [name, "not reached", "", ""] if cost is None
             else [name, plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
         )  # fmt: skip
-    return made
+    return rows

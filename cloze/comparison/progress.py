@@ -72,8 +72,8 @@ class Progress:
 
     def _part(self, cell: Cell, since: float) -> float | None:
         """How much of a cell is done, by its log if that is newer than `since`."""
-        found = part_done(cell.folder(self.grid.out) / LOG, since)
-        return None if found is None else found / cell.until
+        share = part_done(cell.folder(self.grid.out) / LOG, since)
+        return None if share is None else share / cell.until
 
     def _clocks(self) -> Iterable[tuple[Cell, float]]:
         """The running cells, and when they were started by the clock of files."""
@@ -93,10 +93,10 @@ class Progress:
             return ""
         left = {kind: number for kind, number in (self.total - self.done).items() if number}
         seconds = sum(number * sum(took[kind]) / len(took[kind]) for kind, number in left.items() if kind in took) - spent
-        known = all(kind in took for kind in left)
-        if not known and seconds <= 0:
+        measured = all(kind in took for kind in left)
+        if not measured and seconds <= 0:
             return ""
-        about = "about" if known else "more than"
+        about = "about" if measured else "more than"
         return f", {about} {duration(max(seconds, 0.0) / self.count)} left"
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def part_done(log: Path, since: float) -> float | None:
                 return None
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _TAIL))
-            found = re.findall(rb"^step [\d,]+ +(\d+)%", file.read(), re.MULTILINE)
+            percentages = re.findall(rb"^step [\d,]+ +(\d+)%", file.read(), re.MULTILINE)
     except FileNotFoundError:
         return None
-    return int(found[-1]) / 100 if found else None
+    return int(percentages[-1]) / 100 if percentages else None

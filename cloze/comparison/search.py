@@ -107,24 +107,24 @@ class Optuna:
                 seed=seed, constant_liar=True, n_startup_trials=math.ceil(self.count / _GENERATIONS), multivariate=True
             )
         study = optuna.create_study(sampler=sampler, direction="minimize")
-        asked = {axis.path: _distribution(axis) for axis in self.space}
+        distributions = {axis.path: _distribution(axis) for axis in self.space}
         for values, loss in known.items():
             state = optuna.trial.TrialState.FAIL if loss is None else optuna.trial.TrialState.COMPLETE
             study.add_trial(optuna.trial.create_trial(
-                state=state, value=loss, params=_typed(self.space, values), distributions=asked
+                state=state, value=loss, params=_typed(self.space, values), distributions=distributions
             ))  # fmt: skip
-        made: list[Values] = []
+        generation: list[Values] = []
         for _ in range(100 * left):
-            parameters = study.ask(asked).params
+            parameters = study.ask(distributions).params
             point = named(self.space, [
                 str(parameters[axis.path]) if isinstance(axis, Choice) else axis.text(parameters[axis.path])
                 for axis in self.space
             ])  # fmt: skip
-            if point not in known and point not in made:
-                made.append(point)
-            if len(made) == left:
+            if point not in known and point not in generation:
+                generation.append(point)
+            if len(generation) == left:
                 break
-        return made or _random(self.space, left, self.seed, known)
+        return generation or _random(self.space, left, self.seed, known)
 
 
 def _distribution(axis: Axis) -> Any:
@@ -139,27 +139,27 @@ def _distribution(axis: Axis) -> Any:
 
 def _typed(space: Sequence[Axis], values: Values) -> dict[str, Any]:
     """The values of a trial as Optuna has them; rounding must not leave a range."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for axis, value in zip(space, values, strict=True):
         text = value.removeprefix(f"{axis.path}=")
         if isinstance(axis, Choice):
-            found[axis.path] = text
+            parameters[axis.path] = text
         else:
             number = min(max(float(text), axis.low), axis.high)
-            found[axis.path] = int(number) if axis.whole else number
-    return found
+            parameters[axis.path] = int(number) if axis.whole else number
+    return parameters
 
 
 def _random(space: Sequence[Axis], trials: int, seed: int, known: Mapping[Values, Any] | None = None) -> list[Values]:
     """Different random points. Point by point they follow from the seed: more trials begin with the same ones."""
-    made: dict[Values, None] = {}
+    drawn: dict[Values, None] = {}
     number = 0
-    while len(made) < trials:
+    while len(drawn) < trials:
         draw = np.random.Generator(np.random.Philox(key=fold("sweep", seed, number)))
         point = named(space, [axis.at(float(share)) for axis, share in zip(space, draw.random(len(space)), strict=True)])
         if point not in (known or {}):
-            made.setdefault(point)
+            drawn.setdefault(point)
         number += 1
         if number > 1000 * trials:
             raise RecipeError(f"--trials {trials}: the ranges are so narrow that they have fewer different points.")
-    return list(made)
+    return list(drawn)

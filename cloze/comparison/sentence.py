@@ -41,14 +41,14 @@ def ngrams_better(answer: Answer) -> list[str]:
     """The tasks on which a linear model on n-grams is better than the best system on average over seeds."""
     best = answer.systems[0].scores if answer.systems else {}
     return [
-        name for name, own in answer.ngrams.items()
-        if name in best and (1 if answer.design.metrics[name].more else -1) * (own["test"] - summary(best[name].runs).mean) > 0
+        name for name, result in answer.ngrams.items()
+        if name in best and (1 if answer.design.metrics[name].more else -1) * (result["test"] - summary(best[name].runs).mean) > 0
     ]  # fmt: skip
 
 
 def _of_networks(answer: Answer) -> str:
     tasks = answer.ranked
-    there = [one for one in answer.systems if one.overall(tasks)]
+    there = [system for system in answer.systems if system.overall(tasks)]
     if not there:
         return "No answer yet: no candidate has been measured on every task."
     best, *others = there
@@ -56,9 +56,9 @@ def _of_networks(answer: Answer) -> str:
     if not others:
         return f"{best.name} scores {score}."
     of_networks = " of the networks" if ngrams_better(answer) else ""
-    pairs = {one.name: answer.pair(best.name, one.name) for one in others}
-    apart = [one for one in others if (pair := pairs[one.name]) is not None and pair.apart]
-    level = [one for one in others if one not in apart]
+    pairs = {system.name: answer.pair(best.name, system.name) for system in others}
+    apart = [system for system in others if (pair := pairs[system.name]) is not None and pair.apart]
+    level = [system for system in others if system not in apart]
     if not apart:
         low, high = shown(others[-1], tasks), shown(best, tasks)
         scores = high if low == high else f"{low} to {high}"
@@ -68,7 +68,7 @@ def _of_networks(answer: Answer) -> str:
         return (
             f"{best.name} scores highest{of_networks}, {score}, but not significantly higher than "
             f"{listed([system.name for system in level])}; "
-            f"it is better than {listed([one.name for one in apart])}."
+            f"it is better than {listed([system.name for system in apart])}."
         )
     nearest = pairs[others[0].name]
     assert nearest is not None  # both have scores on every task
@@ -81,20 +81,20 @@ def _of_networks(answer: Answer) -> str:
 
 def caveats(answer: Answer) -> list[str]:
     """What to know about the answer: runs that learned nothing, cells that failed or are not finished, too few seeds."""
-    scores = [one for system in answer.systems for one in system.scores.values()]
-    constant, runs = sum(one.constant for one in scores), sum(len(one.runs) for one in scores)
-    found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
+    scores = [task_scores for system in answer.systems for task_scores in system.scores.values()]
+    constant, runs = sum(task_scores.constant for task_scores in scores), sum(len(task_scores.runs) for task_scores in scores)
+    lines = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
     level = sum(
         not_above({metric.name: score}, {metric.name: answer.baselines.get(name)}, {metric.name: metric.more}) is not None
-        for system in answer.systems for name, one in system.scores.items()
-        for metric in [answer.design.metrics[name]] for score in one.runs
+        for system in answer.systems for name, task_scores in system.scores.items()
+        for metric in [answer.design.metrics[name]] for score in task_scores.runs
     )  # fmt: skip
-    found += [f"{level} of {runs} runs are no better than the usual answer"] if level else []
-    found += unequal(answer.design)
-    found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
-    found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
+    lines += [f"{level} of {runs} runs are no better than the usual answer"] if level else []
+    lines += unequal(answer.design)
+    lines += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
+    lines += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
     alone = answer.seeds < 2 and len(answer.systems) > 1
-    return found + (["significant differences need 3 or more seeds; finished runs are kept"] if alone else [])
+    return lines + (["significant differences need 3 or more seeds; finished runs are kept"] if alone else [])
 
 
 def unequal(design: Design) -> list[str]:
@@ -112,9 +112,9 @@ def measure(answer: Answer) -> str:
     metrics = list(dict.fromkeys(answer.design.metrics[name].name.replace("_", " ") for name in tasks))
     named = metrics[0] if len(metrics) == 1 else "score"
     what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
-    budget = next((one.budget for one in answer.systems if one.budget), None)
-    asked = counted(answer.design.seeds, "seed")
-    seeds = asked if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {asked}"
+    budget = next((system.budget for system in answer.systems if system.budget), None)
+    planned = counted(answer.design.seeds, "seed")
+    seeds = planned if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {planned}"
     return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} each'})"
 
 
@@ -124,11 +124,11 @@ def spoken(budget: str) -> str:
     >>> spoken("20Mtokens"), spoken("150000tokens"), spoken("1e+16flops"), spoken("10m")
     ('20M tokens', '150,000 tokens', '1e+16 FLOPs', '10m')
     """
-    found = re.fullmatch(r"([0-9.e+]+)([A-Z]?)([a-z]{4,})", budget)
-    if found is None:
+    match = re.fullmatch(r"([0-9.e+]+)([A-Z]?)([a-z]{4,})", budget)
+    if match is None:
         return budget
-    amount = f"{int(found[1]):,}" if found[1].isdigit() else found[1]
-    return f"{amount}{found[2]} {'FLOPs' if found[3] == 'flops' else found[3]}"
+    amount = f"{int(match[1]):,}" if match[1].isdigit() else match[1]
+    return f"{amount}{match[2]} {'FLOPs' if match[3] == 'flops' else match[3]}"
 
 
 def power(answer: Answer) -> str:
@@ -169,20 +169,20 @@ def cell(runs: Sequence[float], *, percent: bool = True) -> str:
     """Mean and deviation: `71.2 ± 0.8`."""
     if not runs:
         return "–"
-    found, scale = summary(runs), 100 if percent else 1
+    estimate, scale = summary(runs), 100 if percent else 1
     digits = 1 if percent else 3
-    spread = "" if math.isnan(found.deviation) else f" ± {scale * found.deviation:.{digits}f}"
-    return f"{scale * found.mean:.{digits}f}{spread}"
+    spread = "" if math.isnan(estimate.deviation) else f" ± {scale * estimate.deviation:.{digits}f}"
+    return f"{scale * estimate.mean:.{digits}f}{spread}"
 
 
 def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
     """The columns and the rows of the table: scores by task, whether significantly below the best, constant answers, cost."""
-    tasks = [one.name for one in answer.design.tasks]
+    tasks = [task.name for task in answer.design.tasks]
     several = len(answer.ranked) > 1
-    constant = any(one.constant for system in answer.systems for one in system.scores.values())
+    constant = any(scores.constant for system in answer.systems for scores in system.scores.values())
     columns = ["", *([OVERALL] if several else []), *tasks, "against the best", *(["constant"] if constant else [])]
-    columns += ["tokens", "FLOPs", "time"] if any(one.cost for one in answer.systems) else []
-    made = []
+    columns += ["tokens", "FLOPs", "time"] if any(system.cost for system in answer.systems) else []
+    body = []
     for system in answer.systems:
         row = [system.name, *([cell(system.overall(answer.ranked))] if several else [])]
         row += [
@@ -191,29 +191,29 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
         ]
         row.append(against_best(answer, system))
         if constant:
-            runs = [(one.constant, len(one.runs)) for one in system.scores.values()]
+            runs = [(scores.constant, len(scores.runs)) for scores in system.scores.values()]
             row.append(f"{sum(c for c, _ in runs)} of {sum(n for _, n in runs)}" if any(c for c, _ in runs) else "")
-        if any(one.cost for one in answer.systems):
+        if any(other.cost for other in answer.systems):
             cost = system.cost
             row += ["–"] * 3 if cost is None else [plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
-        made.append(row)
-    ngrams = {name: float(own["test"]) for name, own in answer.ngrams.items()}
+        body.append(row)
+    ngrams = {name: float(result["test"]) for name, result in answer.ngrams.items()}
     for name, scores in (("n-grams", ngrams), ("usual answer", answer.baselines)):
         row = [name, *_simple_row(answer, scores)]
-        made += [[*row, *[""] * (len(columns) - len(row))]] if scores else []
-    return columns, made
+        body += [[*row, *[""] * (len(columns) - len(row))]] if scores else []
+    return columns, body
 
 
 def _simple_row(answer: Answer, scores: Mapping[str, float]) -> list[str]:
     """The cells of an answer without training, or of a model that is fitted once: the mean where there are several tasks, then
     the tasks."""
-    own = [
+    cells = [
         cell([scores[task.name]], percent=answer.design.metrics[task.name].more) if task.name in scores else "–"
         for task in answer.design.tasks
     ]
-    known = [scores[name] for name in answer.ranked if name in scores]
-    mean = points(sum(known) / len(known)) if known and len(known) == len(answer.ranked) else "–"
-    return [*([mean] if len(answer.ranked) > 1 else []), *own]
+    ranked = [scores[name] for name in answer.ranked if name in scores]
+    mean = points(sum(ranked) / len(ranked)) if ranked and len(ranked) == len(answer.ranked) else "–"
+    return [*([mean] if len(answer.ranked) > 1 else []), *cells]
 
 
 def against_best(answer: Answer, system: System) -> str:
@@ -229,14 +229,14 @@ def against_best(answer: Answer, system: System) -> str:
 
 def table(answer: Answer) -> str:
     """The finding for a terminal."""
-    columns, made = rows(answer)
-    widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
+    columns, body = rows(answer)
+    widths = [max(len(row[i]) for row in (columns, *body)) for i in range(len(columns))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-             for row in (columns, *made)]
-    lines += ["", *costs_to_reach(answer), sentence(answer), *(f"note: {one}" for one in caveats(answer))]
-    for one in answer.failures:
-        reason = "\n  ".join(one.reason.splitlines())
-        lines += [f"  {one.cell} ({one.kind}): {reason}", f"    log: {one.log}", f"    again: {one.again}"]
+             for row in (columns, *body)]
+    lines += ["", *costs_to_reach(answer), sentence(answer), *(f"note: {caveat}" for caveat in caveats(answer))]
+    for failure in answer.failures:
+        reason = "\n  ".join(failure.reason.splitlines())
+        lines += [f"  {failure.cell} ({failure.kind}): {reason}", f"    log: {failure.log}", f"    again: {failure.again}"]
     return "\n".join(lines)
 
 
@@ -261,14 +261,14 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
 def as_records(answer: Answer) -> list[dict[str, Any]]:
     """A row for every run that counts, with its seed and what its pre-training cost on average; None where there was none."""
-    made = []
+    records = []
     for system in (*answer.systems, *answer.smaller):
         cost = dict.fromkeys(Cost._fields) if system.cost is None else system.cost._asdict()
         for name, scores in system.scores.items():
             metric = answer.design.metrics[name].name
-            own = {"system": system.name, "budget": system.budget, "task": name, "metric": metric}
-            made += [{**own, "seed": seed, "score": score, **cost} for seed, score in scores.by_seed.items()]
-    return made
+            labels = {"system": system.name, "budget": system.budget, "task": name, "metric": metric}
+            records += [{**labels, "seed": seed, "score": score, **cost} for seed, score in scores.by_seed.items()]
+    return records
 
 
 def as_csv(answer: Answer) -> str:

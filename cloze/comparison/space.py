@@ -45,8 +45,8 @@ class Range:
         if self.whole:
             top = math.log(self.high + 1) if self.log else self.high + 1
             bottom = math.log(self.low) if self.log else self.low
-            found = bottom + share * (top - bottom)
-            return str(min(int(math.exp(found) + 1e-9 if self.log else found), int(self.high)))
+            position = bottom + share * (top - bottom)
+            return str(min(int(math.exp(position) + 1e-9 if self.log else position), int(self.high)))
         return self.text(self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low))
 
     def points(self, count: int) -> list[str]:
@@ -55,8 +55,8 @@ class Range:
         if not self.whole:
             return list(dict.fromkeys(self.at(share) for share in shares))
         ratio = self.high / self.low if self.log else 1.0
-        found = [self.low * ratio**share if self.log else self.low + share * (self.high - self.low) for share in shares]
-        return list(dict.fromkeys(str(round(one)) for one in found))
+        numbers = [self.low * ratio**share if self.log else self.low + share * (self.high - self.low) for share in shares]
+        return list(dict.fromkeys(str(round(number)) for number in numbers))
 
     def text(self, value: float) -> str:
         """A number of this range as a recipe has it."""
@@ -75,11 +75,11 @@ def space_of(given: Sequence[str]) -> list[Axis]:
         raise RecipeError(
             "nothing to sweep: --vary PATH=A,B or PATH=LOW..HIGH is missing, such as training.rate.peak=log:1e-4..3e-3."
         )
-    found = [_axis(one) for one in given]
-    twice = [axis.path for number, axis in enumerate(found) if axis.path in {other.path for other in found[:number]}]
+    axes = [_axis(option) for option in given]
+    twice = [axis.path for number, axis in enumerate(axes) if axis.path in {other.path for other in axes[:number]}]
     if twice:
         raise RecipeError(f"--vary {twice[0]}: is given twice. Write all of its values in one --vary.")
-    return found
+    return axes
 
 
 def _axis(given: str) -> Axis:
@@ -135,7 +135,7 @@ def grid_of(space: Sequence[Axis], trials: int | None) -> list[Values]:
             least = choices * 2**ranges
             raise RecipeError(f"--trials {trials}: the smallest grid has {least:,} points. Give as many, or --search random.")
     lists = [axis.values if isinstance(axis, Choice) else axis.points(points) for axis in space]
-    return [named(space, one) for one in product(*lists)]
+    return [named(space, point) for point in product(*lists)]
 
 
 def named(space: Sequence[Axis], values: Sequence[str]) -> Values:

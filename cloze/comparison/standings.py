@@ -69,7 +69,7 @@ class Finding:
     @property
     def flops(self) -> float:
         """What all trials cost."""
-        return sum(one.cost.flops for one in self.standings if one.cost is not None)
+        return sum(standing.cost.flops for standing in self.standings if standing.cost is not None)
 
     def apart(self, other: Standing) -> Difference | None:
         """How much better the best trial is, by Welch's t test over seeds; None for trials that did not reach the end."""
@@ -85,14 +85,14 @@ class Finding:
             "tasks": {name: metric.name for name, metric in self.sweep.design.metrics.items()},
             "flops": self.flops, "flops_of_all_to_the_end": self.full,
             "trials": [
-                {"number": one.trial.number, "values": dict(value.split("=", 1) for value in one.trial.values),
-                 "losses": list(one.losses), "seeds": list(one.seeds),
-                 "dev": {name: list(found) for name, found in one.scores.items()},
-                 "cost": None if one.cost is None else one.cost._asdict(),
-                 "run": None if one.folder is None else str(one.folder)}
-                for one in self.standings
+                {"number": standing.trial.number, "values": dict(value.split("=", 1) for value in standing.trial.values),
+                 "losses": list(standing.losses), "seeds": list(standing.seeds),
+                 "dev": {name: list(scores) for name, scores in standing.scores.items()},
+                 "cost": None if standing.cost is None else standing.cost._asdict(),
+                 "run": None if standing.folder is None else str(standing.folder)}
+                for standing in self.standings
             ],
-            "failed": [one._asdict() for one in self.failures], "unfinished": self.unfinished, "notes": notes(self),
+            "failed": [failure._asdict() for failure in self.failures], "unfinished": self.unfinished, "notes": notes(self),
         }  # fmt: skip
 
 
@@ -100,8 +100,8 @@ def finding_of(rungs: Rungs) -> Finding:
     """What the finished cells of a sweep say."""
     rungs.counts()
     by_task = bool(rungs.sweep.design.tasks)
-    found = sorted((_standing(rungs, trial) for trial in rungs.trials), key=lambda one: _place(one, by_task))
-    return Finding(rungs.sweep, found, _failures(rungs), len(rungs.ready()), _full(rungs))
+    standings = sorted((_standing(rungs, trial) for trial in rungs.trials), key=lambda standing: _place(standing, by_task))
+    return Finding(rungs.sweep, standings, _failures(rungs), len(rungs.ready()), _full(rungs))
 
 
 def _place(one: Standing, by_task: bool) -> tuple[int, float, float, int]:
@@ -116,20 +116,20 @@ def _standing(rungs: Rungs, trial: Trial) -> Standing:
     losses: list[float] = []
     last = None
     for number in range(len(rungs.sweep.rungs)):
-        found = rungs.result(cell := rungs.cell(trial, number))
-        if found is None or found["held_out"] is None:
+        result = rungs.result(cell := rungs.cell(trial, number))
+        if result is None or result["held_out"] is None:
             break
-        losses, last = [*losses, float(found["held_out"])], (cell, found)
+        losses, last = [*losses, float(result["held_out"])], (cell, result)
     if last is None:
         return Standing(trial, [], [], None, [], None)
-    cell, found = last
-    results = [found]
+    cell, result = last
+    results = [result]
     if len(losses) == len(rungs.sweep.rungs):
-        results += [one for other in rungs.seeds(trial)[1:] if (one := rungs.result(other)) is not None]
-    cost = Cost(*(float(sum(one[key] for one in results)) for key in Cost._fields))
-    seeds = [float(one["held_out"]) for one in results] if len(losses) == len(rungs.sweep.rungs) else []
+        results += [seed_result for other in rungs.seeds(trial)[1:] if (seed_result := rungs.result(other)) is not None]
+    cost = Cost(*(float(sum(run[key] for run in results)) for key in Cost._fields))
+    seeds = [float(run["held_out"]) for run in results] if len(losses) == len(rungs.sweep.rungs) else []
     scores, worth = _scores(rungs, trial) if seeds else ({}, [])
-    return Standing(trial, losses, seeds, cost, found["curve"], cell.folder(rungs.out) / "run", scores, worth)
+    return Standing(trial, losses, seeds, cost, result["curve"], cell.folder(rungs.out) / "run", scores, worth)
 
 
 def _scores(rungs: Rungs, trial: Trial) -> tuple[dict[str, list[float]], list[float]]:
@@ -146,9 +146,9 @@ def _full(rungs: Rungs) -> float | None:
     costs = []
     for trial in rungs.trials if len(rungs.trials) == rungs.sweep.search.count else []:
         done = [
-            found["flops"] / rung for number, rung in enumerate(rungs.sweep.rungs)
+            result["flops"] / rung for number, rung in enumerate(rungs.sweep.rungs)
             if rungs.grid.store_folder(trial.candidate) is not None
-            and (found := rungs.result(rungs.cell(trial, number))) is not None
+            and (result := rungs.result(rungs.cell(trial, number))) is not None
         ]  # fmt: skip
         if not done:
             return None
@@ -157,14 +157,14 @@ def _full(rungs: Rungs) -> float | None:
 
 
 def _failures(rungs: Rungs) -> list[Failure]:
-    made = []
+    failures = []
     for key, cell in {cell.key: cell for cell in rungs.cells()}.items():
         folder = cell.folder(rungs.out)
         reason = rungs.failed.get(key) or (failure_of(folder) if rungs.result(cell) is None else None)
         if reason is not None:
             again = shlex.join(["python", "-m", "cloze.comparison.work", str(folder), *cell.words])
-            made.append(Failure(cell.label, cell.stage, reason, str(folder / LOG), again))
-    return made
+            failures.append(Failure(cell.label, cell.stage, reason, str(folder / LOG), again))
+    return failures
 
 
 def sentence(finding: Finding) -> str:
@@ -178,34 +178,34 @@ def sentence(finding: Finding) -> str:
     cost = "" if finding.full is None or len(sweep.rungs) == 1 else (
         f", for {finding.flops / finding.full:.0%} of the FLOPs of training them all to the end"
     )  # fmt: skip
-    told = "".join(
-        f"{name} {sweep.design.metrics[name].name} {np.mean(found):.4f} on its dev set, " for name, found in best.scores.items()
+    task_scores = "".join(
+        f"{name} {sweep.design.metrics[name].name} {np.mean(scores):.4f} on its dev set, " for name, scores in best.scores.items()
     )
     return (
-        f"{' '.join(best.trial.values)} is best of {trials}{rungs}: {told}held-out loss {best.loss:.4f} after "
+        f"{' '.join(best.trial.values)} is best of {trials}{rungs}: {task_scores}held-out loss {best.loss:.4f} after "
         f"{spoken(sweep.design.budgets[0].typed)}{cost}."
     )
 
 
 def notes(finding: Finding) -> list[str]:
     """What to know about the answer."""
-    made = []
+    lines = []
     changed = changed_tasks(finding.sweep.space)
     if changed and not finding.sweep.design.tasks:
-        made.append(
+        lines.append(
             f"{', '.join(changed)} may change what is predicted: losses of different values are then losses of different "
             "exercises, and a --task tells which is better"
         )
     if changed and finding.sweep.design.tasks and len(finding.sweep.rungs) > 1:
-        made.append(
+        lines.append(
             f"{', '.join(changed)} may change what is predicted, and the rungs go by held-out losses: --rungs 1 lets the task "
             "alone decide"
         )
-    if finding.sweep.design.seeds < 2 and len([one for one in finding.standings if one.seeds]) > 1:
-        made.append("with one seed, the spread over seeds is unknown; --seeds 3 repeats the trials that reached the end")
-    made += [f"{counted(len(finding.failures), 'cell')} failed"] if finding.failures else []
-    made += [f"{counted(finding.unfinished, 'cell')} not finished"] if finding.unfinished else []
-    return made
+    if finding.sweep.design.seeds < 2 and len([standing for standing in finding.standings if standing.seeds]) > 1:
+        lines.append("with one seed, the spread over seeds is unknown; --seeds 3 repeats the trials that reached the end")
+    lines += [f"{counted(len(finding.failures), 'cell')} failed"] if finding.failures else []
+    lines += [f"{counted(finding.unfinished, 'cell')} not finished"] if finding.unfinished else []
+    return lines
 
 
 def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
@@ -215,62 +215,64 @@ def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
     columns = ["", *(axis.path for axis in sweep.space), *(f"at {rung:g}" for rung in sweep.rungs)]
     columns += [f"{name}: {metric.name}" for name, metric in sweep.design.metrics.items()]
     columns += ["against the best", *(["FLOPs", "time"])] if several else ["FLOPs", "time"]
-    made = []
-    for one in finding.standings:
-        losses = [f"{loss:.4f}" for loss in one.losses]
-        if len(one.seeds) > 1:
-            found = summary(one.seeds)
-            losses[-1] = f"{found.mean:.4f} ± {found.deviation:.4f}"
-        row = [f"trial {one.trial.number}", *(value.split("=", 1)[1] for value in one.trial.values)]
+    body = []
+    for standing in finding.standings:
+        losses = [f"{loss:.4f}" for loss in standing.losses]
+        if len(standing.seeds) > 1:
+            estimate = summary(standing.seeds)
+            losses[-1] = f"{estimate.mean:.4f} ± {estimate.deviation:.4f}"
+        row = [f"trial {standing.trial.number}", *(value.split("=", 1)[1] for value in standing.trial.values)]
         row += [*losses, *["–"] * (len(sweep.rungs) - len(losses))]
-        row += [_told(one.scores.get(name, ())) for name in sweep.design.metrics]
+        row += [_told(standing.scores.get(name, ())) for name in sweep.design.metrics]
         if several:
-            apart = finding.apart(one)
+            apart = finding.apart(standing)
             row.append(
-                "best" if one is finding.best else "" if apart is None
+                "best" if standing is finding.best else "" if apart is None
                 else f"+{apart.value:.4f} (p {apart.p:.3f})" if apart.p <= LEVEL else "not significant"
             )
-        made.append([*row, *(["–"] * 2 if one.cost is None else [plain(one.cost.flops), duration(one.cost.seconds)])])
-    return columns, made
+        body.append([
+            *row, *(["–"] * 2 if standing.cost is None else [plain(standing.cost.flops), duration(standing.cost.seconds)])
+        ])  # fmt: skip
+    return columns, body
 
 
 def _told(scores: Sequence[float]) -> str:
     """Scores over seeds, for a cell of a table."""
     if not scores:
         return "–"
-    found = summary(scores)
-    return f"{found.mean:.4f}" + (f" ± {found.deviation:.4f}" if len(scores) > 1 else "")
+    estimate = summary(scores)
+    return f"{estimate.mean:.4f}" + (f" ± {estimate.deviation:.4f}" if len(scores) > 1 else "")
 
 
 def table(finding: Finding) -> str:
     """The finding for a terminal."""
-    columns, made = rows(finding)
-    widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
+    columns, body = rows(finding)
+    widths = [max(len(row[i]) for row in (columns, *body)) for i in range(len(columns))]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-        for row in (columns, *made)
+        for row in (columns, *body)
     ]
-    lines += ["", sentence(finding), *(f"note: {one}" for one in notes(finding))]
+    lines += ["", sentence(finding), *(f"note: {note}" for note in notes(finding))]
     if finding.best is not None:
         lines.append(f"its run: {finding.best.folder}")
-    for one in finding.failures:
-        reason = "\n  ".join(one.reason.splitlines())
-        lines += [f"  {one.cell} ({one.kind}): {reason}", f"    log: {one.log}", f"    again: {one.again}"]
+    for failure in finding.failures:
+        reason = "\n  ".join(failure.reason.splitlines())
+        lines += [f"  {failure.cell} ({failure.kind}): {reason}", f"    log: {failure.log}", f"    again: {failure.again}"]
     return "\n".join(lines)
 
 
 def as_records(finding: Finding) -> list[dict[str, Any]]:
     """A row for every trial and rung that it reached, with its values, its loss and what it had cost in all."""
-    made = []
-    for one in finding.standings:
-        values = dict(value.split("=", 1) for value in one.trial.values)
-        cost = dict.fromkeys(Cost._fields) if one.cost is None else one.cost._asdict()
-        scores = {name: float(np.mean(found)) if found else None for name, found in one.scores.items()}
-        made += [
-            {"trial": one.trial.number, **values, "rung": rung, "held_out": loss, **cost, **(scores if rung == 1 else {})}
-            for rung, loss in zip(finding.sweep.rungs, one.losses, strict=False)
+    records = []
+    for standing in finding.standings:
+        values = dict(value.split("=", 1) for value in standing.trial.values)
+        cost = dict.fromkeys(Cost._fields) if standing.cost is None else standing.cost._asdict()
+        scores = {name: float(np.mean(by_seed)) if by_seed else None for name, by_seed in standing.scores.items()}
+        records += [
+            {"trial": standing.trial.number, **values, "rung": rung, "held_out": loss, **cost, **(scores if rung == 1 else {})}
+            for rung, loss in zip(finding.sweep.rungs, standing.losses, strict=False)
         ]
-    return made
+    return records
 
 
 def as_csv(finding: Finding) -> str:

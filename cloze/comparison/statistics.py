@@ -64,8 +64,8 @@ def summary(values: Sequence[float]) -> Summary:
     >>> summary([1.0, 2.0, 3.0])
     Summary(mean=2.0, deviation=1.0, number=3)
     """
-    own = np.asarray(values, np.float64)
-    return Summary(float(own.mean()), float(own.std(ddof=1)) if len(own) > 1 else math.nan, len(own))
+    samples = np.asarray(values, np.float64)
+    return Summary(float(samples.mean()), float(samples.std(ddof=1)) if len(samples) > 1 else math.nan, len(samples))
 
 
 def difference(
@@ -77,13 +77,13 @@ def difference(
     `examples`: for each task, both systems' scores of its examples, each the mean over the runs (N,). The scores of the runs are
     means over tasks.
     """
-    one, two = summary(ours), summary(theirs)
-    value = one.mean - two.mean
+    first, second = summary(ours), summary(theirs)
+    value = first.mean - second.mean
     blocks = [a - b for a, b in examples]
     by_examples = exchanged(blocks, draws=draws, seed=seed) if blocks else None
-    if one.number < 2 or two.number < 2:
+    if first.number < 2 or second.number < 2:
         return Difference(value, -math.inf, math.inf, None, by_examples, None)
-    error, freedom = welch(one, two)
+    error, freedom = welch(first, second)
     parts = [(float(block.var(ddof=1)) / len(block) / len(blocks) ** 2, len(block) - 1.0) for block in blocks if len(block) > 1]
     sampling = math.sqrt(sum(variance for variance, _ in parts))
     reach = quantile(1 - LEVEL / 2, freedom)
@@ -94,7 +94,7 @@ def difference(
 
 def welch(one: Summary, two: Summary) -> tuple[float, float]:
     """The standard error of a difference of two means, and its degrees of freedom."""
-    parts = [(own.deviation**2 / own.number, own.number - 1.0) for own in (one, two)]
+    parts = [(sample.deviation**2 / sample.number, sample.number - 1.0) for sample in (one, two)]
     return math.sqrt(sum(variance for variance, _ in parts)), freedom_of_sum(parts)
 
 
@@ -113,25 +113,25 @@ def exchanged(blocks: Sequence[Floats], *, draws: int = DRAWS, seed: int = 0) ->
     A block holds the differences of one task's examples (N,); what is tested is the mean over blocks of their means. Where there
     are few examples all exchanges are counted; otherwise `draws` of them, and the given order counts as one more.
     """
-    given = abs(sum(float(block.mean()) for block in blocks)) * (1 - 1e-12)
+    observed = abs(sum(float(block.mean()) for block in blocks)) * (1 - 1e-12)
     total = sum(len(block) for block in blocks)
     if total <= _ENUMERATED:
         signs = 1.0 - 2.0 * ((np.arange(2**total)[:, None] >> np.arange(total)) & 1)
-        return float(np.mean(np.abs(_sums(blocks, signs)) >= given))
+        return float(np.mean(np.abs(_sums(blocks, signs)) >= observed))
     generator = np.random.Generator(np.random.Philox(key=fold(seed, "exchange")))
     hits, at_once = 0, 1000
     for start in range(0, draws, at_once):
         rows = min(at_once, draws - start)
         drawn = np.frombuffer(generator.bytes(rows * (total + 7) // 8 + 1), np.uint8)
         bits = np.unpackbits(drawn, count=rows * total).reshape(rows, total)
-        hits += int(np.sum(np.abs(_sums(blocks, 1.0 - 2.0 * bits)) >= given))
+        hits += int(np.sum(np.abs(_sums(blocks, 1.0 - 2.0 * bits)) >= observed))
     return (hits + 1) / (draws + 1)
 
 
 def _sums(blocks: Sequence[Floats], signs: NDArray[np.floating]) -> Floats:
     weighted = np.concatenate([block / len(block) for block in blocks])
-    made: Floats = signs @ weighted
-    return made
+    sums: Floats = signs @ weighted
+    return sums
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -140,11 +140,11 @@ def holm(values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    made, largest = [0.0] * len(values), 0.0
+    adjusted, largest = [0.0] * len(values), 0.0
     for rank, at in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
         largest = max(largest, min(1.0, (len(values) - rank) * values[at]))
-        made[at] = largest
-    return made
+        adjusted[at] = largest
+    return adjusted
 
 
 def beyond(t: float, freedom: float) -> float:

@@ -65,23 +65,23 @@ class Trial:
 def rungs_of(given: str) -> tuple[float, ...]:
     """Shares of the budget from `0.1,0.3,1`. Raises `BudgetError` unless they ascend within 0 and 1; the last one is 1."""
     try:
-        found = tuple(float(Fraction(one.strip())) for one in given.split(","))
+        shares = tuple(float(Fraction(text.strip())) for text in given.split(","))
     except (ValueError, ZeroDivisionError):
-        found = ()
-    if not found or sorted(set(found)) != list(found) or found[0] <= 0 or found[-1] != 1:
+        shares = ()
+    if not shares or sorted(set(shares)) != list(shares) or shares[0] <= 0 or shares[-1] != 1:
         raise BudgetError(f"--rungs {given}: expected ascending shares of the budget, the last one 1, such as 0.1,0.3,1.")
-    return found
+    return shares
 
 
 def keep_of(given: str) -> Fraction:
     """A share from `1/3` or `0.5`."""
     try:
-        found = Fraction(given.strip())
+        share = Fraction(given.strip())
     except (ValueError, ZeroDivisionError):
-        found = Fraction(0)
-    if not 0 < found <= 1:
+        share = Fraction(0)
+    if not 0 < share <= 1:
         raise BudgetError(f"--keep {given}: expected the share of the trials that goes on at a rung, such as 1/3 or 0.5.")
-    return found
+    return share
 
 
 def checked_sweep(sweep: Sweep) -> Sweep:
@@ -145,20 +145,20 @@ class Rungs:
 
     def ready(self) -> list[Cell]:
         """The cells to work on now, each once."""
-        found = {cell.key: cell for cell in self.cells()}
-        return [cell for key, cell in found.items() if key not in self.failed and self.result(cell) is None]
+        cells = {cell.key: cell for cell in self.cells()}
+        return [cell for key, cell in cells.items() if key not in self.failed and self.result(cell) is None]
 
     def counts(self) -> dict[str, int]:
         """How many cells of each stage there will be, if none fails."""
         self._name()
         stores = {store.key for trial in self.trials if (store := self.grid.store(trial.candidate)) is not None}
-        found, left, ends = {"corpus": len(stores)}, self.sweep.search.count, 0
+        counts, left, ends = {"corpus": len(stores)}, self.sweep.search.count, 0
         for rung in self.sweep.rungs:
-            found["pretrain" if rung == 1 else f"pretrain until {rung:g}"] = left * (self.sweep.design.seeds if rung == 1 else 1)
+            counts["pretrain" if rung == 1 else f"pretrain until {rung:g}"] = left * (self.sweep.design.seeds if rung == 1 else 1)
             ends, left = left, kept(left, self.sweep.keep)
         if self.sweep.design.tasks:
-            found["finetune"] = ends * self.sweep.design.seeds * len(self.sweep.design.tasks)
-        return found
+            counts["finetune"] = ends * self.sweep.design.seeds * len(self.sweep.design.tasks)
+        return counts
 
     def cell(self, trial: Trial, number: int) -> Cell:
         """The run of a trial up to a rung; its store is finished."""
@@ -177,14 +177,14 @@ class Rungs:
     def scores(self, trial: Trial, task: Labels) -> list[float]:
         """The metric of a task on its dev set, one number per seed that is finished."""
         results = [self.result(cell) for cell in self.tuned(trial, task)]
-        return [float(found["dev"]) for found in results if found is not None]
+        return [float(result["dev"]) for result in results if result is not None]
 
     def loss(self, trial: Trial, number: int) -> float | None:
         """The held-out loss of a trial at a rung; None if it is not there, infinite if it is not a number."""
-        found = self.result(self.cell(trial, number)) if self._has_store(trial) else None
-        if found is None or found["held_out"] is None:
+        result = self.result(self.cell(trial, number)) if self._has_store(trial) else None
+        if result is None or result["held_out"] is None:
             return None
-        loss = float(found["held_out"])
+        loss = float(result["held_out"])
         return math.inf if math.isnan(loss) else loss
 
     def at(self, number: int) -> list[Trial] | None:
@@ -193,10 +193,12 @@ class Rungs:
             return self.trials
         before = self.at(number - 1)
         named = len(self.trials) == self.sweep.search.count
-        if before is None or not named or not all(self._judged(one, number - 1) for one in before):
+        if before is None or not named or not all(self._judged(trial, number - 1) for trial in before):
             return None
-        losses = {one.number: loss for one in before if (loss := self.loss(one, number - 1)) is not None}
-        best = sorted((one for one in before if one.number in losses), key=lambda one: (losses[one.number], one.number))
+        losses = {trial.number: loss for trial in before if (loss := self.loss(trial, number - 1)) is not None}
+        best = sorted(
+            (trial for trial in before if trial.number in losses), key=lambda trial: (losses[trial.number], trial.number)
+        )
         return best[: kept(len(before), self.sweep.keep)]
 
     def _judged(self, trial: Trial, number: int) -> bool:

@@ -70,14 +70,14 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
 
 def curves(finding: Finding) -> list[Figure]:
     """The held-out loss of every trial against tokens; those that did not reach the end are faint."""
-    there = [one for one in finding.standings if one.curve]
-    reached = [one for one in there if one.seeds] or there[:1]
+    there = [standing for standing in finding.standings if standing.curve]
+    reached = [standing for standing in there if standing.seeds] or there[:1]
     if not there:
         return []
     lines = [
-        Line(_name(one), [(row[0], row[3]) for row in one.curve], reached.index(one) if one in reached else 0,
-             faint=one not in reached, marks=one in reached)
-        for one in reversed(there)
+        Line(_name(standing), [(row[0], row[3]) for row in standing.curve], reached.index(standing) if standing in reached else 0,
+             faint=standing not in reached, marks=standing in reached)
+        for standing in reversed(there)
     ]  # fmt: skip
     title = "Held-out loss against tokens"
     return [Figure(title, chart(lines, title=title, x="tokens"), wide=True)]
@@ -85,11 +85,14 @@ def curves(finding: Finding) -> list[Figure]:
 
 def value_figures(finding: Finding) -> list[Figure]:
     """Of each range, the losses of all trials at the first rung against their values; the best trial has another colour."""
-    made = []
+    charts = []
     for number, axis in enumerate(finding.sweep.space):
         if not isinstance(axis, Range):
             continue
-        points = {one.trial.number: (_value(one, number), one.losses[0]) for one in finding.standings if one.losses}
+        points = {
+            standing.trial.number: (_value(standing, number), standing.losses[0])
+            for standing in finding.standings if standing.losses
+        }  # fmt: skip
         if axis.log:
             points = {key: (math.log10(x), y) for key, (x, y) in points.items()}
         best = finding.best.trial.number if finding.best is not None else None
@@ -99,23 +102,25 @@ def value_figures(finding: Finding) -> list[Figure]:
             picture = chart(
                 lines, title=f"Loss against {axis.path}", x=axis.path, x_format="power" if axis.log else "plain", x_zero=False
             )
-            made.append(Figure(axis.path, picture))
-    return made
+            charts.append(Figure(axis.path, picture))
+    return charts
 
 
 def choice_rows(finding: Finding) -> list[tuple[str, list[list[str]]]]:
     """Of each list of choices a table: each value with the number of its trials, their best loss and their mean loss."""
-    made = []
+    tables = []
     for number, axis in enumerate(finding.sweep.space):
         if isinstance(axis, Range):
             continue
         lines = []
         for value in axis.values:
-            own = [one.losses[0] for one in finding.standings if one.losses and _text(one, number) == value]
-            figures = [f"{min(own):.4f}", f"{np.mean(own):.4f}"] if own else ["–", "–"]
-            lines.append([value, str(len(own)), *figures])
-        made.append((axis.path, lines))
-    return made
+            losses = [
+                standing.losses[0] for standing in finding.standings if standing.losses and _text(standing, number) == value
+            ]
+            figures = [f"{min(losses):.4f}", f"{np.mean(losses):.4f}"] if losses else ["–", "–"]
+            lines.append([value, str(len(losses)), *figures])
+        tables.append((axis.path, lines))
+    return tables
 
 
 def _name(one: Standing) -> str:

@@ -67,12 +67,12 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if request["tokenizer"] is None and size is not None and to_be_fitted(command_line, recipe):
         sample = sample_for(recipe, request["corpus"], request["format"])
         recipe = holding(command_line.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
-    made, tokenizer = open_corpus(
+    token_store, tokenizer = open_corpus(
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )
     return {
-        "store": "run/store", "tokens": made.size, "documents": made.documents, "vocabulary": tokenizer.size,
-        "bytes": made.report.get("bytes"),
+        "store": "run/store", "tokens": token_store.size, "documents": token_store.documents, "vocabulary": tokenizer.size,
+        "bytes": token_store.report.get("bytes"),
     }  # fmt: skip
 
 
@@ -96,8 +96,8 @@ def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
     With `until`, what the run had spent when it paused at that share of its budget, however far it has come since.
     """
     total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
-    for one in [*sorted((run / "cloze" / "stages").glob("*")), run]:
-        end = next((event for event in reversed(read_log(one / RUN_LOG)[0]) if event.get("event") == "stop"), {})
+    for folder in [*sorted((run / "cloze" / "stages").glob("*")), run]:
+        end = next((event for event in reversed(read_log(folder / RUN_LOG)[0]) if event.get("event") == "stop"), {})
         total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
     by_step: dict[float, list[list[float]]] = {}  # a mixture has several losses at a step
     measured = in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out")
@@ -124,12 +124,13 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if stopped:
         raise Stopped(stopped[0].exit_code)
     learner, described = load_tuned(load_checkpoint(folder / "run", request["device"]))
-    found = evaluate(learner, learner.task.read(request["test"]), always=described.get("usual"))
+    evaluation = evaluate(learner, learner.task.read(request["test"]), always=described.get("usual"))
     metric = request["metric"]
     return {
-        "metric": metric, "dev": tuned.described["dev"][metric], "test": found.metrics[metric], "metrics": found.metrics,
-        "examples": found.examples, "baseline": None if found.baseline is None else found.baseline.get(metric),
-        "constant": gives_one_answer(learner, found), "scores": example_scores(learner, found, metric),
+        "metric": metric, "dev": tuned.described["dev"][metric], "test": evaluation.metrics[metric],
+        "metrics": evaluation.metrics, "examples": evaluation.examples,
+        "baseline": None if evaluation.baseline is None else evaluation.baseline.get(metric),
+        "constant": gives_one_answer(learner, evaluation), "scores": example_scores(learner, evaluation, metric),
         "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
     }
 
@@ -146,21 +147,21 @@ def _rate(folder: Path, factor: float, fitted: Callable[[], Recipe]) -> tuple[st
     """The override that multiplies the fitted peak rate. It is kept in the cell, because measuring again could fit another."""
     if factor == 1:
         return ()
-    known = read_json(folder / "rate.json")
-    if known is None:
+    stored = read_json(folder / "rate.json")
+    if stored is None:
         rate = fitted().training.rate
         peak = float(f"{rate.arguments['peak'] * factor:.3g}")
-        known = {"value": f"training.rate.{rate.name}.peak={peak}"}
-        write_json(folder / "rate.json", known)
-    return (str(known["value"]),)
+        stored = {"value": f"training.rate.{rate.name}.peak={peak}"}
+        write_json(folder / "rate.json", stored)
+    return (str(stored["value"]),)
 
 
 def _fitted(request: Mapping[str, Any]) -> Recipe:
-    made, _ = fitted_recipe(
+    fitted, _ = fitted_recipe(
         request["recipe"], request["budget"], corpus=request["store"], size=request["size"], overrides=request["values"],
         device=request["device"], with_files=[Path(file) for file in request["with"]], fit=request["fit"],
     )
-    return made.recipe
+    return fitted.recipe
 
 
 def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
@@ -190,12 +191,12 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     groups = np.arange(count) % min(count, GROUPS)
     number_of = int(groups.max()) + 1
     whole = found.metrics[metric]
-    made = []
+    values = []
     for group in range(number_of):
-        kept = np.flatnonzero(groups != group)
-        rest = learner.metrics(judged[kept] if isinstance(judged, np.ndarray) else [judged[i] for i in kept.tolist()])
-        made.append(number_of * whole - (number_of - 1) * float(rest.get(metric, math.nan)))
-    return made if all(map(math.isfinite, made)) else None
+        others = np.flatnonzero(groups != group)
+        rest = learner.metrics(judged[others] if isinstance(judged, np.ndarray) else [judged[i] for i in others.tolist()])
+        values.append(number_of * whole - (number_of - 1) * float(rest.get(metric, math.nan)))
+    return values if all(map(math.isfinite, values)) else None
 
 
 WORK = {
@@ -224,9 +225,9 @@ def run(folder: Path, until: float = 1.0) -> int:
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         except Exception as error:
-            known = isinstance(error, ClozeError)
-            reason = str(error) if known else f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"failed: {reason}\n" if known else traceback.format_exc())
+            expected = isinstance(error, ClozeError)
+            reason = str(error) if expected else f"{type(error).__name__}: {error}"
+            sys.stderr.write(f"failed: {reason}\n" if expected else traceback.format_exc())
             write_json(folder / FAILED, {"reason": reason})
             return 1
         write_json(folder / result_file(until), result)

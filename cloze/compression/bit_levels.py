@@ -24,29 +24,29 @@ def bits_by_layer(sensitivity: NDArray[np.float64], levels: Sequence[int]) -> li
     >>> bits_by_layer(np.array([0.1, 5.0, 2.0]), [2, 4])
     [2, 4, 4]
     """
-    made = [0] * len(sensitivity)
+    bits = [0] * len(sensitivity)
     order = (-sensitivity).argsort(kind="stable")
     for level, layers in zip(sorted(levels, reverse=True), np.array_split(order, len(levels)), strict=True):
         for layer in layers.tolist():
-            made[layer] = level
-    return made
+            bits[layer] = level
+    return bits
 
 
 def read_sensitivity(path: Path, loaded: Loaded) -> NDArray[np.float64]:
     """The sensitivity of each layer, from the file or the folder of `cloze probe curvature`; a `CheckpointError` for others."""
-    found = np.array(read_finding(path, loaded, "curvature", holds="sensitivity of layers")["sensitivity"], np.float64)
+    sensitivity = np.array(read_finding(path, loaded, "curvature", holds="sensitivity of layers")["sensitivity"], np.float64)
     layers = len(layer_weights(loaded.network))
-    if len(found) != layers:
+    if len(sensitivity) != layers:
         raise CheckpointError(
-            f"{path}: the sensitivity of {len(found)} layers; {loaded.folder} has {layers}.\n"
+            f"{path}: the sensitivity of {len(sensitivity)} layers; {loaded.folder} has {layers}.\n"
             f"  Measure its own: cloze probe curvature {loaded.folder} --text FILE --out DIR"
         )
-    return found
+    return sensitivity
 
 
 def measured_sensitivity(loaded: Loaded, *, task: str | None, text: str | None) -> tuple[NDArray[np.float64], list[str]]:
     """The sensitivity of each layer on labelled rows or on texts, and remarks."""
     layer_weights(loaded.network)  # refuses a network before anything is read
     examples = examples_of(loaded, task=task, text=text, most=MOST)
-    found = curvature(examples, most=MOST)
-    return found.sensitivity, list(found.remarks)
+    probe = curvature(examples, most=MOST)
+    return probe.sensitivity, list(probe.remarks)

@@ -78,7 +78,7 @@ class Compressed:
     def record(self, source: str) -> dict[str, Any]:
         """The contents of cloze/compression.json."""
         return {
-            "from": source, "changes": [{name: dict(given)} for name, given in self.changes],
+            "from": source, "changes": [{name: dict(arguments)} for name, arguments in self.changes],
             "before": vars(self.before), "after": vars(self.after),
         }
 
@@ -97,25 +97,25 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
         loaded = load_checkpoint(source, plain=True)
         loaded = replace(loaded, imported=replace(loaded.imported, model=loaded.imported.model.plain))
     imported: Imported = loaded.imported
-    made = [build(lookup("change", name), given, {}) for name, given in changes]
-    network, arguments = changed_network(loaded, made)
+    parts = [build(lookup("change", name), values, {}) for name, values in changes]
+    network, arguments = changed_network(loaded, parts)
     state = network.state_dict()
-    kept = [*imported.model.changes, *(one for one in changes if one[0] in MASKS)]
-    model = replace(imported.model, arguments=arguments, network=state, changes=tuple(kept), changed={}, no_plain_form="")
+    remaining = [*imported.model.changes, *(change for change in changes if change[0] in MASKS)]
+    model = replace(imported.model, arguments=arguments, network=state, changes=tuple(remaining), changed={}, no_plain_form="")
     if model.changes:
         model = in_plain_form(model, loaded.tokenizer, loaded.tables)
     before = Size.of(loaded, source)
-    found: list[Compressed] = []
+    results: list[Compressed] = []
 
     def finish(stage: Path) -> None:
         result = Compressed(changes, before, Size.of(load_checkpoint(stage, plain=True), stage), ())
         _write_recipe(stage, loaded.network_arguments, arguments)
         write_json(stage / RECORD, result.record(source.resolve().name))
-        found.append(result)
+        results.append(result)
 
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
-    shown = "; ".join(" ".join([name, *(f"{key}={value}" for key, value in given.items())]) for name, given in changes)
-    card = replace(card, results=f"Compressed without training: {shown}. Its quality after that was not measured here.")
+    listing = "; ".join(" ".join([name, *(f"{key}={value}" for key, value in values.items())]) for name, values in changes)
+    card = replace(card, results=f"Compressed without training: {listing}. Its quality after that was not measured here.")
     remarks = write_copy(
         source, out, replace(imported, model=model), card, description=description_of(source), finish=finish
     )
@@ -124,7 +124,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
         size = f"{masks.stat().st_size / 1e6:.2f} MB"
         remarks += [f"{OWN_CHANGED} ({size}) holds the masks, which keep the zeros in further training; cloze export --to merged "
                     "leaves them out."]
-    return replace(found[0], remarks=remarks)
+    return replace(results[0], remarks=remarks)
 
 
 def _keeps_masks(loaded: Loaded, changes: Sequence[Described]) -> bool:
@@ -148,7 +148,7 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
         "spellings": loaded.tokenizer.spellings,
     }
     roundings = [change for change in changes if isinstance(change, Quantise)]
-    inherited = [build(lookup("change", name), given, {}) for name, given in loaded.imported.model.changes]
+    inherited = [build(lookup("change", name), values, {}) for name, values in loaded.imported.model.changes]
     with Undrawn():
         network: nn.Module = build(lookup("network", part), arguments, available)
         for change in [*roundings, *inherited, *(change for change in changes if change not in roundings)]:
@@ -175,7 +175,7 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
 
 def _require_weights_in_layers(loaded: Loaded, state: Mapping[str, Tensor], network: nn.Module) -> None:
     """A `CheckpointError` if weights of a user's network depend on its depth without being part of a layer."""
-    here, there = ({name: tuple(tensor.shape) for name, tensor in some.items()} for some in (network.state_dict(), state))
+    here, there = ({name: tuple(tensor.shape) for name, tensor in weights.items()} for weights in (network.state_dict(), state))
     name = next((name for name in sorted(here | there) if here.get(name) != there.get(name)), None)
     if name is not None:
         before, after = ("no such weight" if shape is None else shape for shape in (there.get(name), here.get(name)))
@@ -204,6 +204,6 @@ def description_of(source: Path) -> dict[str, Any] | None:
     """task.json without the figures of the network before, but with thresholds of decisions; None if the folder has none."""
     if not (source / TASK_FILE).is_file():
         return None
-    found = contents_of(source)
-    dev = {key: value for key, value in (found.get("dev") or {}).items() if key.rpartition("/")[2] == "threshold"}
-    return {key: value for key, value in found.items() if key not in MEASURED} | ({"dev": dev} if dev else {})
+    contents = contents_of(source)
+    dev = {key: value for key, value in (contents.get("dev") or {}).items() if key.rpartition("/")[2] == "threshold"}
+    return {key: value for key, value in contents.items() if key not in MEASURED} | ({"dev": dev} if dev else {})

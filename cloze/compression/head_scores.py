@@ -26,22 +26,24 @@ def head_changes(loaded: Loaded, share: float, scores: Scores) -> list[tuple[str
         UserError: The network has no heads.
     """
     expected = {kind.argument: (kind.layers, kind.heads) for kind in families(loaded.network)}
-    given = {argument: own.shape for argument, own in scores.items()}
-    if given != expected:
+    shapes = {argument: matrix.shape for argument, matrix in scores.items()}
+    if shapes != expected:
         raise CheckpointError(
-            f"{loaded.folder}: the scores are those of a network with other heads: {_shapes(given)}; this one has "
+            f"{loaded.folder}: the scores are those of a network with other heads: {_shapes(shapes)}; this one has "
             f"{_shapes(expected)} (layers × heads).\n  Measure its own: cloze probe heads {loaded.folder} --text FILE --out DIR"
         )
     order = ordered(scores)
     pruned = order[: int(share * len(order) + 1e-6)]
-    found = {argument: sorted([one.layer, one.head] for one in pruned if one.argument == argument) for argument in scores}
-    return [("prune_heads", {"heads": heads, "of": KIND_OF[argument]}) for argument, heads in found.items() if heads]
+    pruned_heads = {
+        argument: sorted([head.layer, head.head] for head in pruned if head.argument == argument) for argument in scores
+    }
+    return [("prune_heads", {"heads": heads, "of": KIND_OF[argument]}) for argument, heads in pruned_heads.items() if heads]
 
 
 def read_scores(path: Path, loaded: Loaded) -> Scores:
     """The importance of heads from the file or the folder of `cloze probe heads`; a `CheckpointError` for any other file."""
-    own = read_finding(path, loaded, "heads", holds="importance of heads")
-    return {str(argument): np.array(rows, dtype=np.float64) for argument, rows in own["importance"].items()}
+    finding = read_finding(path, loaded, "heads", holds="importance of heads")
+    return {str(argument): np.array(rows, dtype=np.float64) for argument, rows in finding["importance"].items()}
 
 
 def measured_scores(loaded: Loaded, *, task: str | None, text: str | None) -> tuple[Scores, list[str]]:

@@ -22,25 +22,25 @@ def in_int8(network: nn.Module) -> nn.Module:
     tables, norms, attention between queries, keys and values. Layers that share a map share its copy. A `CheckpointError` for
     a network whose linear maps are not called but read, as in a recurrence.
     """
-    made = copy.deepcopy(network).eval()
-    keep_computed(made)
+    quantised = copy.deepcopy(network).eval()
+    keep_computed(quantised)
     with without_warnings():
         from torch.ao.nn.quantized.dynamic import Linear  # torch's own place for it; its successor torchao is another package
         from torch.ao.quantization import default_dynamic_qconfig
 
         maps: dict[int, nn.Module] = {}
-        for module in list(made.modules()):
+        for module in list(quantised.modules()):
             if is_linear(module):
                 module.qconfig = default_dynamic_qconfig  # type: ignore[assignment]
                 maps[id(module)] = Linear.from_float(module)
     if not maps:
         raise CheckpointError(f"{type(network).__name__} has no linear maps that int8 could make faster.")
-    for module in list(made.modules()):
+    for module in list(quantised.modules()):
         for held in (module._modules, vars(module)):  # layers that share a map hold it past nn.Module
             for name, child in held.items():
                 if id(child) in maps:
                     held[name] = maps[id(child)]
-    return made
+    return quantised
 
 
 @contextmanager

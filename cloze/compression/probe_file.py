@@ -18,15 +18,15 @@ FILE = "probe.json"
 def read_finding(path: Path, loaded: Loaded, kind: str, *, holds: str) -> Mapping[str, Any]:
     """The data of a probe about this checkpoint, from its file or folder; a `CheckpointError` if it `holds` no such thing."""
     path = path / FILE if path.is_dir() else path
-    found = read_json(path, f"what cloze probe {kind} wrote")
-    checkpoints = found.get("checkpoints") or {}
-    if found.get("probe") != kind or not checkpoints:
+    finding = read_json(path, f"what cloze probe {kind} wrote")
+    checkpoints = finding.get("checkpoints") or {}
+    if finding.get("probe") != kind or not checkpoints:
         raise CheckpointError(f"{path}: holds no {holds}. Expected {FILE} of cloze probe {kind}.")
     name = Path(os.path.abspath(loaded.folder)).name
     if len(checkpoints) > 1 and name not in checkpoints:
         raise CheckpointError(f"{path}: holds several checkpoints, {', '.join(checkpoints)}, and none is called {name}.")
-    own: Mapping[str, Any] = checkpoints.get(name) or next(iter(checkpoints.values()))
-    return own
+    measures: Mapping[str, Any] = checkpoints.get(name) or next(iter(checkpoints.values()))
+    return measures
 
 
 def examples_of(loaded: Loaded, *, task: str | None, text: str | None, most: int) -> Examples:

@@ -24,14 +24,14 @@ def prune_rows(source: Path, out: Path, rows: int) -> Compressed:
     if not is_classifier(source):
         raise CheckpointError(f"{source}: --rows is for classifiers of fasttext-supervised, which have a row for each n-gram.")
     imported = pruned(loaded.imported, rows)
-    before, found = Size.of(loaded, source), list[Compressed]()
+    before, results = Size.of(loaded, source), list[Compressed]()
 
     def finish(stage: Path) -> None:
         result = Compressed([("prune_rows", {"rows": rows})], before, Size.of(load_checkpoint(stage), stage), ())
         write_json(stage / RECORD, result.record(source.resolve().name))
-        found.append(result)
+        results.append(result)
 
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     card = replace(card, results=f"Only {rows:,} rows of words and n-grams were kept. Its quality was not measured after that.")
     remarks = write_copy(source, out, imported, card, description=description_of(source), finish=finish)
-    return replace(found[0], remarks=remarks)
+    return replace(results[0], remarks=remarks)

@@ -75,12 +75,12 @@ class FilePass:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        self.names = [one.name for one in self.session.get_inputs()]
+        self.names = [argument.name for argument in self.session.get_inputs()]
 
     def __call__(self, *, tokens: Tensor, **further: Any) -> Any:
         """The outputs for tokens (B, L) of one segment without padding."""
-        own = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
-        return self.session.run(None, {name: own[name].numpy() for name in self.names})
+        tensors = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
+        return self.session.run(None, {name: tensors[name].numpy() for name in self.names})
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class Variant:
         try:
             if device.type != "cpu":
                 raise UserError("int8 runs on a CPU only.")
-            made = in_int8(subject.network)
+            quantised = in_int8(subject.network)
             with torch.inference_mode(), without_warnings():
-                made(**inputs(subject, 2, 1, device))
+                quantised(**inputs(subject, 2, 1, device))
         except (ClozeError, RuntimeError, TypeError, AttributeError) as error:
-            said = str(error) if isinstance(error, ClozeError) else "its linear maps are read, not called"
-            return cls(subject, format, None, 0, f"not in int8: {said}")
-        return cls(subject, format, made, serialised_bytes(made))
+            reason = str(error) if isinstance(error, ClozeError) else "its linear maps are read, not called"
+            return cls(subject, format, None, 0, f"not in int8: {reason}")
+        return cls(subject, format, quantised, serialised_bytes(quantised))
 
     @classmethod
     def _of_file(cls, subject: Subject, format: str, device: torch.device) -> Variant:
@@ -130,12 +130,12 @@ def inputs(subject: Subject, length: int, batch: int, device: torch.device) -> d
     network, generator = subject.network, torch.Generator().manual_seed(0)
     size = int(network.vocab_size) if subject.vocab_size is None else subject.vocab_size
     tokens = torch.randint(0, size, (batch, length), generator=generator).to(device)
-    given: dict[str, Any] = {"tokens": tokens, "want": frozenset({"hidden"})}
+    arguments: dict[str, Any] = {"tokens": tokens, "want": frozenset({"hidden"})}
     if "order" in network.takes:
-        given["order"] = subject.order
+        arguments["order"] = subject.order
     if network.writes is not None:
-        given |= {"decoder": TokenSequence(tokens), "want": frozenset({network.writes})}
-    return given
+        arguments |= {"decoder": TokenSequence(tokens), "want": frozenset({network.writes})}
+    return arguments
 
 
 def measure(
@@ -151,12 +151,12 @@ def measure(
     for subject in subjects:
         _require(subject, lengths)
     variants = [Variant.of(subject, format, device) for subject in subjects for format in formats]
-    made = []
+    rows = []
     for length in lengths:
         for batch in batches:
             report(f"length {length}, batch {batch} …")
-            made += _cell(variants, length, batch, rounds, device)
-    return made
+            rows += _cell(variants, length, batch, rounds, device)
+    return rows
 
 
 def _require(subject: Subject, lengths: Sequence[int]) -> None:
@@ -167,24 +167,24 @@ def _require(subject: Subject, lengths: Sequence[int]) -> None:
 
 def _cell(variants: Sequence[Variant], length: int, batch: int, rounds: int, device: torch.device) -> list[Timed]:
     """The rows of one length and batch."""
-    given = {id(one): inputs(one.subject, length, batch, device) for one in variants}
-    running = [one for one in variants if not one.fault]
-    times: Mapping[int, list[float]] = {id(one): [] for one in running}
-    flops = {one.subject.name: _flops(one.subject, given[id(one)]) for one in variants}
+    arguments = {id(variant): inputs(variant.subject, length, batch, device) for variant in variants}
+    running = [variant for variant in variants if not variant.fault]
+    times: Mapping[int, list[float]] = {id(variant): [] for variant in running}
+    flops = {variant.subject.name: _flops(variant.subject, arguments[id(variant)]) for variant in variants}
     for number in range(rounds + 2):
-        for one in running:
-            taken = _time(one, given[id(one)], device)
+        for variant in running:
+            seconds = _time(variant, arguments[id(variant)], device)
             if number > 1:
-                times[id(one)].append(1000 * taken)
+                times[id(variant)].append(1000 * seconds)
     rows = []
-    for one in variants:
-        common = (one.subject.name, one.format, length, batch, _parameters(one.subject.network), one.bytes)
-        if one.fault:
-            rows.append(Timed(*common, fault=one.fault))
+    for variant in variants:
+        common = (variant.subject.name, variant.format, length, batch, _parameters(variant.subject.network), variant.bytes)
+        if variant.fault:
+            rows.append(Timed(*common, fault=variant.fault))
             continue
-        found = times[id(one)]
-        low, _, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else (found[0],) * 3
-        rows.append(Timed(*common, flops[one.subject.name], statistics.median(found), low, high))
+        durations = times[id(variant)]
+        low, _, high = statistics.quantiles(durations, n=4, method="inclusive") if len(durations) > 1 else (durations[0],) * 3
+        rows.append(Timed(*common, flops[variant.subject.name], statistics.median(durations), low, high))
     return rows
 
 

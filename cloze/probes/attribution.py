@@ -62,11 +62,11 @@ def integrated_gradients(
     alphas = torch.from_numpy((points + 1) / 2).to(vectors)
     shares = torch.from_numpy(weights / 2).to(vectors)
     difference, total = vectors - baseline, torch.zeros_like(vectors)
-    for some, own in zip(alphas.split(_ROWS), shares.split(_ROWS), strict=True):
+    for alpha, share in zip(alphas.split(_ROWS), shares.split(_ROWS), strict=True):
         with torch.enable_grad():
-            line = (baseline + some[:, None, None] * difference).requires_grad_()
+            line = (baseline + alpha[:, None, None] * difference).requires_grad_()
             (gradient,) = torch.autograd.grad(score(line).sum(), line)
-        total += (own[:, None, None] * gradient).sum(0)
+        total += (share[:, None, None] * gradient).sum(0)
     with torch.no_grad():
         ends = score(torch.stack([vectors, baseline]))
     return (total * difference).sum(-1), float(ends[0]), float(ends[1])
@@ -84,18 +84,18 @@ def attributions(loaded: Checkpoint, framed: Framed, *, steps: int = STEPS) -> l
         return []
     ids = torch.from_numpy(framed.ids.astype(np.int64)).to(reader.device)
     with torch.no_grad():
-        own = table.weight[ids].float()
+        embeddings = table.weight[ids].float()
         role = next((reader.tokenizer.roles[name] for name in ("[MASK]", "[UNK]") if name in reader.tokenizer.roles), None)
-        blank = torch.zeros_like(own[0]) if role is None else table.weight[role].float()
-        inside = torch.from_numpy(framed.part >= 0).to(own.device)
-        baseline = torch.where(inside[:, None], blank, own)
-    made = []
-    for name, place, scores in _predictions(loaded, reader, framed):
+        blank = torch.zeros_like(embeddings[0]) if role is None else table.weight[role].float()
+        inside = torch.from_numpy(framed.part >= 0).to(embeddings.device)
+        baseline = torch.where(inside[:, None], blank, embeddings)
+    explanations = []
+    for name, position, scores in _predictions(loaded, reader, framed):
         with torch.no_grad():
-            best = int(scores(own[None])[0].argmax())
-        shares, score, base = integrated_gradients(_score_of(scores, best), own, baseline, steps=steps)
-        made.append(Attribution(name(best), place, shares.detach().cpu().numpy(), score, base))
-    return made
+            best = int(scores(embeddings[None])[0].argmax())
+        shares, score, base = integrated_gradients(_score_of(scores, best), embeddings, baseline, steps=steps)
+        explanations.append(Attribution(name(best), position, shares.detach().cpu().numpy(), score, base))
+    return explanations
 
 
 def _score_of(scores: Scores, number: int) -> Callable[[Tensor], Tensor]:
@@ -116,8 +116,8 @@ def _predictions(
     elif tuple(head.reads) == ("hidden",):
         masks = np.flatnonzero(framed.ids == reader.tokenizer.roles.get("[MASK]", -1)) - reader.shift
         places = masks[masks >= 0].tolist() if reader.order == "open" else [len(framed) - 1]
-        for place in places[:MOST]:
-            yield (lambda number: shown(reader.tokenizer, number)), place, _scores(reader, head, framed, place)
+        for position in places[:MOST]:
+            yield (lambda number: shown(reader.tokenizer, number)), position, _scores(reader, head, framed, position)
 
 
 def _scores(reader: Reader, head: Any, framed: Framed, place: int | None) -> Scores:

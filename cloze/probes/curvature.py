@@ -39,8 +39,8 @@ class Curvature:
     @property
     def sensitivity(self) -> NDArray[np.float64]:
         """Q-BERT's criterion for each layer (N): |mean| + standard deviation over the slices."""
-        found: NDArray[np.float64] = np.abs(self.eigenvalues.mean(0)) + self.eigenvalues.std(0)
-        return found
+        sensitivity: NDArray[np.float64] = np.abs(self.eigenvalues.mean(0)) + self.eigenvalues.std(0)
+        return sensitivity
 
 
 def top_eigenvalue(
@@ -67,8 +67,8 @@ def top_eigenvalue(
     value = 0.0
     for _ in range(most):
         outputs = [v for g, v in zip(gradients, vector, strict=True) if g is not None and g.requires_grad]
-        made = torch.autograd.grad([g for g, _ in bent], weights, grad_outputs=outputs, retain_graph=True, allow_unused=True)
-        product = [torch.zeros_like(w) if one is None else one for one, w in zip(made, weights, strict=True)]
+        products = torch.autograd.grad([g for g, _ in bent], weights, grad_outputs=outputs, retain_graph=True, allow_unused=True)
+        product = [torch.zeros_like(w) if part is None else part for part, w in zip(products, weights, strict=True)]
         before, value = value, float(sum((v * p).sum() for v, p in zip(vector, product, strict=True)))
         size = _length(product)
         if size == 0.0:
@@ -96,7 +96,7 @@ def curvature(
     trained = [weight.requires_grad for weight in every]
     order = np.random.default_rng(seed).permutation(len(examples.lengths))[:most]
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    eigenvalues = []
     try:
         for weight in every:
             weight.requires_grad_(True)
@@ -106,12 +106,14 @@ def curvature(
             with switched(False):  # fast functions have no second derivative
                 loss = torch.stack([examples.losses(batch).sum() for batch in batches]).sum() / len(part)
                 gradients = iter(torch.autograd.grad(loss, every, create_graph=True, allow_unused=True))
-                found.append([top_eigenvalue([next(gradients) for _ in own], own, generator=generator)[0] for own in layers])
+                eigenvalues.append([
+                    top_eigenvalue([next(gradients) for _ in weights], weights, generator=generator)[0] for weights in layers
+                ])  # fmt: skip
             report(len(part))
     finally:
         for weight, flag in zip(every, trained, strict=True):
             weight.requires_grad_(flag)
-    return Curvature(np.array(found), examples.remarks)
+    return Curvature(np.array(eigenvalues), examples.remarks)
 
 
 def layer_weights(network: Any) -> list[list[nn.Parameter]]:
@@ -122,16 +124,16 @@ def layer_weights(network: Any) -> list[list[nn.Parameter]]:
             f"{name} is not built of Transformer layers: its loss has no second derivative here.\n"
             "  Other probes measure it (geometry, layers, edges, distance); cloze compress --bits 8 rounds all layers alike."
         )
-    made: list[list[Any]] = [
+    layers: list[list[Any]] = [
         [module._parameters["weight"] for module in group.modules() if isinstance(module, nn.Linear)]
         for group in network.depth_groups()[1:]
     ]
-    if not all(made):
+    if not all(layers):
         raise UserError(
             f"the layers of {name} share their weights: there is nothing to tell apart.\n"
             "  Round them alike: cloze compress --bits 8."
         )
-    return made
+    return layers
 
 
 def _length(parts: Sequence[Tensor]) -> float:
@@ -141,20 +143,23 @@ def _length(parts: Sequence[Tensor]) -> float:
 def finding(subjects: Sequence[Subject], found: Mapping[str, Curvature]) -> Finding:
     """Tables and a figure of several networks."""
     tables = []
-    for name, one in found.items():
-        mean, deviation, own = one.eigenvalues.mean(0), one.eigenvalues.std(0), one.sensitivity
-        rank = (-own).argsort(kind="stable").argsort(kind="stable")
-        rows = [[str(n + 1), float(mean[n]), float(deviation[n]), float(own[n]), int(rank[n]) + 1] for n in range(len(own))]
-        note = f"On {len(one.eigenvalues)} parts of the data. Rank 1 is the most sensitive: it needs the most bits."
+    for name, probe in found.items():
+        mean, deviation, sensitivity = probe.eigenvalues.mean(0), probe.eigenvalues.std(0), probe.sensitivity
+        rank = (-sensitivity).argsort(kind="stable").argsort(kind="stable")
+        rows = [
+            [str(n + 1), float(mean[n]), float(deviation[n]), float(sensitivity[n]), int(rank[n]) + 1]
+            for n in range(len(sensitivity))
+        ]
+        note = f"On {len(probe.eigenvalues)} parts of the data. Rank 1 is the most sensitive: it needs the most bits."
         if (mean < 0).any():
             note += " Where the mean is negative, the network is not at a minimum."
         tables.append(Table(
             f"{name}: the Hessian's top eigenvalue by layer", ["layer", "mean", "±", "|mean| + ±", "rank"], rows, note
         ))  # fmt: skip
-    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(one.sensitivity)] for name, one in found.items()}
+    lines = {name: [(float(n + 1), float(y)) for n, y in enumerate(probe.sensitivity)] for name, probe in found.items()}
     data = {
-        name: {"eigenvalues": one.eigenvalues, "sensitivity": one.sensitivity} for name, one in found.items()
+        name: {"eigenvalues": probe.eigenvalues, "sensitivity": probe.sensitivity} for name, probe in found.items()
     }
-    remarks = [f"{name}: {remark}" for name, one in found.items() for remark in one.remarks]
+    remarks = [f"{name}: {remark}" for name, probe in found.items() for remark in probe.remarks]
     plot = Plot("sensitivity: |mean| + deviation of the top eigenvalue", "layer", lines)
     return Finding("curvature", "How sharply does the loss bend?", tables, [plot], data, remarks)

@@ -50,28 +50,28 @@ class Structural:
 
 def read_trees(path: Path | str, *, most: int) -> Trees:
     """The first sentences of CoNLL-U with two words or more, up to `LONG` words."""
-    found = []
+    trees = []
     for tree in each_tree(path):
         if 2 <= len(tree.words) <= LONG:
-            found.append((tree.words, tree.heads))
-        if len(found) == most:
+            trees.append((tree.words, tree.heads))
+        if len(trees) == most:
             break
-    if not found:
+    if not trees:
         raise UserError(f"{path}: no sentence of 2 to {LONG} words: a distance needs two.")
-    return Trees([words for words, _ in found], [heads for _, heads in found])
+    return Trees([words for words, _ in trees], [heads for _, heads in trees])
 
 
 def tree_distances(heads: Sequence[int]) -> Distances:
     """The number of edges between any two words (K, K) of a tree."""
     size = len(heads)
-    made = np.full((size, size), size, np.int64)
-    np.fill_diagonal(made, 0)
+    distances = np.full((size, size), size, np.int64)
+    np.fill_diagonal(distances, 0)
     for n, head in enumerate(heads):
         if head:
-            made[n, head - 1] = made[head - 1, n] = 1
+            distances[n, head - 1] = distances[head - 1, n] = 1
     for middle in range(size):
-        made = np.minimum(made, made[:, middle : middle + 1] + made[middle : middle + 1])
-    return made
+        distances = np.minimum(distances, distances[:, middle : middle + 1] + distances[middle : middle + 1])
+    return distances
 
 
 def spanning_tree(distances: NDArray[Any]) -> set[tuple[int, int]]:
@@ -99,14 +99,14 @@ def probe_distance(
     (x, gold), (z, test_gold) = (_states(reader, part, length, size) for part in (train, test))
     uuas, correlation = [], []
     for layer in range(len(x[0])):
-        mean = np.concatenate([one[layer] for one in x]).mean(0)
-        scale = float(np.concatenate([one[layer] - mean for one in x]).std()) or 1.0
-        own, other = ([torch.from_numpy((one[layer] - mean) / scale) for one in part] for part in (x, z))
-        found = _fit(own, gold, rank, epochs, seed)
-        judged = [_judged(_predicted(one, found).numpy(), truth) for one, truth in zip(other, test_gold, strict=True)]
+        mean = np.concatenate([states[layer] for states in x]).mean(0)
+        scale = float(np.concatenate([states[layer] - mean for states in x]).std()) or 1.0
+        training, held_out = ([torch.from_numpy((states[layer] - mean) / scale) for states in part] for part in (x, z))
+        weight = _fit(training, gold, rank, epochs, seed)
+        judged = [_judged(_predicted(vectors, weight).numpy(), truth) for vectors, truth in zip(held_out, test_gold, strict=True)]
         uuas.append(float(np.mean([share for share, _ in judged])))
-        known = [rank for _, rank in judged if rank is not None]
-        correlation.append(float(np.mean(known)) if known else float("nan"))
+        ranks = [rank for _, rank in judged if rank is not None]
+        correlation.append(float(np.mean(ranks)) if ranks else float("nan"))
     chain = float(np.mean([np.mean(np.diagonal(truth, 1) == 1) for truth in test_gold]))
     return Structural(uuas, correlation, chain, len(x), len(z))
 
@@ -118,21 +118,21 @@ def _states(reader: Reader, trees: Trees, length: int | None, size: int) -> tupl
     whole = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
     if not whole:
         raise UserError("this network cuts every sentence of the treebank. Give shorter sentences, or a larger --length.")
-    made = dict(word_states(reader, [rows[n] for n in whole], size=size))
-    return [made[n] for n in range(len(whole))], [tree_distances(trees.heads[n]) for n in whole]
+    states = dict(word_states(reader, [rows[n] for n in whole], size=size))
+    return [states[n] for n in range(len(whole))], [tree_distances(trees.heads[n]) for n in whole]
 
 
 def _fit(own: Sequence[Tensor], gold: Sequence[Distances], rank: int, epochs: int, seed: int) -> Tensor:
     """The map (D, rank): the absolute error of squared distances, per pair of a sentence, by Adam."""
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     width = own[0].shape[1]
-    weight = (torch.randn(width, rank, generator=made) * width**-0.5 * 0.5).requires_grad_()
+    weight = (torch.randn(width, rank, generator=generator) * width**-0.5 * 0.5).requires_grad_()
     solver = torch.optim.Adam([weight], lr=2e-3)
-    truth = [torch.from_numpy(one).float() for one in gold]
+    truth = [torch.from_numpy(distances).float() for distances in gold]
     for epoch in range(epochs):
         for group in solver.param_groups:
             group["lr"] = 2e-3 * (1 - epoch / epochs)
-        for index in torch.randperm(len(own), generator=made).split(20):
+        for index in torch.randperm(len(own), generator=generator).split(20):
             losses = [(_predicted(own[n], weight) - truth[n]).abs().sum() / len(truth[n]) ** 2 for n in index.tolist()]
             solver.zero_grad()
             torch.stack(losses).mean().backward()
@@ -154,8 +154,8 @@ def _judged(predicted: NDArray[Any], truth: Distances) -> tuple[float, float | N
     if not SHORT <= len(truth) <= LONG:
         return share, None
     ranks = [spearman(np.delete(predicted[n], n), np.delete(truth[n], n)) for n in range(len(truth))]
-    known = [one for one in ranks if one is not None]
-    return share, float(np.mean(known)) if known else None
+    defined = [rank for rank in ranks if rank is not None]
+    return share, float(np.mean(defined)) if defined else None
 
 
 def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Finding:
@@ -163,23 +163,25 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Fin
     tables = [
         Table(
             f"{name}: distances in the tree from each layer", ["layer", "edges found", "rank correlation"],
-            [[layer_name(n), one.uuas[n], one.correlation[n]] for n in reversed(range(len(one.uuas)))],
-            f"{one.train:,} training and {one.test:,} test sentences. A tree that links neighbouring words finds {one.chain:.3f} "
-            "of the edges.",
+            [[layer_name(n), probe.uuas[n], probe.correlation[n]] for n in reversed(range(len(probe.uuas)))],
+            f"{probe.train:,} training and {probe.test:,} test sentences. A tree that links neighbouring words finds "
+            f"{probe.chain:.3f} of the edges.",
         )
-        for name, one in found.items()
+        for name, probe in found.items()
     ]
-    longest = max(len(one.uuas) for one in found.values())
+    longest = max(len(probe.uuas) for probe in found.values())
     plots = by_layer_and_step(
-        "edges of the tree that are found", {name: one.uuas for name, one in found.items()}, subjects,
+        "edges of the tree that are found", {name: probe.uuas for name, probe in found.items()}, subjects,
         dashed={"neighbouring words": [next(iter(found.values())).chain] * longest},
     )
-    plots += by_layer_and_step("rank correlation of distances", {name: one.correlation for name, one in found.items()}, subjects)
+    plots += by_layer_and_step(
+        "rank correlation of distances", {name: probe.correlation for name, probe in found.items()}, subjects
+    )
     data = {
         name: {
-            "uuas": list(one.uuas), "correlation": list(one.correlation), "chain": one.chain, "train": one.train,
-            "test": one.test,
+            "uuas": list(probe.uuas), "correlation": list(probe.correlation), "chain": probe.chain, "train": probe.train,
+            "test": probe.test,
         }
-        for name, one in found.items()
+        for name, probe in found.items()
     }
     return Finding("distance", "How well do distances of vectors follow the dependency tree?", tables, plots, data)

@@ -65,18 +65,18 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
         return [Subject(n if names.count(n) == 1 else str(f), f) for f, n in zip(folders, names, strict=True)]
     if len(folders) != 1:
         raise UserError(f"--steps {steps}: expected the folder of one run, got {len(folders)}.")
-    kept = folders[0] / "cloze" / "checkpoints"
-    found = {int(path.name[5:]): path for path in kept.glob("step-*") if path.name[5:].isdigit()}
-    if not found:
+    checkpoints = folders[0] / "cloze" / "checkpoints"
+    by_step = {int(path.name[5:]): path for path in checkpoints.glob("step-*") if path.name[5:].isdigit()}
+    if not by_step:
         raise CheckpointError(f"{folders[0]}: no saved steps; expected a run folder, as cloze pretrain writes it.")
-    wanted = sorted(found) if steps == "all" else [int(one) if one.strip().isdigit() else -1 for one in steps.split(",")]
-    missing = [one for one in wanted if one not in found]
+    numbers = sorted(by_step) if steps == "all" else [int(text) if text.strip().isdigit() else -1 for text in steps.split(",")]
+    missing = [number for number in numbers if number not in by_step]
     if missing:
         raise UserError(
-            f"--steps {steps}: expected all, or steps of this run: {', '.join(map(str, sorted(found)))}.\n"
+            f"--steps {steps}: expected all, or steps of this run: {', '.join(map(str, sorted(by_step)))}.\n"
             "  To keep more in the next run: --set training.keep_steps=[100,1000]"
         )
-    return [Subject(f"step {step:,}", found[step], step) for step in wanted]
+    return [Subject(f"step {step:,}", by_step[step], step) for step in numbers]
 
 
 def layer_name(number: int) -> str:
@@ -114,11 +114,11 @@ def as_text(finding: Finding) -> str:
 def plain(value: Any) -> Any:
     """Data as plain JSON: arrays as lists, NaN as null."""
     if isinstance(value, Mapping):
-        return {str(key): plain(own) for key, own in value.items()}
+        return {str(key): plain(content) for key, content in value.items()}
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [plain(own) for own in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -131,13 +131,13 @@ def by_layer_and_step(
     def line(values: Sequence[float]) -> list[tuple[float, float]]:
         return [(float(layer), float(y)) for layer, y in enumerate(values) if math.isfinite(y)]
 
-    extra = {name: line(own) for name, own in (dashed or {}).items()}
-    made = [Plot(title, "layer", {**{name: line(own) for name, own in found.items()}, **extra}, frozenset(extra))]
-    steps = [(float(one.step), found[one.name]) for one in subjects if one.step is not None]
+    extra = {name: line(values) for name, values in (dashed or {}).items()}
+    plots = [Plot(title, "layer", {**{name: line(values) for name, values in found.items()}, **extra}, frozenset(extra))]
+    steps = [(float(subject.step), found[subject.name]) for subject in subjects if subject.step is not None]
     if len(steps) > 1:
         over = {
-            f"layer {n}" if n else "input": [(step, float(own[n])) for step, own in steps if math.isfinite(own[n])]
-            for n in range(min(len(own) for _, own in steps))
+            f"layer {n}" if n else "input": [(step, float(values[n])) for step, values in steps if math.isfinite(values[n])]
+            for n in range(min(len(values) for _, values in steps))
         }
-        made.append(Plot(f"{title}, over training", "step", over))
-    return made
+        plots.append(Plot(f"{title}, over training", "step", over))
+    return plots

@@ -62,14 +62,14 @@ def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
 @contextmanager
 def each_gate(network: Any, kinds: Sequence[Family]) -> Iterator[list[dict[str, Tensor]]]:
     """Every call of the network in this context gets gates of ones (N, B, H), which require gradients; the list collects them."""
-    made: list[dict[str, Tensor]] = []
+    gates: list[dict[str, Tensor]] = []
     like = next(network.parameters())
 
     def ones(fields: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        made.append({
+        gates.append({
             kind.argument: like.new_ones(kind.layers, len(fields["tokens"]), kind.heads, requires_grad=True) for kind in kinds
         })  # fmt: skip
-        return made[-1]
+        return gates[-1]
 
     with _gated(network, ones):
-        yield made
+        yield gates

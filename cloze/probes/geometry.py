@@ -68,26 +68,26 @@ def geometry(
     spans = [words_of(text) for text in texts]
     rows = word_rows(reader, texts, spans, length=length)
     chosen = _choose(reader, texts, spans, rows, sampled)
-    needed = sorted({text for own in chosen.words.values() for text, _ in own} | set(chosen.texts))
-    wanted = _wanted(chosen)
+    needed = sorted({text for occurrences in chosen.words.values() for text, _ in occurrences} | set(chosen.texts))
+    words_by_text = _wanted(chosen)
     whole = set(chosen.texts)
-    kept: dict[tuple[int, int], NDArray[np.float32]] = {}
+    vectors: dict[tuple[int, int], NDArray[np.float32]] = {}
     sentences: dict[int, NDArray[np.float32]] = {}
-    for place, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
-        number = needed[place]
+    for index, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
+        number = needed[index]
         read = rows[number].columns[:, 0] >= 0
         if number in whole:
             sentences[number] = states[:, read]
-        for word in wanted[number]:
-            kept[number, word] = states[:, word]
-    return _measured(chosen, kept, sentences, sampled.seed)
+        for word in words_by_text[number]:
+            vectors[number, word] = states[:, word]
+    return _measured(chosen, vectors, sentences, sampled.seed)
 
 
 def _wanted(chosen: _Chosen) -> dict[int, set[int]]:
-    made: dict[int, set[int]] = defaultdict(set)
-    for text, word in [*chosen.random, *(pair for own in chosen.words.values() for pair in own)]:
-        made[text].add(word)
-    return made
+    words_by_text: dict[int, set[int]] = defaultdict(set)
+    for text, word in [*chosen.random, *(pair for occurrences in chosen.words.values() for pair in occurrences)]:
+        words_by_text[text].add(word)
+    return words_by_text
 
 
 def _choose(
@@ -95,20 +95,23 @@ def _choose(
 ) -> _Chosen:
     """Words, sentences and random words, drawn by the seed."""
     draw = np.random.default_rng(sampled.seed)
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, (text, own, row) in enumerate(zip(texts, spans, rows, strict=True)):
+    occurrences: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, (text, places, row) in enumerate(zip(texts, spans, rows, strict=True)):
         for word in np.flatnonzero(row.columns[:, 0] >= 0).tolist():
-            begin, end = own[word]
+            begin, end = places[word]
             spelled = text[begin:end]
-            found[spelled.lower() if reader.tokenizer.lower else spelled].append((number, word))
-    frequent = sorted(word for word, own in found.items() if len(own) >= sampled.least)
+            occurrences[spelled.lower() if reader.tokenizer.lower else spelled].append((number, word))
+    frequent = sorted(word for word, pairs in occurrences.items() if len(pairs) >= sampled.least)
     if not frequent:
         raise UserError(
             f"no word occurs {sampled.least} times in these {len(texts):,} sentences.\n  Give more text, or a smaller --least."
         )
     picked = sorted(draw.permutation(len(frequent))[: sampled.words].tolist())
     words = {
-        frequent[n]: [found[frequent[n]][i] for i in sorted(draw.permutation(len(found[frequent[n]]))[: sampled.occurrences])]
+        frequent[n]: [
+            occurrences[frequent[n]][i]
+            for i in sorted(draw.permutation(len(occurrences[frequent[n]]))[: sampled.occurrences])
+        ]
         for n in picked
     }
     full = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).any()]
@@ -122,28 +125,28 @@ def _measured(
 ) -> Geometry:
     """The measures of every layer."""
     layers = len(next(iter(kept.values())))
-    made: dict[str, list[float]] = defaultdict(list)
+    measures: dict[str, list[float]] = defaultdict(list)
     by_word: dict[str, list[float]] = defaultdict(list)
     for layer in range(layers):
         draw = np.random.default_rng(seed)
         random = np.stack([kept[pair][layer] for pair in chosen.random]).astype(np.float64)
-        occurrences = {word: np.stack([kept[pair][layer] for pair in own]) for word, own in chosen.words.items()}
+        occurrences = {word: np.stack([kept[pair][layer] for pair in pairs]) for word, pairs in chosen.words.items()}
         mean, deviation = random.mean(0), np.maximum(random.std(0), 1e-9)
-        own = {word: self_similarity(x) for word, x in occurrences.items()}
-        for word, value in own.items():
+        similarities = {word: self_similarity(x) for word, x in occurrences.items()}
+        for word, value in similarities.items():
             by_word[word].append(value)
         inside = [states[layer] for states in sentences.values()]
-        _add(made, "", _cosines(random, list(own.values()), inside))
+        _add(measures, "", _cosines(random, list(similarities.values()), inside))
         moved = [self_similarity((x - mean) / deviation) for x in occurrences.values()]
-        _add(made, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
+        _add(measures, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
         shares = {word: explained(x) for word, x in occurrences.items()}
         others = {word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
                   for word, x in occurrences.items()}
         for name in ESTIMATORS:
-            own_share, base_share = (_mean([one[name] for one in group.values()]) for group in (shares, others))
-            made[name].append(own_share)
-            made[f"{name} baseline"].append(base_share)
-    return Geometry({name: np.array(values) for name, values in made.items()}, dict(by_word), len(sentences))
+            own_share, base_share = (_mean([estimates[name] for estimates in group.values()]) for group in (shares, others))
+            measures[name].append(own_share)
+            measures[f"{name} baseline"].append(base_share)
+    return Geometry({name: np.array(values) for name, values in measures.items()}, dict(by_word), len(sentences))
 
 
 def _cosines(random: Floats, own: Sequence[float], sentences: Sequence[Floats]) -> dict[str, float]:
@@ -163,40 +166,40 @@ def _add(made: dict[str, list[float]], prefix: str, values: Mapping[str, float])
 
 def _mean(values: Sequence[float]) -> float:
     """The mean of those that are defined; NaN if none is."""
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else float("nan")
+    defined = [value for value in values if np.isfinite(value)]
+    return float(np.mean(defined)) if defined else float("nan")
 
 
 def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Finding:
     """Tables and figures of several networks."""
     tables, plots = [], []
     columns = ("self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted")
-    for name, one in found.items():
-        layers = range(len(one.measures["baseline"]))[::-1]
-        rows = [[layer_name(n), *(float(one.measures[c][n]) for c in columns)] for n in layers]
+    for name, space in found.items():
+        layers = range(len(space.measures["baseline"]))[::-1]
+        rows = [[layer_name(n), *(float(space.measures[c][n]) for c in columns)] for n in layers]
         tables.append(Table(
             f"{name}: contextuality by layer", ["layer", *columns], rows,
-            f"{len(one.words):,} words and {one.sentences:,} sentences; adjusted: minus the baseline, the mean cosine of random "
-            "words.",
+            f"{len(space.words):,} words and {space.sentences:,} sentences; adjusted: minus the baseline, the mean cosine of "
+            "random words.",
         ))  # fmt: skip
         shares = [f"{name}{end}" for name in ESTIMATORS for end in ("", " baseline")]
-        rows = [[layer_name(n), *(float(one.measures[c][n]) for c in shares)] for n in layers]
+        rows = [[layer_name(n), *(float(space.measures[c][n]) for c in shares)] for n in layers]
         tables.append(Table(
             f"{name}: variance explained by one direction", ["layer", *shares], rows,
             "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code computed.",
         ))  # fmt: skip
-        calm = sorted(one.words, key=lambda word: one.words[word][-1])
+        calm = sorted(space.words, key=lambda word: space.words[word][-1])
         lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
         tables.append(Table(f"{name}: words at the top layer", ["", "words"], lists))
     titles = {"baseline": "anisotropy: mean cosine of random words", "adjusted": "self-similarity, adjusted"}
     titles |= {name: f"variance explained, {name}" for name in ESTIMATORS}
     for measure in ("self-similarity", "baseline", "adjusted", "intra-sentence adjusted", *ESTIMATORS):
-        values = {name: one.measures[measure].tolist() for name, one in found.items()}
+        values = {name: space.measures[measure].tolist() for name, space in found.items()}
         plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
     plots = [plot for plot in plots if any(plot.lines.values())]
     data: dict[str, Any] = {
-        name: {"measures": dict(one.measures), "words": one.words, "sentences": one.sentences}
-        for name, one in found.items()
+        name: {"measures": dict(space.measures), "words": space.words, "sentences": space.sentences}
+        for name, space in found.items()
     }
     return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
 

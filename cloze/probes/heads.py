@@ -69,25 +69,25 @@ def importance(examples: Examples, *, size: int = 32, report: Report = lambda do
     sums = {kind.argument: np.zeros((kind.layers, kind.heads)) for kind in kinds}
     done = 0
     for index in examples.batches(size):
-        with each_gate(examples.network, kinds) as made:
+        with each_gate(examples.network, kinds) as calls:
             total = examples.losses(index).sum()
-        gates = [gate for one in made for gate in one.values()]
-        found = iter(torch.autograd.grad(total, gates, allow_unused=True))
-        for one in made:
-            for argument in one:
-                gradient = next(found)
+        gates = [gate for call in calls for gate in call.values()]
+        gradients = iter(torch.autograd.grad(total, gates, allow_unused=True))
+        for call in calls:
+            for argument in call:
+                gradient = next(gradients)
                 sums[argument] += 0.0 if gradient is None else gradient.abs().sum(1).double().cpu().numpy()
         done += len(index)
         report(len(index))
-    return {argument: own / max(done, 1) for argument, own in sums.items()}
+    return {argument: scores / max(done, 1) for argument, scores in sums.items()}
 
 
 def ordered(scores: Scores) -> list[Head]:
     """The heads from the least to the most important, each score divided by the length of its layer's scores (§4.1)."""
     heads, values = [], []
-    for argument, own in scores.items():
-        scaled = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-30)
-        heads += [Head(argument, layer, head) for layer in range(len(own)) for head in range(own.shape[1])]
+    for argument, matrix in scores.items():
+        scaled = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
+        heads += [Head(argument, layer, head) for layer in range(len(matrix)) for head in range(matrix.shape[1])]
         values += scaled.ravel().tolist()
     return [heads[n] for n in np.argsort(values, kind="stable")]
 
@@ -95,8 +95,8 @@ def ordered(scores: Scores) -> list[Head]:
 def without(kinds: Sequence[Family], heads: Sequence[Head]) -> dict[str, torch.Tensor]:
     """Gates that close these heads."""
     gates = {kind.argument: torch.ones(kind.layers, kind.heads) for kind in kinds}
-    for one in heads:
-        gates[one.argument][one.layer, one.head] = 0.0
+    for head in heads:
+        gates[head.argument][head.layer, head.head] = 0.0
     return gates
 
 
@@ -129,8 +129,8 @@ def probe_heads(
     alone = {}
     if each:
         for kind in kinds:
-            found = [[value([Head(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)] for n in range(kind.layers)]
-            alone[kind.argument] = np.array(found)
+            differences = [[value([Head(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)] for n in range(kind.layers)]
+            alone[kind.argument] = np.array(differences)
     return Heads(
         kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
         examples.measure, examples.higher, alone, examples.remarks,
@@ -141,33 +141,34 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
     """Tables and figures of several networks."""
     tables: list[Table] = []
     plots: list[Plot] = []
-    for name, one in found.items():
-        columns = zip(one.shares, one.curve, one.random, one.deviation, strict=True)
+    for name, heads in found.items():
+        columns = zip(heads.shares, heads.curve, heads.random, heads.deviation, strict=True)
         rows = [[f"{share:.0%}", *values] for share, *values in columns]
         tables.append(Table(
-            f"{name}: {one.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
-            f"{one.closable:.0%} of the heads can be closed before the {one.measure} is a tenth worse." if one.closable < 1 else
-            f"Without any head the {one.measure} is not a tenth worse: here it hardly depends on attention.",
+            f"{name}: {heads.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
+            f"{heads.closable:.0%} of the heads can be closed before the {heads.measure} is a tenth worse."
+            if heads.closable < 1 else
+            f"Without any head the {heads.measure} is not a tenth worse: here it hardly depends on attention.",
         ))  # fmt: skip
-        for kind in one.families:
-            for title, scores in (("importance", one.importance), (f"change of the {one.measure} without it", one.each)):
+        for kind in heads.families:
+            for title, scores in (("importance", heads.importance), (f"change of the {heads.measure} without it", heads.each)):
                 if kind.argument in scores:
-                    own = scores[kind.argument]
-                    rows = [[str(n + 1), *map(float, own[n])] for n in reversed(range(len(own)))]
+                    matrix = scores[kind.argument]
+                    rows = [[str(n + 1), *map(float, matrix[n])] for n in reversed(range(len(matrix)))]
                     head = ["layer", *(str(h + 1) for h in range(kind.heads))]
                     tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows, shaded=True))
         lines = {
-            "least important first": list(zip(one.shares, one.curve, strict=True)),
-            "random order": list(zip(one.shares, one.random, strict=True)),
+            "least important first": list(zip(heads.shares, heads.curve, strict=True)),
+            "random order": list(zip(heads.shares, heads.random, strict=True)),
         }
-        title = f"{name}: {one.measure} as heads are closed"
+        title = f"{name}: {heads.measure} as heads are closed"
         plots.append(Plot(title, "share of heads closed", lines, frozenset({"random order"})))
-    steps = [one for one in subjects if one.step is not None]
+    steps = [subject for subject in subjects if subject.step is not None]
     if len(steps) > 1:
-        line = [(float(one.step or 0), found[one.name].closable) for one in steps]
+        line = [(float(subject.step or 0), found[subject.name].closable) for subject in steps]
         plots.insert(0, Plot("share of heads that can be closed, over training", "step", {"closable": line}))
-    return Finding("heads", "How important are the heads?", tables, plots, {name: _data(one) for name, one in found.items()},
-                   [f"{name}: {remark}" for name, one in found.items() for remark in one.remarks])
+    return Finding("heads", "How important are the heads?", tables, plots, {name: _data(heads) for name, heads in found.items()},
+                   [f"{name}: {remark}" for name, heads in found.items() for remark in heads.remarks])
 
 
 def _data(one: Heads) -> dict[str, Any]:

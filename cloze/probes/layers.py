@@ -36,12 +36,12 @@ def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
     """The words of a file with their labels; CoNLL-U, CoNLL, or lists in JSON lines."""
     universal = str(path).endswith((".conllu", ".conllu.xz", ".conllu.gz"))
     text = "form" if universal else "text"
-    found = read_tagged(path, text=text, label=column, columns=None, format=None, labelled=True)
+    tagged = read_tagged(path, text=text, label=column, columns=None, format=None, labelled=True)
     texts, spans, examples = [], [], []
-    for number, (words, labels) in enumerate(zip(found.words[:most], found.labels or (), strict=False)):
-        running, own = joined(words)
+    for number, (words, labels) in enumerate(zip(tagged.words[:most], tagged.labels or (), strict=False)):
+        running, places = joined(words)
         texts.append(running)
-        spans.append(own)
+        spans.append(places)
         examples += [(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
     return Probed(texts, spans, examples)
 
@@ -55,9 +55,9 @@ def related_words(path: Path | str, *, most: int) -> Probed:
     for number, tree in enumerate(each_tree(path)):
         if number == most:
             break
-        running, own = joined(tree.words)
+        running, places = joined(tree.words)
         texts.append(running)
-        spans.append(own)
+        spans.append(places)
         examples += [
             (number, (n, head - 1), relation, tree.words[n])
             for n, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)) if head
@@ -67,12 +67,12 @@ def related_words(path: Path | str, *, most: int) -> Probed:
 
 def marked_spans(path: Path | str, *, most: int) -> Probed:
     """Texts with one marked word and its sense: rows of the task span_classification. The kind is the word as it is spelled."""
-    each = read_marked(path, Names("text", "spans", "label"), labelled=True).each[:most]
-    spans = [np.array(one.spans[:1], np.int64).reshape(-1, 2) for one in each]
+    rows = read_marked(path, Names("text", "spans", "label"), labelled=True).each[:most]
+    spans = [np.array(row.spans[:1], np.int64).reshape(-1, 2) for row in rows]
     examples = [
-        (n, (0,), str(one.label), one.text[one.spans[0][0] : one.spans[0][1]].lower()) for n, one in enumerate(each)
+        (n, (0,), str(row.label), row.text[row.spans[0][0] : row.spans[0][1]].lower()) for n, row in enumerate(rows)
     ]  # fmt: skip
-    return Probed([one.text for one in each], spans, examples)
+    return Probed([row.text for row in rows], spans, examples)
 
 
 def vectors_of(
@@ -81,19 +81,22 @@ def vectors_of(
     """The vectors of all examples (N + 1, M, D), those of several words side by side; their labels, their kinds, and how many
     were left out because a word was not read."""
     rows = word_rows(reader, marked.texts, marked.spans, length=length)
-    wanted: dict[int, list[int]] = {}
+    by_text: dict[int, list[int]] = {}
     for n, (text, words, _, _) in enumerate(marked.examples):
         if all(rows[text].columns[word, 0] >= 0 for word in words):
-            wanted.setdefault(text, []).append(n)
-    made: dict[int, Vectors] = {}
+            by_text.setdefault(text, []).append(n)
+    vectors: dict[int, Vectors] = {}
     for text, states in word_states(reader, rows, size=size, report=report):
-        for n in wanted.get(text, ()):
-            made[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
-    if not made:
+        for n in by_text.get(text, ()):
+            vectors[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
+    if not vectors:
         raise UserError("no labelled word was read by this network.")
-    kept = sorted(made)
-    found = np.stack([made[n] for n in kept], axis=1)
-    return found, [marked.examples[n][2] for n in kept], [marked.examples[n][3] for n in kept], len(marked.examples) - len(kept)
+    numbers = sorted(vectors)
+    stacked = np.stack([vectors[n] for n in numbers], axis=1)
+    return (
+        stacked, [marked.examples[n][2] for n in numbers], [marked.examples[n][3] for n in numbers],
+        len(marked.examples) - len(numbers),
+    )  # fmt: skip
 
 
 def split_of(
@@ -130,18 +133,18 @@ def nearest_senses(split: Split) -> Senses:
     for train, test in zip(split.train, split.test, strict=True):
         guesses: tuple[list[str], list[str]] = ([], [])
         x, z = unit(train), unit(test)
-        centres = {kind: _centres(x, own, split.train_labels) for kind, own in by_kind.items()}
+        centres = {kind: _centres(x, indexes, split.train_labels) for kind, indexes in by_kind.items()}
         for n, kind in enumerate(split.test_kinds):
-            own = by_kind.get(kind)
-            if own is None:
-                for each in guesses:
-                    each.append(usual)
+            indexes = by_kind.get(kind)
+            if indexes is None:
+                for labels in guesses:
+                    labels.append(usual)
                 continue
-            guesses[0].append(split.train_labels[own[int((x[own] @ z[n]).argmax())]])
+            guesses[0].append(split.train_labels[indexes[int((x[indexes] @ z[n]).argmax())]])
             names, vectors = centres[kind]
             guesses[1].append(names[int((vectors @ z[n]).argmax())])
-        for made, each in zip((occurrence, mean), guesses, strict=True):
-            made.append(share_equal(each, split.test_labels))
+        for shares, labels in zip((occurrence, mean), guesses, strict=True):
+            shares.append(share_equal(labels, split.test_labels))
     return Senses(occurrence, mean)
 
 
@@ -157,40 +160,43 @@ def finding(
 ) -> Finding:
     """Tables and figures of several networks; `what` names the labels."""
     tables, senses = [], senses or {}
-    for name, one in found.items():
+    for name, probe in found.items():
         near = senses.get(name)
         head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
         rows = [
             [
-                layer_name(n), one.accuracy[n], one.control[n], one.selectivity[n],
+                layer_name(n), probe.accuracy[n], probe.control[n], probe.selectivity[n],
                 *([near.occurrence[n], near.mean[n]] if near else []),
             ]
-            for n in reversed(range(len(one.accuracy)))
+            for n in reversed(range(len(probe.accuracy)))
         ]  # fmt: skip
         tables.append(Table(
             f"{name}: {what} from each layer", head, rows,
-            f"{one.train:,} training and {one.test:,} test examples of {one.classes} classes. Without a network: "
-            f"{one.majority:.3f} by the most frequent label, {one.by_kind:.3f} by the most frequent one of each word. "
+            f"{probe.train:,} training and {probe.test:,} test examples of {probe.classes} classes. Without a network: "
+            f"{probe.majority:.3f} by the most frequent label, {probe.by_kind:.3f} by the most frequent one of each word. "
             + ("The control gives every example the label of a random one." if near else
                "The control gives every word a random label; a probe that learns it as well has only learned words."),
         ))  # fmt: skip
     plots = by_layer_and_step(
-        f"accuracy: {what}", {name: one.accuracy for name, one in found.items()}, subjects,
+        f"accuracy: {what}", {name: probe.accuracy for name, probe in found.items()}, subjects,
         dashed={
             **{f"{name}, control": scores.control for name, scores in found.items()},
             **{f"{name}, without a network": [scores.without_network] * len(scores.accuracy) for name, scores in found.items()},
         },
     )
-    plots += by_layer_and_step("selectivity", {name: one.selectivity for name, one in found.items()}, subjects)
+    plots += by_layer_and_step("selectivity", {name: probe.selectivity for name, probe in found.items()}, subjects)
     if senses:
-        plots += by_layer_and_step("accuracy of the nearest sense", {name: one.mean for name, one in senses.items()}, subjects)
+        plots += by_layer_and_step(
+            "accuracy of the nearest sense", {name: sense.mean for name, sense in senses.items()}, subjects
+        )
     data = {
         name: {
-            "accuracy": list(one.accuracy), "control": list(one.control), "selectivity": one.selectivity,
-            "majority": one.majority, "by_kind": one.by_kind, "classes": one.classes, "train": one.train, "test": one.test,
+            "accuracy": list(probe.accuracy), "control": list(probe.control), "selectivity": probe.selectivity,
+            "majority": probe.majority, "by_kind": probe.by_kind, "classes": probe.classes,
+            "train": probe.train, "test": probe.test,
             **({"nearest_occurrence": list(senses[name].occurrence), "nearest_sense": list(senses[name].mean)} if senses else {}),
         }
-        for name, one in found.items()
+        for name, probe in found.items()
     }
     remarks = [*remarks, *(
         f"{name}: no layer is better than {scores.without_network:.3f}, the most frequent label without a network: "

@@ -74,15 +74,15 @@ def probe_linear(
         random = np.random.default_rng(seed).choice(truth, len(kinds))
     else:
         random = control_labels(kinds, split.train_labels, seed)
-    found, controls = [], []
+    accuracies, controls = [], []
     for train, test in zip(split.train, split.test, strict=True):
-        found.append(_accuracy(train, truth, test, expected, len(names), penalty))
+        accuracies.append(_accuracy(train, truth, test, expected, len(names), penalty))
         if control is not None:
-            own, other = random[: len(train)], random[len(train) :]
-            controls.append(_accuracy(train, own, test, other, len(names), penalty))
+            train_control, test_control = random[: len(train)], random[len(train) :]
+            controls.append(_accuracy(train, train_control, test, test_control, len(names), penalty))
     usual, by_kind = majority(split.train_labels), most_frequent(split.train_kinds, split.train_labels)
     return Accuracies(
-        found, controls or [float("nan")] * len(found), share_equal([usual] * len(expected), split.test_labels),
+        accuracies, controls or [float("nan")] * len(accuracies), share_equal([usual] * len(expected), split.test_labels),
         share_equal([by_kind.get(kind, usual) for kind in split.test_kinds], split.test_labels),
         len(names), len(truth), len(expected),
     )
@@ -101,8 +101,8 @@ def control_labels(kinds: Sequence[str], labels: Sequence[str], seed: int) -> Nu
         return int.from_bytes(digest, "big") / 2**64
 
     drawn = {kind: uniform(kind) for kind in set(kinds)}
-    made: Numbers = np.searchsorted(bounds, [drawn[kind] for kind in kinds], side="right").astype(np.int64)
-    return np.minimum(made, len(counts) - 1)
+    numbers: Numbers = np.searchsorted(bounds, [drawn[kind] for kind in kinds], side="right").astype(np.int64)
+    return np.minimum(numbers, len(counts) - 1)
 
 
 def majority(labels: Iterable[str]) -> str:
@@ -113,10 +113,10 @@ def majority(labels: Iterable[str]) -> str:
 
 def most_frequent(kinds: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     """The most frequent label of every kind."""
-    own: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for kind, label in zip(kinds, labels, strict=True):
-        own.setdefault(kind, []).append(label)
-    return {kind: majority(found) for kind, found in own.items()}
+        by_kind.setdefault(kind, []).append(label)
+    return {kind: majority(kind_labels) for kind, kind_labels in by_kind.items()}
 
 
 def share_equal(guess: Sequence[str], truth: Sequence[str]) -> float:

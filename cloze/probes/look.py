@@ -122,45 +122,45 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     if has_decoder(reader):
         return _both(reader, head, text, other, length, top)
     framed = _framed(reader, text, other, length)
-    found = _Found(reader, top)
-    found.cut(framed.cut, "text")
-    found.add(_shown(reader, "text", framed.ids, framed.part))
+    record = _Found(reader, top)
+    record.cut(framed.cut, "text")
+    record.add(_shown(reader, "text", framed.ids, framed.part))
     batch = reader.batch([framed])
     states = reader.states(batch, {"layers", "attention"} & set(reader.network.gives))
-    found.attend("attention", "text", "text", states.get("attention"))
-    found.read("text", states["layers"], head, "hidden", batch)
+    record.attend("attention", "text", "text", states.get("attention"))
+    record.read("text", states["layers"], head, "hidden", batch)
     with torch.inference_mode(mode=False):
-        found.attributions = attributions(loaded, framed)
-    return found.seen(text, other)
+        record.attributions = attributions(loaded, framed)
+    return record.seen(text, other)
 
 
 def _both(reader: Reader, head: Any, text: str, other: str | None, length: int | None, top: int) -> Seen:
     """What an encoder-decoder computes for a text and what it writes."""
-    form, found = ByDecoder(reader), _Found(reader, top)
+    form, record = ByDecoder(reader), _Found(reader, top)
     source = form.source(_ids(reader, text), max_length=length)
-    found.cut(source.cut, "text")
+    record.cut(source.cut, "text")
     if other is None and head is not None:
         written: Written = form.write(head, [source], Manner(ANSWER))[0]
         target = np.asarray(written.ids, np.int32)
         other = str(reader.tokenizer.decode(target))
-        found.remarks.append("The second text is what the network writes for the first one.")
+        record.remarks.append("The second text is what the network writes for the first one.")
     else:
         target, cut = form.target(_ids(reader, other or ""), most=length)
-        found.cut(cut, "second text")
+        record.cut(cut, "second text")
     target = target if len(target) else np.array([start_id(reader)], np.int32)
-    found.add(_shown(reader, "source", source.ids, source.part))
+    record.add(_shown(reader, "source", source.ids, source.part))
     read = np.concatenate([[start_id(reader)], target[:-1]])
-    found.add(_shown(reader, "target", read, np.r_[-1, np.zeros(len(read) - 1, np.int64)], following=target))
+    record.add(_shown(reader, "target", read, np.r_[-1, np.zeros(len(read) - 1, np.int64)], following=target))
     batch = form.with_targets([_Row(source, target)], "any")
-    wanted = {"layers", "attention", "decoder_layers", "decoder_attention", "crossing_attention"}
-    states = reader.states(batch, wanted & set(reader.network.gives))
-    found.attend("encoder", "source", "source", states.get("attention"))
-    found.attend("decoder", "target", "target", states.get("decoder_attention"))
-    found.attend("decoder to encoder", "target", "source", states.get("crossing_attention"))
+    names = {"layers", "attention", "decoder_layers", "decoder_attention", "crossing_attention"}
+    states = reader.states(batch, names & set(reader.network.gives))
+    record.attend("encoder", "source", "source", states.get("attention"))
+    record.attend("decoder", "target", "target", states.get("decoder_attention"))
+    record.attend("decoder to encoder", "target", "source", states.get("crossing_attention"))
     if "decoder_layers" in states:
-        found.read("target", states["decoder_layers"], head, str(reader.network.writes), batch)
-    found.read("source", states["layers"], None, "", batch)
-    return found.seen(text, other)
+        record.read("target", states["decoder_layers"], head, str(reader.network.writes), batch)
+    record.read("source", states["layers"], None, "", batch)
+    return record.seen(text, other)
 
 
 class _Found:
@@ -181,8 +181,8 @@ class _Found:
             self.remarks.append(f"The last {lost:,} tokens of the {name} do not fit and were cut.")
 
     def add(self, made: tuple[Shown, Ids]) -> None:
-        shown, following = made
-        self.sequences[shown.name], self.following[shown.name] = shown, following
+        sequence, following = made
+        self.sequences[sequence.name], self.following[sequence.name] = sequence, following
 
     def attend(self, name: str, rows: str, columns: str, shares: Tensor | None) -> None:
         if shares is not None:
@@ -205,9 +205,9 @@ class _Found:
         self.lens = _lens(name, layers, self.reader, head, batch, self.following[name], self.top)
 
     def seen(self, *texts: str | None) -> Seen:
-        ids = {int(i) for one in self.sequences.values() for i in one.ids}
+        ids = {int(i) for sequence in self.sequences.values() for i in sequence.ids}
         ids |= set() if self.lens is None else set(self.lens.ids.ravel().tolist())
-        ids |= {i for one in self.near if one.words is not None for i in one.words.ravel().tolist()}
+        ids |= {i for neighbours in self.near if neighbours.words is not None for i in neighbours.words.ravel().tolist()}
         vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if i < self.reader.tokenizer.size}
         return Seen(
             tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near),
@@ -224,21 +224,21 @@ def _framed(reader: Reader, text: str, other: str | None, length: int | None) ->
     """One text or two as the network reads them."""
     texts = [text] if other is None else [text, other]
     literals = [*reader.tokenizer.literals, *reader.tokenizer.literals.values()]
-    if not any(literal in one for literal in literals for one in texts):
+    if not any(literal in string for literal in literals for string in texts):
         return reader.encode(texts[:1], None if other is None else texts[1:], max_length=length)[0]
     most = min((n for n in (length, reader.max_length) if n is not None), default=None)
-    ids = [_ids(reader, one) for one in texts]
-    marks = [marks_around(reader, own, one) for own, one in zip(ids, texts, strict=True)]
+    ids = [_ids(reader, string) for string in texts]
+    marks = [marks_around(reader, row, string) for row, string in zip(ids, texts, strict=True)]
     return reader.laid_out(ids, max_length=most).marked(marks)
 
 
 def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[Shown, Ids]:
     """The tokens of a sequence, and the token that follows each; -1 where none does."""
-    made = Shown(
+    sequence = Shown(
         name, tuple(int(i) for i in ids), tuple(shown(reader.tokenizer, int(i)) for i in ids), tuple(int(p) for p in parts)
     )
     after = np.append(np.asarray(ids)[1:], -1) if following is None else following
-    return made, np.asarray(after, np.int32)
+    return sequence, np.asarray(after, np.int32)
 
 
 def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, following: Ids, top: int) -> Lens:
@@ -246,8 +246,8 @@ def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, fo
     network, (number, length, _) = reader.network, layers.shape
     forward = has_decoder(reader) or reader.order == "left_to_right"
     predicts = "next" if forward else "own"
-    own = batch["tokens"][0].cpu().numpy()
-    true = following if forward else np.where(own == reader.tokenizer.roles.get("[MASK]", -1), -1, own)
+    tokens = batch["tokens"][0].cpu().numpy()
+    true = following if forward else np.where(tokens == reader.tokenizer.roles.get("[MASK]", -1), -1, tokens)
     positions = torch.arange(length, device=reader.device)
     ids, shares = np.zeros((number, length, top), np.int64), np.zeros((number, length, top), np.float32)
     final, actual = np.zeros((number, length), np.float32), np.full((number, length), np.nan, np.float32)
@@ -257,12 +257,12 @@ def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, fo
         state = layers[layer] if layer == number - 1 else network.finish(layers[layer])  # the top one is finished already
         scores = reader.token_scores(head, {head.reads[0]: state[None]}, batch, positions).softmax(-1)
         best = scores.topk(min(top, scores.shape[1]), dim=-1)
-        kept = best.values.shape[1]
+        count = best.values.shape[1]
         winners = best.indices[:, :1] if winners is None else winners
         final[layer] = scores.gather(1, winners)[:, 0].cpu().numpy()
-        ids[layer, :, :kept], shares[layer, :, :kept] = best.indices.cpu().numpy(), best.values.cpu().numpy()
-        found = scores.gather(1, there[:, None])[:, 0].cpu().numpy()
-        actual[layer] = np.where(true >= 0, found, np.nan)
+        ids[layer, :, :count], shares[layer, :, :count] = best.indices.cpu().numpy(), best.values.cpu().numpy()
+        probabilities = scores.gather(1, there[:, None])[:, 0].cpu().numpy()
+        actual[layer] = np.where(true >= 0, probabilities, np.nan)
     return Lens(name, predicts, ids, shares, final, actual)
 
 
@@ -272,13 +272,13 @@ def _near(name: str, layers: Tensor, reader: Reader, top: int) -> Near:
     cosines = unit @ unit.transpose(-2, -1)
     cosines.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
     best = cosines.topk(min(top, max(layers.shape[1] - 1, 0)), dim=-1)
-    made = Near(name, best.indices.cpu().numpy(), best.values.cpu().numpy(), None, None)
+    neighbours = Near(name, best.indices.cpu().numpy(), best.values.cpu().numpy(), None, None)
     module = reader.network.tables.get("tokens")
     table = None if module is None else dict(module.named_parameters(recurse=False)).get("weight")
     if table is None or table.dim() != 2 or table.shape[1] != layers.shape[-1]:
-        return made
+        return neighbours
     rows = torch.nn.functional.normalize(table[: reader.tokenizer.size].float(), dim=-1)
-    flat, kept = unit.flatten(0, 1), min(top, len(rows))
-    found = [(part @ rows.T).topk(kept, dim=-1) for part in flat.split(max(1, _BLOCK // len(rows)))]
-    near, words = (torch.cat(one).unflatten(0, layers.shape[:2]).cpu().numpy() for one in zip(*found, strict=True))
-    return Near(name, made.tokens, made.cosines, words, near)
+    flat, count = unit.flatten(0, 1), min(top, len(rows))
+    blocks = [(part @ rows.T).topk(count, dim=-1) for part in flat.split(max(1, _BLOCK // len(rows)))]
+    near, words = (torch.cat(parts).unflatten(0, layers.shape[:2]).cpu().numpy() for parts in zip(*blocks, strict=True))
+    return Near(name, neighbours.tokens, neighbours.cosines, words, near)

@@ -46,8 +46,8 @@ class Examples(ABC):
     @torch.inference_mode()
     def value(self, *, size: int) -> float:
         """The measure over all examples: their mean loss, unless a subclass has another."""
-        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
-        return float(sum(found) / len(self.lengths))
+        totals = [self.losses(index).double().sum().item() for index in self.batches(size)]
+        return float(sum(totals) / len(self.lengths))
 
     def batches(self, size: int) -> Any:
         """Numbers of examples of like length."""
@@ -78,28 +78,28 @@ class TextExamples(Examples):
         self.rows = [row for row in self.rows if len(row.columns)]
         if not self.rows:
             raise UserError("no text has a token to predict: give longer ones.")
-        self.lengths = [len(one.row) for one in self.rows]
+        self.lengths = [len(row.row) for row in self.rows]
 
     def _with_targets(self, row: Framed, number: int, seed: int) -> _TextRow:
-        own = np.flatnonzero(self.reader.predictable(row))
+        columns = np.flatnonzero(self.reader.predictable(row))
         if self.reader.order == "left_to_right":
-            own = own[own > 0]
-            return _TextRow(row, (own - 1).astype(np.int32), row.ids[own])
+            columns = columns[columns > 0]
+            return _TextRow(row, (columns - 1).astype(np.int32), row.ids[columns])
         drawn = Draw(row_keys(seed, "probe", items=np.array([number], np.int64))).uniform("mask", len(row))[0]
-        chosen = np.sort(own[np.argsort(drawn[own], kind="stable")[: int(np.ceil(RATE * len(own)))]])
+        chosen = np.sort(columns[np.argsort(drawn[columns], kind="stable")[: int(np.ceil(RATE * len(columns)))]])
         ids = row.ids.copy()
         ids[chosen] = self.reader.tokenizer.role("[MASK]")
         return _TextRow(row.with_ids(ids), chosen.astype(np.int32), row.ids[chosen])
 
     def losses(self, index: Sequence[int]) -> Tensor:
-        reader, some = self.reader, [self.rows[i] for i in index]
-        batch = reader.batch([one.row for one in some])
+        reader, rows = self.reader, [self.rows[i] for i in index]
+        batch = reader.batch([row.row for row in rows])
         width = batch["tokens"].shape[1]
-        flat = np.concatenate([n * width + one.columns.astype(np.int64) for n, one in enumerate(some)])
+        flat = np.concatenate([n * width + row.columns.astype(np.int64) for n, row in enumerate(rows)])
         positions = torch.from_numpy(flat).to(reader.device)
-        shown, at = reader.prediction_inputs(self.head, batch, positions)
-        scores = reader.token_scores(self.head, reader.states(shown, self.head.reads), shown, at)
-        return _means(scores, [one.right for one in some])
+        inputs, at = reader.prediction_inputs(self.head, batch, positions)
+        scores = reader.token_scores(self.head, reader.states(inputs, self.head.reads), inputs, at)
+        return _means(scores, [row.right for row in rows])
 
 
 class AnswerExamples(Examples):
@@ -110,17 +110,17 @@ class AnswerExamples(Examples):
         self.head, self.form = _head(loaded), ByDecoder(self.reader)
         with naming_options({", or give a --file .tsv, .csv or .jsonl with columns text and target": ""}):
             texts, targets = split_pairs(lines)
-        ids = [(np.asarray(self.reader.tokenizer.encode_template(one).ids, np.int32) for one in pair)
+        ids = [(np.asarray(self.reader.tokenizer.encode_template(text).ids, np.int32) for text in pair)
                for pair in zip(texts, targets, strict=True)]
         self.rows = [_Pair(self.form.source(a, max_length=length), self.form.target(b, most=length)[0]) for a, b in ids]
-        self.lengths = [len(one.source) for one in self.rows]
+        self.lengths = [len(row.source) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
-        some = [self.rows[i] for i in index]
-        batch: Batch = self.form.with_targets(some, self.head.set)
+        rows = [self.rows[i] for i in index]
+        batch: Batch = self.form.with_targets(rows, self.head.set)
         states = self.form.readings(self.head, batch)
         scores = self.reader.token_scores(self.head, states, batch, batch[f"positions/{self.head.set}"])
-        return _means(scores, [one.target for one in some])
+        return _means(scores, [row.target for row in rows])
 
 
 class _Pair(NamedTuple):
@@ -138,9 +138,9 @@ class ClassifiedExamples(Examples):
         self.lengths = [len(row) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
-        some = [self.rows[i] for i in index]
-        right = torch.tensor([row.label for row in some], device=self.learner.exact.device)
-        return functional.cross_entropy(self.learner.scores([row.framed for row in some]), right, reduction="none")
+        rows = [self.rows[i] for i in index]
+        right = torch.tensor([row.label for row in rows], device=self.learner.exact.device)
+        return functional.cross_entropy(self.learner.scores([row.framed for row in rows]), right, reduction="none")
 
     def value(self, *, size: int) -> float:
         return self.learner.measure(self.rows, size=size)[self.measure]
@@ -159,22 +159,22 @@ class LabelledExamples(Examples):
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
         left = len(rows) - len(self.rows)
-        said = f"{left:,} of {len(rows):,} texts were left out: too long for one row, or without a known label"
-        self.remarks = [said] if left else []
+        remark = f"{left:,} of {len(rows):,} texts were left out: too long for one row, or without a known label"
+        self.remarks = [remark] if left else []
         self.lengths = [len(row.windows[0].row) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
-        some = [self.rows[i] for i in index]
-        counts, names = [len(row.labels) for row in some], self.learner.names
+        rows = [self.rows[i] for i in index]
+        counts, names = [len(row.labels) for row in rows], self.learner.names
         scores, read = read_words(
-            self.learner.exact, self.learner.head, [row.windows for row in some], counts, width=len(names), size=len(some)
+            self.learner.exact, self.learner.head, [row.windows for row in rows], counts, width=len(names), size=len(rows)
         )
-        right = np.array([names.index(label) if label in names else -1 for row in some for label in row.labels])
+        right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.labels])
         right[~read] = -1
-        each = functional.cross_entropy(scores, torch.from_numpy(right), ignore_index=-1, reduction="none")
+        losses = functional.cross_entropy(scores, torch.from_numpy(right), ignore_index=-1, reduction="none")
         owner = torch.repeat_interleave(torch.tensor(counts))
-        known = torch.zeros(len(some)).index_add(0, owner, torch.from_numpy((right >= 0).astype(np.float32)))
-        return torch.zeros(len(some), dtype=each.dtype).index_add(0, owner, each) / known.clamp(min=1.0)
+        divisors = torch.zeros(len(rows)).index_add(0, owner, torch.from_numpy((right >= 0).astype(np.float32)))
+        return torch.zeros(len(rows), dtype=losses.dtype).index_add(0, owner, losses) / divisors.clamp(min=1.0)
 
     def value(self, *, size: int) -> float:
         return self.learner.measure(self.rows, size=size)[self.measure]
@@ -219,7 +219,7 @@ def _head(loaded: Checkpoint) -> Any:
 
 def _means(scores: Tensor, right: Sequence[Ids]) -> Tensor:
     """The mean loss of each row, from the scores of all its tokens (M, V)."""
-    counts = torch.tensor([len(one) for one in right], device=scores.device)
+    counts = torch.tensor([len(row) for row in right], device=scores.device)
     ids = torch.from_numpy(np.concatenate(right).astype(np.int64)).to(scores.device)
-    each = functional.cross_entropy(scores, ids, reduction="none")
-    return torch.stack([part.mean() for part in each.split(counts.tolist())])
+    losses = functional.cross_entropy(scores, ids, reduction="none")
+    return torch.stack([part.mean() for part in losses.split(counts.tolist())])

@@ -17,8 +17,8 @@ ESTIMATORS = ("uncentred", "centred", "truncated")
 
 def unit(vectors: Floats) -> Floats:
     """Vectors (…, D) divided by their lengths; zeros stay zeros."""
-    made: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(vectors.dtype).tiny)
-    return made
+    units: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(vectors.dtype).tiny)
+    return units
 
 
 def self_similarity(vectors: Floats) -> float:
@@ -49,12 +49,12 @@ def explained(vectors: Floats) -> dict[str, float]:
     """
     vectors = np.asarray(vectors, np.float64)
     about = vectors - vectors.mean(0)
-    own, centred = _squares(vectors), _squares(about)
+    squares, centred = _squares(vectors), _squares(about)
     variance = (about**2).sum()
     flat = variance <= 1e-12 * (vectors**2).sum()
     along = about @ first_direction(vectors)
     return {
-        "uncentred": float(own[-1] / own.sum()) if own.sum() > 0 else float("nan"),
+        "uncentred": float(squares[-1] / squares.sum()) if squares.sum() > 0 else float("nan"),
         "centred": float("nan") if flat else float(centred[-1] / centred.sum()),
         "truncated": float("nan") if flat else float((along**2).sum() / variance),
     }
@@ -65,11 +65,11 @@ def first_direction(vectors: Floats) -> Floats:
     vectors = np.asarray(vectors, np.float64)
     if len(vectors) <= vectors.shape[1]:
         values, left = np.linalg.eigh(vectors @ vectors.T)
-        found = left[:, -1] @ vectors / np.sqrt(max(values[-1], 1e-300))
+        direction = left[:, -1] @ vectors / np.sqrt(max(values[-1], 1e-300))
     else:
-        found = np.linalg.eigh(vectors.T @ vectors)[1][:, -1]
-    made: Floats = found if found @ vectors.mean(0) >= 0 else -found
-    return made
+        direction = np.linalg.eigh(vectors.T @ vectors)[1][:, -1]
+    oriented: Floats = direction if direction @ vectors.mean(0) >= 0 else -direction
+    return oriented
 
 
 def _squares(vectors: Floats) -> Floats:

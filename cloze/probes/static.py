@@ -44,32 +44,32 @@ def static_vectors(
     Raises:
         UserError: None of them occurs.
     """
-    reader, wanted = Reader.of(loaded), {word.lower() for word in words}
+    reader, vocabulary = Reader.of(loaded), {word.lower() for word in words}
     spans = [words_of(text) for text in texts]
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, (text, own) in enumerate(zip(texts, spans, strict=True)):
-        for place, (begin, end) in enumerate(own.tolist()):
+    by_word: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, (text, word_spans) in enumerate(zip(texts, spans, strict=True)):
+        for index, (begin, end) in enumerate(word_spans.tolist()):
             word = text[begin:end].lower()
-            if word in wanted and len(found[word]) < occurrences:
-                found[word].append((number, place))
-    needed = sorted({text for pairs in found.values() for text, _ in pairs})
+            if word in vocabulary and len(by_word[word]) < occurrences:
+                by_word[word].append((number, index))
+    needed = sorted({text for pairs in by_word.values() for text, _ in pairs})
     rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed], length=length)
     places: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for word, pairs in found.items():
-        for row, place in pairs:
-            places[row].append((word, place))
+    for word, pairs in by_word.items():
+        for row, index in pairs:
+            places[row].append((word, index))
     vectors: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
     for number, states in word_states(reader, rows, size=size):
-        for word, place in places[needed[number]]:
-            if rows[number].columns[place, 0] >= 0:
-                vectors[word].append(states[:, place])
+        for word, index in places[needed[number]]:
+            if rows[number].columns[index, 0] >= 0:
+                vectors[word].append(states[:, index])
     if not vectors:
         raise UserError("none of the words of these sets occurs in the texts.\n  Give more text with --text.")
     names = sorted(vectors)
     stacked = [np.stack(vectors[word], axis=1) for word in names]
-    mean = np.stack([own.mean(1) for own in stacked], axis=1)
+    mean = np.stack([stack.mean(1) for stack in stacked], axis=1)
     first = np.stack([
-        np.stack([first_direction(layer) if len(layer) >= LEAST else layer[0] for layer in own]) for own in stacked
+        np.stack([first_direction(layer) if len(layer) >= LEAST else layer[0] for layer in stack]) for stack in stacked
     ], axis=1)  # fmt: skip
     return Static(names, first.astype(np.float32), mean.astype(np.float32))
 
@@ -87,54 +87,57 @@ class Compared:
 
 def compare(static: Static, sets: Mapping[str, Sequence[Pair]], against: Mapping[str, Vectors]) -> Compared:
     """The correlations over the pairs that all have."""
-    own = set(static.words)
+    vocabulary = set(static.words)
     first: dict[str, list[float]] = {}
     mean: dict[str, list[float]] = {}
     other: dict[str, dict[str, float]] = {name: {} for name in against}
     counts = {}
     for name, pairs in sets.items():
-        kept = [
+        common = [
             pair for pair in pairs
-            if pair.one.lower() in own and pair.two.lower() in own
+            if pair.one.lower() in vocabulary and pair.two.lower() in vocabulary
             and all(vectors.find(word.lower()) is not None for vectors in against.values() for word in (pair.one, pair.two))
         ]  # fmt: skip
-        counts[name] = len(kept)
+        counts[name] = len(common)
         layers = range(len(static.first))
-        first[name] = [_correlation(static.vectors(n), kept) for n in layers]
-        mean[name] = [_correlation(static.vectors(n, "mean"), kept) for n in layers]
+        first[name] = [_correlation(static.vectors(n), common) for n in layers]
+        mean[name] = [_correlation(static.vectors(n, "mean"), common) for n in layers]
         for title, vectors in against.items():
-            other[title][name] = _correlation(vectors, kept)
+            other[title][name] = _correlation(vectors, common)
     return Compared(first, mean, other, counts)
 
 
 def _correlation(vectors: Vectors, pairs: Sequence[Pair]) -> float:
-    found = similarity(vectors, pairs, lower=True).spearman if len(pairs) > 1 else None
-    return float("nan") if found is None else found
+    correlation = similarity(vectors, pairs, lower=True).spearman if len(pairs) > 1 else None
+    return float("nan") if correlation is None else correlation
 
 
 def finding(subjects: Sequence[Subject], found: Mapping[str, Compared]) -> Finding:
     """Tables and figures of several networks."""
     tables, plots = [], []
-    for name, one in found.items():
-        sets = list(one.first)
+    for name, correlations in found.items():
+        sets = list(correlations.first)
         rows: list[list[Any]] = []
-        for n in reversed(range(len(next(iter(one.first.values()))))):
-            rows += [[f"{layer_name(n)}, first component", *(one.first[each][n] for each in sets)],
-                     [f"{layer_name(n)}, mean", *(one.mean[each][n] for each in sets)]]
-        rows += [[title, *(own[each] for each in sets)] for title, own in one.against.items()]
-        rows.append(["pairs", *(one.pairs[each] for each in sets)])
+        for n in reversed(range(len(next(iter(correlations.first.values()))))):
+            rows += [[f"{layer_name(n)}, first component", *(correlations.first[key][n] for key in sets)],
+                     [f"{layer_name(n)}, mean", *(correlations.mean[key][n] for key in sets)]]
+        rows += [[title, *(scores[key] for key in sets)] for title, scores in correlations.against.items()]
+        rows.append(["pairs", *(correlations.pairs[key] for key in sets)])
         tables.append(Table(
             f"{name}: rank correlation with people's scores", ["vectors", *sets], rows,
             "Over the pairs whose words occur in the texts and, if others are given, in all of them.",
         ))  # fmt: skip
-    for each in next(iter(found.values())).first:
-        lines = {name: one.first[each] for name, one in found.items()}
-        longest = max(len(own) for own in lines.values())
-        dashed = {f"{name}, mean": one.mean[each] for name, one in found.items()}
-        dashed |= {title: [own[each]] * longest for title, own in next(iter(found.values())).against.items()}
-        plots += by_layer_and_step(f"{each}: first components", lines, subjects, dashed=dashed)
+    for key in next(iter(found.values())).first:
+        lines = {name: correlations.first[key] for name, correlations in found.items()}
+        longest = max(len(line) for line in lines.values())
+        dashed = {f"{name}, mean": correlations.mean[key] for name, correlations in found.items()}
+        dashed |= {title: [scores[key]] * longest for title, scores in next(iter(found.values())).against.items()}
+        plots += by_layer_and_step(f"{key}: first components", lines, subjects, dashed=dashed)
     data = {
-        name: {"first": dict(one.first), "mean": dict(one.mean), "against": dict(one.against), "pairs": dict(one.pairs)}
-        for name, one in found.items()
+        name: {
+            "first": dict(correlations.first), "mean": dict(correlations.mean), "against": dict(correlations.against),
+            "pairs": dict(correlations.pairs),
+        }
+        for name, correlations in found.items()
     }
     return Finding("static", "One vector per word from contextual ones", tables, plots, data)

@@ -45,20 +45,20 @@ def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, 
     A word is not read if the tokenizer leaves no token of it, or if it stands behind what the network can read.
     """
     rows = reader.encode(texts, max_length=length)
-    found = reader.tokenizer.encode_spelled(list(texts))
-    made = []
-    for number, (row, own) in enumerate(zip(rows, spans, strict=True)):
-        part = slice(int(found.offsets[number]), int(found.offsets[number + 1]))
-        begin, end = np.asarray(found.begin[part], np.int64), np.asarray(found.end[part], np.int64)
-        first = np.searchsorted(end, own[:, 0], side="right")  # tokens that end after the beginning of the word
-        last = np.searchsorted(begin, own[:, 1], side="left")  # and begin before its end
+    spelled = reader.tokenizer.encode_spelled(list(texts))
+    rows_of_words = []
+    for number, (row, characters) in enumerate(zip(rows, spans, strict=True)):
+        part = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+        begin, end = np.asarray(spelled.begin[part], np.int64), np.asarray(spelled.end[part], np.int64)
+        first = np.searchsorted(end, characters[:, 0], side="right")  # tokens that end after the beginning of the word
+        last = np.searchsorted(begin, characters[:, 1], side="left")  # and begin before its end
         places = np.flatnonzero(row.part == 0)
         last = np.minimum(last, len(places))
         read = first < last
-        columns = np.full((len(own), 2), -1, np.int64)
+        columns = np.full((len(characters), 2), -1, np.int64)
         columns[read, 0], columns[read, 1] = places[first[read]], places[last[read] - 1] + 1
-        made.append(WordRow(row, columns))
-    return made
+        rows_of_words.append(WordRow(row, columns))
+    return rows_of_words
 
 
 def word_states(
@@ -68,8 +68,8 @@ def word_states(
     for index in by_length([len(row.row) for row in rows], rows=size):
         with torch.inference_mode():
             layers: Any = reader.states(reader.batch([rows[i].row for i in index]), {"layers"})["layers"].float().cpu()
-        for place, number in enumerate(index):
-            yield int(number), _means(layers[:, place].numpy(), rows[number].columns)
+        for position, number in enumerate(index):
+            yield int(number), _means(layers[:, position].numpy(), rows[number].columns)
         report(len(index))
 
 
@@ -77,5 +77,5 @@ def _means(states: Vectors, columns: Places) -> Vectors:
     """The means (N + 1, K, D) of the states (N + 1, L, D) over each word's columns; zeros for words that were not read."""
     sums = np.pad(states.cumsum(1, dtype=np.float64), ((0, 0), (1, 0), (0, 0)))
     begin, end = np.maximum(columns.T, 0)
-    found = (sums[:, end] - sums[:, begin]) / np.maximum(end - begin, 1)[:, None]
-    return np.where((columns[:, 0] >= 0)[:, None], found, 0.0).astype(np.float32)
+    means = (sums[:, end] - sums[:, begin]) / np.maximum(end - begin, 1)[:, None]
+    return np.where((columns[:, 0] >= 0)[:, None], means, 0.0).astype(np.float32)

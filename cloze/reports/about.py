@@ -38,14 +38,14 @@ def about(path: Path, opens: Opens) -> About:
         return about_tokenizer(path)
     if is_prepared(path):
         return about_prepared(path)
-    found = about_runs(path, opens)
-    if found is None:
-        held = sorted(one.name for one in path.iterdir())
-        shown = ", ".join(held[:6]) + (f" and {len(held) - 6} more" if len(held) > 6 else "")
+    runs = about_runs(path, opens)
+    if runs is None:
+        held = sorted(entry.name for entry in path.iterdir())
+        listing = ", ".join(held[:6]) + (f" and {len(held) - 6} more" if len(held) > 6 else "")
         raise CheckpointError(
-            f"{path}: holds {shown or 'nothing'}; expected a run, a checkpoint, a token store, a tokenizer or word vectors."
+            f"{path}: holds {listing or 'nothing'}; expected a run, a checkpoint, a token store, a tokenizer or word vectors."
         )
-    return found
+    return runs
 
 
 def about_store(path: Path) -> About:
@@ -54,7 +54,7 @@ def about_store(path: Path) -> About:
 
     store = Store.open(path)
     report, records = store.report, isinstance(store, RecordStore)
-    files = [str(one["path"]) for one in report.get("files", ())]
+    files = [str(file["path"]) for file in report.get("files", ())]
     if isinstance(store, RecordStore):
         files = files or list(store.about["files"])
     facts = [
@@ -84,11 +84,11 @@ def about_tokenizer(path: Path) -> About:
     """A folder with a tokenizer."""
     from cloze.text import Tokenizer
 
-    found = Tokenizer.load(path)
+    tokenizer = Tokenizer.load(path)
     facts = [
-        Fact("type", found.kind, found.kind), Fact("vocabulary", found.size, f"{found.size:,} ids"),
-        Fact("special_tokens", dict(found.literals), ", ".join(map(str, found.literals.values()))),
-        Fact("hash", found.hash, found.hash[:12]),
+        Fact("type", tokenizer.kind, tokenizer.kind), Fact("vocabulary", tokenizer.size, f"{tokenizer.size:,} ids"),
+        Fact("special_tokens", dict(tokenizer.literals), ", ".join(map(str, tokenizer.literals.values()))),
+        Fact("hash", tokenizer.hash, tokenizer.hash[:12]),
     ]
     steps = [command("cloze", "corpus", "build", TEXT, "--tokenizer", path, "--out", "STORE")]
     return About("tokenizer", path, "a tokenizer", facts, steps)
@@ -101,16 +101,16 @@ def about_vectors(path: Path) -> About:
 
     formats = {"text": "text", "word2vec-binary": "word2vec's binary file", "fasttext": "fastText's .bin file"}
     try:
-        kind, found = kind_of(path), open_vectors(path, repeated="first")
+        kind, vectors = kind_of(path), open_vectors(path, repeated="first")
     except ClozeError as error:
         raise CheckpointError(
             f"{path}: expected a recipe (.yaml), a run, a checkpoint, a token store, a tokenizer or word vectors.\n"
             f"  As word vectors: {error}"
         ) from None
-    words = found.words
+    words = vectors.words
     facts = [
         Fact("words", len(words), f"{len(words):,}: {', '.join(words[:5])} …"),
-        Fact("width", found.width, str(found.width)), Fact("format", kind, formats[kind]),
+        Fact("width", vectors.width, str(vectors.width)), Fact("format", kind, formats[kind]),
         Fact("size", path.stat().st_size, shown_size(path.stat().st_size)),
     ]
     word = next((word for word in words if word.isalpha() and len(word) > 3), words[0] if len(words) else "WORD")

@@ -77,14 +77,16 @@ def network_facts(path: Path, can: Usable) -> list[Fact]:
         return [Fact("fault", can.fault, can.fault.splitlines()), *_code(path)]
     config = read_json(path / "config.json")
     classes = config.get("architectures") or ()
-    shown = f" ({classes[0]} in transformers)" if classes else ""
+    architecture = f" ({classes[0]} in transformers)" if classes else ""
     facts = [
-        Fact("network", can.network, can.network + shown),
+        Fact("network", can.network, can.network + architecture),
         Fact("parameters", can.parameters, f"{can.parameters:,}"),
     ]
     if can.changes:
-        lines = [" ".join([name, *(f"{key}={_value(value)}" for key, value in own.items())]) for name, own in can.changes]
-        facts.append(Fact("changes", [{name: dict(own)} for name, own in can.changes], lines))
+        lines = [
+            " ".join([name, *(f"{key}={_value(value)}" for key, value in arguments.items())]) for name, arguments in can.changes
+        ]
+        facts.append(Fact("changes", [{name: dict(arguments)} for name, arguments in can.changes], lines))
         share = f"{can.trained:,} of {can.parameters:,} parameters ({can.trained / max(can.parameters, 1):.2%})"
         facts.append(Fact("trained", can.trained, share))
     if can.heads:
@@ -94,13 +96,13 @@ def network_facts(path: Path, can: Usable) -> list[Fact]:
 
 def compression_facts(path: Path) -> list[Fact]:
     """What `cloze compress` did, and the sizes before and after."""
-    found = read_json(path / "cloze" / "compression.json")
-    if not found:
+    compression = read_json(path / "cloze" / "compression.json")
+    if not compression:
         return []
-    done = [" ".join([name, *(f"{key}={_value(value)}" for key, value in own.items())])
-            for change in found["changes"] for name, own in change.items()]
-    sizes = [f"{when}: {_size(found[when])}" for when in ("before", "after")]
-    return [Fact("compressed", found, [f"from {found['from']}: {'; '.join(done)}", *sizes])]
+    done = [" ".join([name, *(f"{key}={_value(value)}" for key, value in arguments.items())])
+            for change in compression["changes"] for name, arguments in change.items()]
+    sizes = [f"{when}: {_size(compression[when])}" for when in ("before", "after")]
+    return [Fact("compressed", compression, [f"from {compression['from']}: {'; '.join(done)}", *sizes])]
 
 
 def _size(size: Mapping[str, Any]) -> str:
@@ -118,14 +120,14 @@ def copies(path: Path) -> list[Path]:
 
 
 def _code(path: Path) -> list[Fact]:
-    found = {str(one): sha256(one.read_bytes()).hexdigest() for one in copies(path)}
-    shown = [f"{one}, sha256 {digest[:12]}" for one, digest in found.items()]
-    return [Fact("your_parts", found, shown)] if found else []
+    digests = {str(file): sha256(file.read_bytes()).hexdigest() for file in copies(path)}
+    lines = [f"{file}, sha256 {digest[:12]}" for file, digest in digests.items()]
+    return [Fact("your_parts", digests, lines)] if digests else []
 
 
 def opening(path: Path, line: str) -> str:
     """A command that opens the checkpoint in a folder: with `--with` for the parts of a user's own."""
-    return " ".join([line, *(command("--with", one) for one in copies(path))])
+    return " ".join([line, *(command("--with", file) for file in copies(path))])
 
 
 def _tokenizer(path: Path) -> list[Fact]:
@@ -133,11 +135,11 @@ def _tokenizer(path: Path) -> list[Fact]:
     from cloze.text import Tokenizer
 
     try:
-        found = Tokenizer.load(path)
+        tokenizer = Tokenizer.load(path)
     except ClozeError:
         return []
-    value = {"type": found.kind, "size": found.size, "hash": found.hash}
-    return [Fact("tokenizer", value, f"{found.kind}, {found.size:,} ids{', lower case' if found.lower else ''}")]
+    value = {"type": tokenizer.kind, "size": tokenizer.size, "hash": tokenizer.hash}
+    return [Fact("tokenizer", value, f"{tokenizer.kind}, {tokenizer.size:,} ids{', lower case' if tokenizer.lower else ''}")]
 
 
 def task_facts(task: Mapping[str, Any]) -> list[Fact]:
@@ -145,7 +147,7 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
     if not task:
         return []
     several: Mapping[str, Any] = task.get("tasks") or {}
-    kinds = [f"{name}: {one.get('task')}" for name, one in several.items()] or [str(task.get("task"))]
+    kinds = [f"{name}: {subtask.get('task')}" for name, subtask in several.items()] or [str(task.get("task"))]
     facts = [Fact("task", list(several) or task.get("task"), ", ".join(kinds))]
     labels = task.get("labels") or ()
     if labels:
@@ -160,7 +162,7 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
     if dev:
         simple = {} if base.get("always") is None else {f"always {str(base['always'])[:40]!r}": base}
         simple |= {"n-grams": ngrams}
-        cells = {name: [f"{head}: {own[name]:.4f}" for head, own in simple.items() if name in own] for name in dev}
+        cells = {name: [f"{head}: {metrics[name]:.4f}" for head, metrics in simple.items() if name in metrics] for name in dev}
         lines = [f"{name} {value:.4f}" + (f" ({', '.join(cells[name])})" if cells[name] else "") for name, value in dev.items()]
         also = {"ngrams": dict(ngrams)} if ngrams else {}
         facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base), **also}, lines))
@@ -171,7 +173,7 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
 
 def files_fact(path: Path) -> Fact:
     """What is in a folder, and its size."""
-    inside = sorted(one.name + "/" * one.is_dir() for one in path.iterdir() if not one.name.startswith("."))
+    inside = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir() if not entry.name.startswith("."))
     return Fact("folder", {"files": inside, "bytes": size_of(path)}, f"{shown_size(size_of(path))}: {', '.join(inside)}")
 
 
@@ -182,22 +184,22 @@ def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", 
     if task:
         name = ["--task", next(iter(task["tasks"]))] if task.get("tasks") else []
         file = dev[0] if dev else "TEST.tsv"
-        found = [
+        commands = [
             command("cloze", "evaluate", path, file, *name),
             command("cloze", "predict", path, file, *name, "--out", "predictions.jsonl"),
         ]
     else:
-        found = [_shown(path, verb, sample, answers=can.answers) for verb in can.verbs if verb in _EXAMPLES][:2]
+        commands = [_shown(path, verb, sample, answers=can.answers) for verb in can.verbs if verb in _EXAMPLES][:2]
         if "neighbours" in can.verbs and can.of_words:
             measure = ["TEST.tsv", "--task", "link_prediction"] if can.of_graph else ["--similarity", "PAIRS.txt"]
-            found += [
+            commands += [
                 command("cloze", "neighbours", path, "ENTITY" if can.of_graph else "WORD"),
                 command("cloze", "evaluate", path, *measure),
                 command("cloze", "export", path, f"{path.resolve().name}.vec", "--to", "word2vec"),
             ]
         else:
-            found.append(command("cloze", "finetune", path, "--train", "TRAIN.tsv", "--dev", "DEV.tsv", "--out", tuned(path)))
-    return [opening(path, line) for line in [*found, *_publishing(path, can)]]
+            commands.append(command("cloze", "finetune", path, "--train", "TRAIN.tsv", "--dev", "DEV.tsv", "--out", tuned(path)))
+    return [opening(path, line) for line in [*commands, *_publishing(path, can)]]
 
 
 _EXAMPLES = {

@@ -40,7 +40,7 @@ def is_run(path: Path) -> bool:
 def is_prepared(path: Path) -> bool:
     """Whether a run was prepared in a folder and did not begin."""
     inner = path / "cloze"
-    return inner.is_dir() and {one.name for one in inner.iterdir()} <= _PREPARED
+    return inner.is_dir() and {entry.name for entry in inner.iterdir()} <= _PREPARED
 
 
 def about_prepared(path: Path) -> About:
@@ -71,7 +71,7 @@ def about_run(path: Path, opens: Opens) -> About:
         facts += network_facts(path, can)
     facts += [*record.origin(), *record.text(), *record.progress(), *record.losses(), *task_facts(task), *record.contents()]
     inner = sorted((path / _STAGES).glob("*")) + sorted((path / _SEEDS).glob("*"))
-    parts = [_brief(one) for one in inner if is_run(one)]
+    parts = [_brief(folder) for folder in inner if is_run(folder)]
     steps = record.going_on()
     if can is not None and (record.finished or not steps):
         steps = [*uses(path, can, task, sample=record.sample(), dev=record.dev()), *steps]
@@ -108,8 +108,8 @@ def next_step(path: Path) -> str:
 
 def _sampled(path: Path) -> Path:
     """The folder of the network that predicts the tokens of samples: of a discriminator, that of its generator."""
-    inner = [one.parents[len(NETWORK.parts) - 1] for one in sorted(path.glob(f"cloze/networks/*/{NETWORK}"))]
-    return path if not inner or _predicts(path) else next((one for one in inner if _predicts(one)), path)
+    inner = [folder.parents[len(NETWORK.parts) - 1] for folder in sorted(path.glob(f"cloze/networks/*/{NETWORK}"))]
+    return path if not inner or _predicts(path) else next((folder for folder in inner if _predicts(folder)), path)
 
 
 def _predicts(path: Path) -> bool:
@@ -118,8 +118,8 @@ def _predicts(path: Path) -> bool:
     from cloze.registry import lookup, made_by, names
 
     parts = [str(head.get("part")) for head in (read_json(path / NETWORK).get("heads") or {}).values()]
-    made: list[Any] = [made_by(lookup("objective", part)) for part in parts if part in names("objective")]
-    return any(one.kind == "token_prediction" for one in made)
+    objectives: list[Any] = [made_by(lookup("objective", part)) for part in parts if part in names("objective")]
+    return any(objective.kind == "token_prediction" for objective in objectives)
 
 
 def _of_words(part: object) -> bool:
@@ -129,8 +129,8 @@ def _of_words(part: object) -> bool:
 
     if part not in names("network"):
         return False
-    made: Any = made_by(lookup("network", str(part)))
-    return bool(made.of_words)
+    network: Any = made_by(lookup("network", str(part)))
+    return bool(network.of_words)
 
 
 def _brief(path: Path) -> About:
@@ -148,10 +148,10 @@ class _Run:
         self.record = read_json(path / _RECORD)
         self.events = read_log(path / LOG)[0] if (path / LOG).is_file() else []
         self.recipe: Mapping[str, Any] = self.record.get("recipe") or read_recipe(path / "cloze" / "recipe.yaml")[1]
-        if not self.record and (inner := [one for one in sorted((path / _SEEDS).glob("*")) if (one / _RECORD).is_file()]):
+        if not self.record and (inner := [seed for seed in sorted((path / _SEEDS).glob("*")) if (seed / _RECORD).is_file()]):
             first = _Run(inner[0])  # of several seeds: their recipe and text are the same
             self.record, self.recipe = first.record, first.recipe
-            self.seeds = [_Run(one) for one in inner]
+            self.seeds = [_Run(seed) for seed in inner]
         else:
             self.seeds = []
 
@@ -174,7 +174,7 @@ class _Run:
     def finished(self) -> bool:
         """Whether the budget is spent, or the run has ended early by its own rule."""
         if self.seeds:
-            return all(one.finished for one in self.seeds) and (self.path / "config.json").is_file()
+            return all(run.finished for run in self.seeds) and (self.path / "config.json").is_file()
         stop = self.events[-1] if self.events else {}
         return stop.get("event") in ("stop", "table") and bool(stop.get("finished", (number(self.last, "share") or 0.0) >= 1.0))
 
@@ -216,32 +216,34 @@ class _Run:
 
     def origin(self) -> list[Fact]:
         """Which weights the run began with."""
-        known = self.record.get("inputs") or {}
-        given = {f"--init {one['given']}": one["given"] for one in [known.get("init")] if one}
-        given |= {f"{label} from {one['given']}": one["given"] for label, one in (known.get("networks") or {}).items()}
-        stages = [one.name for one in sorted((self.path / _STAGES).glob("*"))]
-        text = [*given, *([f"the stages before: {', '.join(stages)}"] if stages else [])] or ["random weights"]
-        return [Fact("started_from", list(given.values()) or stages or None, "; ".join(text))] if self.record else []
+        inputs = self.record.get("inputs") or {}
+        sources = {f"--init {init['given']}": init["given"] for init in [inputs.get("init")] if init}
+        sources |= {
+            f"{label} from {network['given']}": network["given"] for label, network in (inputs.get("networks") or {}).items()
+        }
+        stages = [stage.name for stage in sorted((self.path / _STAGES).glob("*"))]
+        text = [*sources, *([f"the stages before: {', '.join(stages)}"] if stages else [])] or ["random weights"]
+        return [Fact("started_from", list(sources.values()) or stages or None, "; ".join(text))] if self.record else []
 
     def text(self) -> list[Fact]:
         """What the run was trained on, and its dev sets and held-out text."""
-        known = self.record.get("inputs") or {}
+        inputs = self.record.get("inputs") or {}
         facts = []
         for name, label in (("corpus", "trained_on"), ("dev", "dev_set")):
-            found: Mapping[str, Any] = known.get(name) or {}
+            sources: Mapping[str, Any] = inputs.get(name) or {}
             lines = [
-                f"{source + ': ' if len(found) > 1 else ''}{' '.join(one['given'])} ({one['tokens']:,} tokens)"
-                for source, one in found.items()
+                f"{source + ': ' if len(sources) > 1 else ''}{' '.join(entry['given'])} ({entry['tokens']:,} tokens)"
+                for source, entry in sources.items()
             ]
             if lines:
-                facts.append(Fact(label, {source: one["given"] for source, one in found.items()}, lines))
-        held = known.get("held_out")
+                facts.append(Fact(label, {source: entry["given"] for source, entry in sources.items()}, lines))
+        held = inputs.get("held_out")
         return [*facts, *([Fact("held_out_text", held["given"], " ".join(held["given"]))] if held else [])]
 
     def dev(self) -> list[str]:
         """The files of the dev set of the first source."""
-        found: Mapping[str, Any] = (self.record.get("inputs") or {}).get("dev") or {}
-        return [str(path) for one in found.values() for path in one["given"]]
+        sources: Mapping[str, Any] = (self.record.get("inputs") or {}).get("dev") or {}
+        return [str(path) for source in sources.values() for path in source["given"]]
 
     def encoding(self) -> list[str]:
         """The option that names the encoding of the files, if the run was started with it."""
@@ -272,31 +274,33 @@ class _Run:
         """The last held-out loss of each objective next to what needs no network, or the last training losses."""
         held = self.held_out()
         group = held or [event for event in self.events if event.get("event") == "train"][-1:]
-        known = baselines_from(next((e["baselines"] for e in reversed(self.events) if e.get("baselines")), None))
-        found = worth_of(group, known)
-        if not found:
+        baselines = baselines_from(next((e["baselines"] for e in reversed(self.events) if e.get("baselines")), None))
+        losses = worth_of(group, baselines)
+        if not losses:
             return []
-        lines = [f"{name} {loss:.3f}{'' if base is None else ': ' + base.describe(loss)}" for name, (loss, base) in found.items()]
+        lines = [
+            f"{name} {loss:.3f}{'' if base is None else ': ' + base.describe(loss)}" for name, (loss, base) in losses.items()
+        ]
         label = "held_out_loss" if held else "training_loss"
         value = {
-            name: {"loss": loss, "baseline": None if base is None else base.to_json()} for name, (loss, base) in found.items()
+            name: {"loss": loss, "baseline": None if base is None else base.to_json()} for name, (loss, base) in losses.items()
         }
         return [Fact(label, value, lines)]
 
     def contents(self) -> list[Fact]:
         """What lies in the folder."""
         inner = self.path / "cloze"
-        steps = sorted(int(one.name[5:]) for one in (inner / "checkpoints").glob("step-*") if one.name[5:].isdigit())
+        steps = sorted(int(folder.name[5:]) for folder in (inner / "checkpoints").glob("step-*") if folder.name[5:].isdigit())
         stores = sorted(file.parent for file in (inner / "corpus").rglob(STORE_FILE)) if (inner / "corpus").is_dir() else []
-        shown = f"of step{'s' * (len(steps) > 1)} {', '.join(f'{step:,}' for step in steps)}" if steps else "none"
-        facts = [Fact("checkpoints", steps, shown)]
-        facts += [Fact("token_stores", list(map(str, stores)), [str(one) for one in stores])] if stores else []
+        listing = f"of step{'s' * (len(steps) > 1)} {', '.join(f'{step:,}' for step in steps)}" if steps else "none"
+        facts = [Fact("checkpoints", steps, listing)]
+        facts += [Fact("token_stores", list(map(str, stores)), [str(store) for store in stores])] if stores else []
         return [*facts, files_fact(self.path)]
 
     def sample(self) -> str:
         """A text that the run has filled or continued."""
-        shown = next((event for event in reversed(self.events) if event.get("event") == "samples"), {})
-        texts = shown.get("samples") or [{}]
+        samples = next((event for event in reversed(self.events) if event.get("event") == "samples"), {})
+        texts = samples.get("samples") or [{}]
         return str(texts[0].get("text", ""))
 
     def going_on(self) -> list[str]:

@@ -53,7 +53,10 @@ def section(name: str, one: Evaluation) -> Section:
     """The cards, tables and figures of one evaluation."""
     simple = simple_answers(one.baseline, one.ngrams)
     cards = [("examples", f"{one.examples:,}", "")] + [
-        (metric, f"{value:.4f}", ", ".join(f"{head}: {own[metric]:.4f}" for head, own in simple.items() if metric in own))
+        (
+            metric, f"{value:.4f}",
+            ", ".join(f"{head}: {metrics[metric]:.4f}" for head, metrics in simple.items() if metric in metrics),
+        )
         for metric, value in one.metrics.items()
     ]
     figures = [] if one.calibration is None else [reliability(one.calibration)]
@@ -93,8 +96,9 @@ def confusion_sheets(confusion: Confusion) -> Iterator[Sheet]:
     if mistakes:
         yield Sheet(
             "Most frequent confusions", ["right", "given", "examples", "of its class"],
-            [[(true, 0.0), (given, 0.0), (f"{count:,}", 0.0), (f"{count / support[true]:.1%}", round(count / support[true], 3))]
-             for true, given, count in mistakes],
+            [[(true, 0.0), (predicted, 0.0), (f"{count:,}", 0.0),
+              (f"{count / support[true]:.1%}", round(count / support[true], 3))]
+             for true, predicted, count in mistakes],
         )  # fmt: skip
 
 

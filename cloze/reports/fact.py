@@ -30,11 +30,11 @@ class About:
 
     def data(self) -> dict[str, Any]:
         """Plain values for `--json`."""
-        made: dict[str, Any] = {"kind": self.kind, "path": str(self.path), "summary": self.summary}
-        made |= {fact.name: fact.value for fact in self.facts}
+        values: dict[str, Any] = {"kind": self.kind, "path": str(self.path), "summary": self.summary}
+        values |= {fact.name: fact.value for fact in self.facts}
         if self.parts:
-            made["parts"] = [part.data() for part in self.parts]
-        return {**made, "next": list(self.next)}
+            values["parts"] = [part.data() for part in self.parts]
+        return {**values, "next": list(self.next)}
 
     def __str__(self) -> str:
         wide = max((len(fact.name) for fact in self.facts), default=0)
@@ -55,8 +55,8 @@ def command(*words: object) -> str:
 
 def size_of(folder: Path) -> int:
     """Bytes of all files below a folder, those that are linked several times counted once."""
-    found = [file.stat() for file in folder.rglob("*") if file.is_file()]
-    return sum({(one.st_dev, one.st_ino): one.st_size for one in found}.values())
+    stats = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}.values())
 
 
 def shown_size(count: float) -> str:

@@ -43,19 +43,20 @@ def embedded(data: Any) -> str:
 
 def page_data(seen: Seen, *, cells: int = CELLS) -> dict[str, Any]:
     """What the page's script reads."""
-    total = sum(one.shares.size for one in seen.attention)
+    total = sum(attention.shares.size for attention in seen.attention)
     return {
         "layers": _layers(seen),
         "sequences": {
-            name: {"pieces": one.pieces, "parts": one.parts, "ids": one.ids} for name, one in seen.sequences.items()
+            name: {"pieces": sequence.pieces, "parts": sequence.parts, "ids": sequence.ids}
+            for name, sequence in seen.sequences.items()
         },
-        "attention": [packed(one, cells=round(cells * one.shares.size / total)) for one in seen.attention],
+        "attention": [packed(attention, cells=round(cells * attention.shares.size / total)) for attention in seen.attention],
         "lens": None if seen.lens is None else _lens(seen.lens),
-        "near": [_near(one) for one in seen.near],
+        "near": [_near(neighbours) for neighbours in seen.near],
         "attributions": [
-            {"what": one.what, "place": one.place, "shares": _rounded(one.shares, 4), "score": round(one.score, 4),
-             "base": round(one.base, 4)}
-            for one in seen.attributions
+            {"what": attribution.what, "place": attribution.place, "shares": _rounded(attribution.shares, 4),
+             "score": round(attribution.score, 4), "base": round(attribution.base, 4)}
+            for attribution in seen.attributions
         ],
         "vocabulary": {str(number): piece for number, piece in seen.vocabulary.items()},
     }
@@ -67,13 +68,13 @@ def packed(attention: Attention, *, cells: int = CELLS) -> dict[str, Any]:
     The entries of a row sum to 255, whatever is left out. With `columns`, the entries' places as 16-bit integers.
     """
     layers, heads, rows, columns = attention.shares.shape
-    made = {"name": attention.name, "rows": attention.rows, "columns": attention.columns, "shape": attention.shares.shape}
-    kept = columns if attention.shares.size <= cells else max(1, min(columns, cells // (3 * layers * heads * rows)))
-    if kept == columns:
-        return {**made, "kept": None, "shares": _base64(in_bytes(attention.shares))}
-    places = np.sort(np.argpartition(attention.shares, -kept, axis=-1)[..., -kept:], axis=-1)
+    fields = {"name": attention.name, "rows": attention.rows, "columns": attention.columns, "shape": attention.shares.shape}
+    count = columns if attention.shares.size <= cells else max(1, min(columns, cells // (3 * layers * heads * rows)))
+    if count == columns:
+        return {**fields, "kept": None, "shares": _base64(in_bytes(attention.shares))}
+    places = np.sort(np.argpartition(attention.shares, -count, axis=-1)[..., -count:], axis=-1)
     shares = np.rint(FULL * np.take_along_axis(attention.shares, places, -1)).astype(np.uint8)
-    return {**made, "kept": kept, "shares": _base64(shares), "places": _base64(places.astype("<u2"))}
+    return {**fields, "kept": count, "shares": _base64(shares), "places": _base64(places.astype("<u2"))}
 
 
 def in_bytes(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -82,8 +83,8 @@ def in_bytes(shares: NDArray[np.float32]) -> NDArray[np.uint8]:
     floors = np.floor(scaled + 1e-9)
     missing = np.rint(scaled.sum(-1, keepdims=True) - floors.sum(-1, keepdims=True))
     rank = np.argsort(np.argsort(-(scaled - floors), axis=-1, kind="stable"), axis=-1)
-    made: NDArray[np.uint8] = (floors + (rank < missing)).astype(np.uint8)
-    return made
+    rounded: NDArray[np.uint8] = (floors + (rank < missing)).astype(np.uint8)
+    return rounded
 
 
 def _lens(lens: Lens) -> dict[str, Any]:
@@ -113,5 +114,5 @@ def _base64(array: NDArray[Any]) -> str:
 
 def _layers(seen: Seen) -> int:
     """The number of layers above the embeddings: of the deepest stack."""
-    return max([one.tokens.shape[0] - 1 for one in seen.near] + [one.shares.shape[0] for one in seen.attention])
+    return max([near.tokens.shape[0] - 1 for near in seen.near] + [attention.shares.shape[0] for attention in seen.attention])
 

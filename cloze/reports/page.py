@@ -81,14 +81,14 @@ def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | N
     Raises:
         CheckpointError: A folder holds no run.
     """
-    given = [folders] if isinstance(folders, (str, Path)) else folders
-    found = find_runs([Path(folder) for folder in given])
-    if not found:
+    inputs = [folders] if isinstance(folders, (str, Path)) else folders
+    run_folders = find_runs([Path(folder) for folder in inputs])
+    if not run_folders:
         raise CheckpointError("no run folder was given.\n  cloze report takes the folders that cloze pretrain wrote.")
-    target = Path(out) if out else (found[0] / "report.html" if len(found) == 1 else Path("report.html"))
+    target = Path(out) if out else (run_folders[0] / "report.html" if len(run_folders) == 1 else Path("report.html"))
     if target.exists():
         require_output(target, what="a page of cloze", holds=is_page)
-    runs = [read_run(folder, name) for folder, name in zip(found, unique_names(found), strict=True)]
+    runs = [read_run(folder, name) for folder, name in zip(run_folders, unique_names(run_folders), strict=True)]
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as stage:
         stage.write_text(render(runs), encoding="utf-8")

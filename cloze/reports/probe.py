@@ -18,7 +18,7 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
     """The page, as HTML text that refers to nothing outside itself."""
     return fill_page(
         "probe.html", made, finding=finding, command=command, figures=[(figure(plot), legend(plot)) for plot in finding.plots],
-        tables=[(one, _cells(one)) for one in finding.tables],
+        tables=[(table, _cells(table)) for table in finding.tables],
     )
 
 
@@ -36,8 +36,8 @@ def _cells(table: Table) -> list[list[tuple[str, float]]]:
     sizes = [[abs(cell) if table.shaded and isinstance(cell, float) else 0.0 for cell in row] for row in table.rows]
     most = max((size for row in sizes for size in row), default=0.0) or 1.0
     return [
-        [(cell_text(cell), round(size / most, 3)) for cell, size in zip(row, own, strict=True)]
-        for row, own in zip(table.rows, sizes, strict=True)
+        [(cell_text(cell), round(size / most, 3)) for cell, size in zip(row, row_sizes, strict=True)]
+        for row, row_sizes in zip(table.rows, sizes, strict=True)
     ]
 
 

@@ -87,17 +87,17 @@ def worth_of(held_out: Sequence[Record], baselines: Mapping[str, Baseline]) -> d
     training makes, such as which tokens were replaced, comes from their measured frequency.
     """
     last = [record for record in held_out if record.get("step") == held_out[-1].get("step")]  # an event of each entry
-    found: dict[str, tuple[float, Baseline | None]] = {}
+    losses: dict[str, tuple[float, Baseline | None]] = {}
     for record in last:
         entry = f"{record.get('entry')}/"
-        place = entry if len(last) > 1 or any(name.startswith(entry) for name in baselines) else ""
-        metrics = {f"{place}{name}": number(record, f"metrics.{name}") for name in record.get("metrics") or {}}
-        known = with_measured(baselines, {name: value for name, value in metrics.items() if value is not None})
+        prefix = entry if len(last) > 1 or any(name.startswith(entry) for name in baselines) else ""
+        metrics = {f"{prefix}{name}": number(record, f"metrics.{name}") for name in record.get("metrics") or {}}
+        measured = with_measured(baselines, {name: value for name, value in metrics.items() if value is not None})
         for name in record.get("objectives") or {}:
             loss = number(record, f"objectives.{name}")
             if loss is not None:
-                found[place + name] = loss, known.get(place + name)
-    return found
+                losses[prefix + name] = loss, measured.get(prefix + name)
+    return losses
 
 
 def points_of(records: Iterable[Record], x: str, y: str) -> list[Point]:
@@ -115,10 +115,10 @@ def number(record: Record, path: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        figure = float(value)
     except OverflowError:  # a whole number of hundreds of digits
         return None
-    return found if math.isfinite(found) else None
+    return figure if math.isfinite(figure) else None
 
 
 def _is_run(folder: Path) -> bool:
@@ -127,14 +127,14 @@ def _is_run(folder: Path) -> bool:
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """The run folders that `paths` name: each is a run, the runs of several seeds, or a folder of runs."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for path in paths:
         if not path.exists():
             raise CheckpointError(
                 f"{path}: no such folder.\n  cloze report takes the folders that cloze pretrain wrote."
             )
         if (path / _SEEDS).is_dir():
-            found += sorted(child for child in (path / _SEEDS).iterdir() if _is_run(child))
+            folders += sorted(child for child in (path / _SEEDS).iterdir() if _is_run(child))
             continue
         if (path / _TASK).is_file() and not _is_run(path):
             raise CheckpointError(
@@ -142,7 +142,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
                 "  Give the folder that was fine-tuned; `cloze evaluate` measures this one."
             )
         if _is_run(path):
-            found.append(path)
+            folders.append(path)
             continue
         inner = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
         if not inner:
@@ -150,8 +150,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
                 f"{path}: not a run folder: it has no {LOG}.\n"
                 "  Give the --out folder of cloze pretrain, or a folder that holds several of them."
             )
-        found += inner
-    return list(dict.fromkeys(found))
+        folders += inner
+    return list(dict.fromkeys(folders))
 
 
 def read_run(folder: Path, name: str | None = None) -> Run:
@@ -200,13 +200,13 @@ def read_log(path: Path) -> tuple[list[Record], int]:
 
 def in_order(records: Iterable[Record]) -> list[Record]:
     """Records by step: a run that was resumed wrote some steps twice, and the later record is the one that counts."""
-    kept: list[Record] = []
+    ordered: list[Record] = []
     for record in records:
         step = number(record, "step") or 0.0
-        while kept and (number(kept[-1], "step") or 0.0) >= step and not _same_moment(kept[-1], record):
-            kept.pop()
-        kept.append(record)
-    return kept
+        while ordered and (number(ordered[-1], "step") or 0.0) >= step and not _same_moment(ordered[-1], record):
+            ordered.pop()
+        ordered.append(record)
+    return ordered
 
 
 def _same_moment(a: Record, b: Record) -> bool:

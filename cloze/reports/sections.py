@@ -121,11 +121,11 @@ def worth(run: Run) -> list[tuple[str, str, str]]:
 
 def levels(runs: Sequence[Run], x: str) -> list[Line]:
     """The baselines of a run that has one objective over tokens, as level lines; none where several runs are compared."""
-    known = [baseline for run in runs for baseline in run.baselines.values() if baseline.pairs is not None]
+    baselines = [baseline for run in runs for baseline in run.baselines.values() if baseline.pairs is not None]
     points = runs[0].series(x, "loss")
-    if len(runs) != 1 or len(runs[0].objectives) != 1 or len(known) != 1 or not points:
+    if len(runs) != 1 or len(runs[0].objectives) != 1 or len(baselines) != 1 or not points:
         return []
-    (baseline,) = known
+    (baseline,) = baselines
     named = {"single tokens": baseline.single, "pairs": baseline.pairs}
     ends = points[0][0], points[-1][0]
     return [

@@ -90,8 +90,8 @@ class Annotations:
     def of(cls, text: Any) -> Annotations:
         """The annotations of a recipe's `text`: any object with `line_ends`, and with `words` and `annotate` whose parts have
         `name` and `arguments`."""
-        made = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
-        return cls(segmenter_of(text), made, text.line_ends)
+        annotators = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
+        return cls(segmenter_of(text), annotators, text.line_ends)
 
     def __bool__(self) -> bool:
         return self.marks or self.line_ends
@@ -108,9 +108,12 @@ class Annotations:
         """
         if tokenizer.kind != "words":
             return self
-        own = None if tokenizer.segmenter is None else tokenizer.segmenter.hash
-        if self.words is not None and self.words.hash != own:
-            cut = "as white space and punctuation do" if own is None else f"by another segmenter (hash {own[:12]})"
+        segmenter_hash = None if tokenizer.segmenter is None else tokenizer.segmenter.hash
+        if self.words is not None and self.words.hash != segmenter_hash:
+            cut = (
+                "as white space and punctuation do" if segmenter_hash is None
+                else f"by another segmenter (hash {segmenter_hash[:12]})"
+            )  # fmt: skip
             raise RecipeError(
                 f"text.words: this tokenizer of whole words was trained on words cut {cut}; expected the segmenter that "
                 f"`text.words` names (hash {self.words.hash[:12]}).\n"
@@ -135,14 +138,14 @@ class Annotations:
 
     def label_marks(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
         """The labelled layers of each text as the fields of a row: `layers/NAME` and `labels/NAME`, (T,) each."""
-        found = self.encode(tokenizer, texts, [1] * len(texts))
-        self.met_layers.update(name for name, met in found.met.items() if met)
-        each: list[dict[str, NDArray[Any]]] = [{} for _ in texts]
-        for name, labels in found.labels.items():
-            for field_, values in ((f"layers/{name}", found.layers[name]), (f"labels/{name}", labels)):
-                for number, own in enumerate(np.split(values, found.offsets[1:-1])):
-                    each[number][field_] = own
-        return each
+        annotated = self.encode(tokenizer, texts, [1] * len(texts))
+        self.met_layers.update(name for name, records in annotated.met.items() if records)
+        rows: list[dict[str, NDArray[Any]]] = [{} for _ in texts]
+        for name, labels in annotated.labels.items():
+            for field_, values in ((f"layers/{name}", annotated.layers[name]), (f"labels/{name}", labels)):
+                for number, part in enumerate(np.split(values, annotated.offsets[1:-1])):
+                    rows[number][field_] = part
+        return rows
 
     def require_files(self) -> None:
         """Raise `RecipeError` if a layer cannot be made, because its annotator names no file."""
@@ -171,15 +174,15 @@ class Annotations:
         layers: dict[str, NDArray[np.uint8]] = {}
         labels: dict[str, NDArray[np.int32]] = {}
         for name, annotator in self.layers.items():
-            found = annotator.annotate_documents(texts, [len(texts)] if documents is None else documents)
-            layers[name], owner = places.within(found, base)
+            spans = annotator.annotate_documents(texts, [len(texts)] if documents is None else documents)
+            layers[name], owner = places.within(spans, base)
             if annotator.labelled:
-                labels[name] = _labels(found, owner)  # type: ignore[arg-type]
-        for name, own in (units or {}).items():
-            layers[name], owner = places.within(own, base)
-            labels[name] = _labels(own, owner)
-        met = {name: annotator.met(texts) for name, annotator in self.layers.items()}
-        return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, met)
+                labels[name] = _labels(spans, owner)  # type: ignore[arg-type]
+        for name, layer_units in (units or {}).items():
+            layers[name], owner = places.within(layer_units, base)
+            labels[name] = _labels(layer_units, owner)
+        records = {name: annotator.met(texts) for name, annotator in self.layers.items()}
+        return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, records)
 
 
 class Places(NamedTuple):
@@ -206,15 +209,15 @@ class Places(NamedTuple):
         """
         reached = np.maximum.accumulate(self.end)
         begun = np.searchsorted(starts, reached, "left")
-        found = np.ones(len(begun), dtype=np.bool_)
-        found[1:] = begun[1:] > begun[:-1]
-        return found | self.first
+        begins = np.ones(len(begun), dtype=np.bool_)
+        begins[1:] = begun[1:] > begun[:-1]
+        return begins | self.first
 
     def within(self, spans: Sequence[Sequence[Span | Unit]], base: Int64) -> tuple[NDArray[np.uint8], Int64]:
         """For every token 0 (outside all spans), 1 (first of a span) or 2 (inside one), and the number of its span in order, -1
         for none. Overlapping tokens are inside."""
-        begin = _laid_out([[span[0] for span in found] for found in spans], base)
-        end = _laid_out([[span[1] for span in found] for found in spans], base)
+        begin = _laid_out([[span[0] for span in text_spans] for text_spans in spans], base)
+        end = _laid_out([[span[1] for span in text_spans] for text_spans in spans], base)
         layer = np.zeros(len(self.begin), dtype=np.uint8)
         if not len(begin):
             return layer, np.full(len(layer), -1, np.int64)
@@ -231,7 +234,7 @@ class Places(NamedTuple):
 
 def _labels(units: Sequence[Sequence[Unit]], owner: Int64) -> NDArray[np.int32]:
     """The label + 1 of the unit at every token (T,), 0 for none, from the number of that unit."""
-    return np.array([0, *(unit[2] + 1 for found in units for unit in found)], np.int32)[owner + 1]
+    return np.array([0, *(unit[2] + 1 for text_units in units for unit in text_units)], np.int32)[owner + 1]
 
 
 def _laid_out(places: list[list[int]], base: Int64) -> Int64:

@@ -120,7 +120,7 @@ class Case(Annotator):
 
     def annotate(self, text: str) -> list[Unit]:
         """The words of a text with their case."""
-        words = ((found.start(), found.end(), found.group()) for found in RUNS.finditer(text))
+        words = ((match.start(), match.end(), match.group()) for match in RUNS.finditer(text))
         return [(start, stop, int(word[0].isupper())) for start, stop, word in words if word.upper() != word.lower()]
 
 
@@ -149,7 +149,7 @@ class Repeats(Annotator):
 
     def annotate_documents(self, texts: Sequence[str], documents: Sequence[int]) -> list[Sequence[Unit]]:  # type: ignore[override]
         """The words of each text; `documents` counts the texts of each document."""
-        found: list[Sequence[Unit]] = []
+        units: list[Sequence[Unit]] = []
         first = 0
         for count in documents:
             words = [
@@ -157,9 +157,9 @@ class Repeats(Annotator):
                 for text in texts[first : first + count]
             ]
             sentences = Counter(word for sentence in words for word in {word for _, _, word in sentence})
-            found += [[(start, stop, int(sentences[word] > 1)) for start, stop, word in sentence] for sentence in words]
+            units += [[(start, stop, int(sentences[word] > 1)) for start, stop, word in sentence] for sentence in words]
             first += count
-        return found
+        return units
 
 
 def _lower(text: str) -> str:

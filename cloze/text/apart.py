@@ -26,7 +26,7 @@ class Apart(NamedTuple):
 
 def set_apart(segmenter: Segmenter, text: str) -> Apart:
     """The text with a space before each word that has no white space before it."""
-    put = [place for place in segmenter.segment(text) if place and not text[place - 1].isspace()]
+    put = [position for position in segmenter.segment(text) if position and not text[position - 1].isspace()]
     bounds = [0, *put, len(text)]
     return Apart(" ".join([text[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]), put)
 

@@ -132,7 +132,7 @@ class ChunkEncoder:
             packed = value[slot]
         else:
             packed[short] = value[slot]
-            packed[long] = [known if known >= 0 else self._long[word] for known, word in zip(where, words, strict=True)]
+            packed[long] = [stored if stored >= 0 else self._long[word] for stored, word in zip(where, words, strict=True)]
         count = packed & ((1 << _COUNT_BITS) - 1)
         ends = np.cumsum(count)
         index = np.repeat((packed >> _COUNT_BITS) - (ends - count), count)
@@ -144,11 +144,11 @@ class ChunkEncoder:
     ) -> tuple[list[int], list[bytes]]:
         """Packed values of long chunks, -1 for new ones, which are added to `waiting`."""
         words = [block[a:b] for a, b in zip(start.tolist(), (start + length).tolist(), strict=True)]
-        known = [self._long.get(word, -1) for word in words]
-        for value, word in zip(known, words, strict=True):
+        stored = [self._long.get(word, -1) for word in words]
+        for value, word in zip(stored, words, strict=True):
             if value < 0:
                 waiting[word] = 0
-        return known, words
+        return stored, words
 
     def _add(self, chunks: list[bytes]) -> Int64:
         """Encode new chunks into the pool. Returns their packed values."""

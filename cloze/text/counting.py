@@ -45,10 +45,10 @@ class ChunkCounter:
         else:
             at = 0
             while at < len(block):
-                found = self._numbers.scan(block, at, LINE_END)
-                for _, start, size in found.long.tolist():
+                scan = self._numbers.scan(block, at, LINE_END)
+                for _, start, size in scan.long.tolist():
                     self._plain[block[start : start + size]] += 1
-                at = found.stop
+                at = scan.stop
                 if self._numbers.full:
                     self._forget()
         if len(self._plain) > self.most:

@@ -193,7 +193,7 @@ def likely_encodings(sample: bytes) -> list[Likely]:
         likely = _beyond_ascii(_MIXED.sub("", text)) if usual.words == "alphabet" else likely
         share = max(sum(letter in language for letter in likely) for language in usual.languages) / len(letters)
         scores[letters] = share / usual.share, name
-    ranked = sorted(((score, name, len(letters)) for letters, (score, name) in scores.items()), key=lambda one: -one[0])
+    ranked = sorted(((score, name, len(letters)) for letters, (score, name) in scores.items()), key=lambda entry: -entry[0])
     if not ranked:
         return []
     best, first, count = ranked[0]
@@ -226,11 +226,11 @@ def not_utf8(path: str, line: int, data: bytes, begin: int, way_out: str = NAME_
     """A message about the byte of `data` at `begin`, in a line of a file, with the likely encodings of the data."""
     first = max(data.rfind(b"\n", 0, begin) + 1, begin - _SHOWN)
     row = data[first:].split(b"\n", 1)[0][: 4 * _SHOWN]
-    shown = []
+    samples = []
     for name, _ in likely_encodings(data):
         text = row.decode(name, "ignore").strip()[: 2 * _SHOWN]
-        shown.append(f"{_SHOWN_AS.get(name, name)} ({text!r})")
-    likely = f"As {' or as '.join(shown)}? " if shown else ""
+        samples.append(f"{_SHOWN_AS.get(name, name)} ({text!r})")
+    likely = f"As {' or as '.join(samples)}? " if samples else ""
     return f"{path}:{line}: byte 0x{data[begin]:02x} is not UTF-8, and the encoding is not certain.\n  {likely}{way_out}"
 
 

@@ -68,16 +68,16 @@ def join_pairs(table: PairTable, ids: NDArray[np.int32], last: NDArray[np.bool_]
     if not len(at):
         return ids, stays
     keys = ids[at].astype(np.int64) * table.size + ids[at + 1]
-    place = np.minimum(np.searchsorted(table.keys, keys), len(table.keys) - 1)
-    hit = table.keys[place] == keys
-    at, place = at[hit], place[hit]
+    index = np.minimum(np.searchsorted(table.keys, keys), len(table.keys) - 1)
+    hit = table.keys[index] == keys
+    at, index = at[hit], index[hit]
     number = np.arange(len(at))
     apart = np.ones(len(at), np.bool_)
     apart[1:] = np.diff(at) > 1
     chosen = (number - np.maximum.accumulate(np.where(apart, number, 0))) % 2 == 0  # of pairs that overlap, every other one
-    at, place = at[chosen], place[chosen]
+    at, index = at[chosen], index[chosen]
     joined = ids.copy()
-    joined[at] = table.made[place]
+    joined[at] = table.made[index]
     stays[at + 1] = False
     return joined, stays
 
@@ -114,12 +114,12 @@ class Joins:
 
     def tables(self, ids: Mapping[str, int], size: int) -> list[PairTable]:
         """The tables of the passes for a vocabulary, which must have every word and phrase."""
-        found = []
+        tables = []
         for number in sorted({pair.number for pair in self.pairs}):
             rows = [(ids[p.first], ids[p.second], ids[p.word]) for p in self.pairs if p.number == number]
-            first, second, made = np.array(rows, np.int64).reshape(-1, 3).T
-            found.append(PairTable.of(first, second, made, size))
-        return found
+            first, second, phrase = np.array(rows, np.int64).reshape(-1, 3).T
+            tables.append(PairTable.of(first, second, phrase, size))
+        return tables
 
     def write(self, folder: Path) -> None:
         """Save the pairs, with their counts and scores for the reader."""
@@ -149,17 +149,17 @@ def read_joins(folder: Path) -> Joins | None:
     if not path.is_file():
         return None
     title, *lines = path.read_text(encoding="utf-8").split("\n")
-    found = []
+    joins = []
     for number, line in enumerate(lines, 2):
         if not line:
             continue
         try:
             turn, first, second, times, score = line.split("\t")
-            found.append(Join(int(turn), first, second, int(times), float(score)))
+            joins.append(Join(int(turn), first, second, int(times), float(score)))
         except ValueError:
             raise CheckpointError(
                 f"{path}:{number}: {line!r} is not a phrase; expected {_TITLE!r}. Copy the folder again."
             ) from None
     if title != _TITLE:
         raise CheckpointError(f"{path}: the first line is {title!r}; expected {_TITLE!r}. Copy the folder again.")
-    return Joins(found)
+    return Joins(joins)

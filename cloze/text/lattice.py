@@ -67,17 +67,17 @@ class PieceLattice:
         count = np.array([max(len(piece), 1) for piece in spelled], np.int64)
         pool = np.array([code for piece in spelled for code in (map(ord, piece) if piece else (0,))], np.int64)
         begin = np.cumsum(count) - count
-        own = np.flatnonzero(~alone)
-        keys = np.array([_hash(spelled[number]) for number in own.tolist()], np.uint64)
+        numbers = np.flatnonzero(~alone)
+        keys = np.array([_hash(spelled[number]) for number in numbers.tolist()], np.uint64)
         order = np.argsort(keys, kind="stable")
-        longest = int(count[own].max(initial=1))
-        return cls(keys[order], own[order], scores[own[order]], longest, begin, count, pool, alone)
+        longest = int(count[numbers].max(initial=1))
+        return cls(keys[order], numbers[order], scores[numbers[order]], longest, begin, count, pool, alone)
 
     def apart(self, ids: NDArray[Any]) -> tuple[Ints, Ints]:
         """The characters of pieces (P,) one after another, and how many each piece has (P,)."""
         count = self.count[ids]
-        own = np.repeat(self.begin[ids] - (np.cumsum(count) - count), count)
-        return self.pool[own + np.arange(len(own))], count
+        index = np.repeat(self.begin[ids] - (np.cumsum(count) - count), count)
+        return self.pool[index + np.arange(len(index))], count
 
     def drawn(self, tokens: NDArray[Any], starts: Bools, alpha: float, draws: Draws) -> Pieces:
         """The pieces of words of `tokens` (N,), which begin where `starts` (N,) is true: of each word a segmentation drawn in
@@ -94,16 +94,16 @@ class PieceLattice:
         every = _Words(begin, np.diff(begin, append=len(codes)))
         fixed = self.alone[tokens[head]]
         kinds, which = _kinds(tokens, head)
-        own = np.flatnonzero(~fixed[kinds])  # one word of each kind, without those that stay
+        free_kinds = np.flatnonzero(~fixed[kinds])  # one word of each kind, without those that stay
         lattice_of = np.full(len(kinds), -1)
-        lattice_of[own] = np.arange(len(own))
-        known = _Words(every.begin[kinds[own]], every.size[kinds[own]])
-        arcs, score, offset = self._arcs(codes, known)
-        sums = _sums(alpha * score, known.size, offset)
-        found = _backward(alpha * score, sums, offset, every, lattice_of[which], draws)
+        lattice_of[free_kinds] = np.arange(len(free_kinds))
+        free_words = _Words(every.begin[kinds[free_kinds]], every.size[kinds[free_kinds]])
+        arcs, score, offset = self._arcs(codes, free_words)
+        sums = _sums(alpha * score, free_words.size, offset)
+        pieces = _backward(alpha * score, sums, offset, every, lattice_of[which], draws)
         stays = np.flatnonzero(fixed)
-        ids = np.concatenate([tokens[head[stays]], arcs[found.arc, found.length - 1]])
-        first = np.concatenate([every.begin[stays], found.first])
+        ids = np.concatenate([tokens[head[stays]], arcs[pieces.arc, pieces.length - 1]])
+        first = np.concatenate([every.begin[stays], pieces.first])
         order = np.argsort(first, kind="stable")
         return Pieces(ids[order], first[order])
 
@@ -121,10 +121,10 @@ class PieceLattice:
             power = np.array([pow(_BASE, length - 1, 1 << 64)], np.uint64)
             hashed[inside] += (codes[at[inside] - length + 1].astype(np.uint64) + np.uint64(1)) * power
             keys = mix_keys(hashed[inside], length)
-            place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-            right = self.keys[place] == keys
-            ids[inside[right], length - 1] = self.ids[place[right]]
-            score[inside[right], length - 1] = self.scores[place[right]]
+            index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            right = self.keys[index] == keys
+            ids[inside[right], length - 1] = self.ids[index[right]]
+            score[inside[right], length - 1] = self.scores[index[right]]
         return ids, score, offset
 
 
@@ -194,4 +194,4 @@ def _backward(score: Floats, sums: Floats, offset: Ints, words: _Words, lattice:
         more = left > 0
         going, left = going[more], left[more]
     none = np.zeros(0, np.int64)
-    return _Found(*(np.concatenate(each or [none]) for each in (first, arc, lengths)))
+    return _Found(*(np.concatenate(parts or [none]) for parts in (first, arc, lengths)))

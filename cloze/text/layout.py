@@ -68,11 +68,11 @@ def write_folder(
     `length` is the maximum number of tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the class to
     name if it rebuilds this tokenizer exactly; by default the class follows from the kind.
     """
-    wanted = tokenizer_class or _USUAL.get(tokenizer.kind)
+    class_name = tokenizer_class or _USUAL.get(tokenizer.kind)
     data = json.loads(tokenizer.description)
-    segments = wanted in BERT_LIKE
+    segments = class_name in BERT_LIKE
     data["post_processor"] = _post_processor(tokenizer, frame_single, frame_pair, segments)
-    name = wanted if wanted and _rebuilds(wanted, tokenizer, data, frame_single, frame_pair) else FILE_AS_IT_IS
+    name = class_name if class_name and _rebuilds(class_name, tokenizer, data, frame_single, frame_pair) else FILE_AS_IT_IS
     config: dict[str, Any] = {
         "tokenizer_class": name,
         "model_max_length": length,
@@ -121,10 +121,10 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")
     stats = [path.stat() for name in _FILES if (path := folder / name).exists()]
     key = (folder.resolve(), make, *((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats))
-    found: T | None = _in_use.get(key)
-    if found is None:
-        found = _in_use[key] = _read(folder, make)
-    return found
+    tokenizer: T | None = _in_use.get(key)
+    if tokenizer is None:
+        tokenizer = _in_use[key] = _read(folder, make)
+    return tokenizer
 
 
 def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
@@ -196,9 +196,9 @@ def _post_processor(tokenizer: Described, single: str, pair: str | None, segment
                 pieces.append({"SpecialToken": {"id": literal, "type_id": kind}})
         return pieces
 
-    one = template(single)
-    two = template(pair) if pair else [*one, {"Sequence": {"id": "B", "type_id": 0}}]
-    return {"type": "TemplateProcessing", "single": one, "pair": two, "special_tokens": used}
+    single_template = template(single)
+    pair_template = template(pair) if pair else [*single_template, {"Sequence": {"id": "B", "type_id": 0}}]
+    return {"type": "TemplateProcessing", "single": single_template, "pair": pair_template, "special_tokens": used}
 
 
 def _rebuilds(name: str, tokenizer: Described, data: Mapping[str, Any], single: str, pair: str | None) -> bool:
@@ -251,23 +251,23 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     """role → literal, from the configuration, or else guessed from literals in the vocabulary."""
     vocabulary = data["model"]["vocab"]
     pieces = {p[0] if isinstance(p, list) else p for p in vocabulary} | {t["content"] for t in data["added_tokens"]}
-    found: dict[str, str] = {}
+    literals: dict[str, str] = {}
     for role, key in CONFIG_KEYS.items():
         value = config.get(key)
         literal = value.get("content") if isinstance(value, dict) else value
         if isinstance(literal, str) and literal in pieces:
-            found[role] = literal
+            literals[role] = literal
     ours = config.get(_OUR_ROLES)
     named = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
     special = {token["content"] for token in data["added_tokens"]}
-    found.update({role: literal for role, literal in named.items() if literal in special})
+    literals.update({role: literal for role, literal in named.items() if literal in special})
     guessed = guess_literals(pieces)
-    if not found:
+    if not literals:
         return guessed
     # GPT-2's own files name three roles; its only literal also serves as padding.
-    if len(set(found.values())) == 1:
-        return {**guessed, **found}
-    return found
+    if len(set(literals.values())) == 1:
+        return {**guessed, **literals}
+    return literals
 
 
 def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,31 +39,31 @@ class WordList:
 
     def spans(self, text: str) -> list[Span]:
         """The entries of the list in a text: (start, stop) in characters, from left to right, the longest match each time."""
-        found: list[Span] = []
-        place = 0
+        spans: list[Span] = []
+        end = 0
         for at, character in enumerate(text):
-            if at < place or character not in self._by_first or inside_run(text, at):
+            if at < end or character not in self._by_first or inside_run(text, at):
                 continue
             size = self._longest_from(text, at)
             if size:
-                found.append((at, at + size))
-                place = at + size
-        return found
+                spans.append((at, at + size))
+                end = at + size
+        return spans
 
     def forward(self, run: str) -> list[int]:
         """Where words begin in a run without white space, the longest word from the left each time."""
-        starts, place = [], 0
-        while place < len(run):
-            starts.append(place)
-            place += self._longest_from(run, place) or _atom_after(run, place)
+        starts, position = [], 0
+        while position < len(run):
+            starts.append(position)
+            position += self._longest_from(run, position) or _atom_after(run, position)
         return starts
 
     def backward(self, run: str) -> list[int]:
         """Where words begin in a run without white space, the longest word from the right each time."""
-        starts, place = [], len(run)
-        while place > 0:
-            place -= self._longest_to(run, place) or _atom_before(run, place)
-            starts.append(place)
+        starts, position = [], len(run)
+        while position > 0:
+            position -= self._longest_to(run, position) or _atom_before(run, position)
+            starts.append(position)
         return starts[::-1]
 
     def _longest_from(self, text: str, begin: int) -> int:
@@ -88,10 +88,10 @@ def read_list(file: str, where: str) -> list[str]:
     """
     lines = read_text(file, where).split("\n")
     entries = [_entry(line) for line in lines if not line.startswith("#")]
-    found = [entry for entry in entries if entry]
-    if not found:
+    nonempty = [entry for entry in entries if entry]
+    if not nonempty:
         raise RecipeError(f"{where}: {file}: the list is empty; expected one entry per line.")
-    return found
+    return nonempty
 
 
 def read_text(file: str, where: str) -> str:

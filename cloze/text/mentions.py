@@ -71,8 +71,8 @@ class TextUnits:
 
     def met(self, texts: Sequence[str]) -> frozenset[int]:
         """The records, by number, that have one of these sentences."""
-        found = (self.record.get(_key(_plain(text))) for text in texts)
-        return frozenset(number for number in found if number is not None)
+        numbers = (self.record.get(_key(_plain(text))) for text in texts)
+        return frozenset(number for number in numbers if number is not None)
 
 
 class Listed(Annotator):
@@ -129,7 +129,7 @@ class Listed(Annotator):
 
     def require_met(self, met: frozenset[int]) -> None:
         """Raise `CorpusError` if a record with units is not in the corpus."""
-        missing = [one for number, one in enumerate(self.found.lines) if number not in met]
+        missing = [entry for number, entry in enumerate(self.found.lines) if number not in met]
         if not missing or (self.other_texts == "ignore" and len(missing) < len(self.found.lines)):
             return
         line, text = missing[0]
@@ -163,16 +163,16 @@ class Mentions(Listed):
 
     def units_of(self, content: str) -> TextUnits:
         """The mentions of every text."""
-        return TextUnits(one for one in self.records(content) if one.units)
+        return TextUnits(record for record in self.records(content) if record.units)
 
     def records(self, content: str) -> Iterator[Given]:
         """All texts with their mentions. All faults are reported together, with their lines."""
         faults = Faults(str(self.file))
         for number, row in enumerate(content.split("\n"), 1):
             if row and not row.isspace():
-                found = self._record(row, number, faults)
-                if found is not None:
-                    yield found
+                record = self._record(row, number, faults)
+                if record is not None:
+                    yield record
         faults.check()
 
     def _record(self, row: str, line: int, faults: Faults) -> Given | None:
@@ -230,7 +230,7 @@ class Conllu(Listed):
     def _sentences(self, content: str) -> Iterator[Given]:
         """The sentences with their words. All faults are reported together, with their lines."""
         faults = Faults(str(self.file))
-        place = {"lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}[self.column]
+        column = {"lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}[self.column]
         text, first, words = "", 0, list[tuple[str, str]]()
         covered = 0  # the words up to this number are written as one (2-3 don't)
         for number, row in enumerate([*content.split("\n"), ""], 1):
@@ -248,10 +248,10 @@ class Conllu(Listed):
                 if len(cells) != 10:
                     faults.add(number, f"{len(cells)} columns; CoNLL-U has 10, with a tab between them")
                 elif "-" in cells[0]:
-                    words.append((cells[1], cells[place]))
+                    words.append((cells[1], cells[column]))
                     covered = int(cells[0].partition("-")[2])
                 elif "." not in cells[0] and int(cells[0]) > covered:
-                    words.append((cells[1], cells[place]))
+                    words.append((cells[1], cells[column]))
         faults.check()
 
 
@@ -260,15 +260,15 @@ def _sentence(text: str, line: int, words: list[tuple[str, str]], faults: Faults
     if not text:
         faults.add(line, "a sentence has no comment `# text = …`")
         return
-    place, units = 0, []
+    end, units = 0, []
     for word, label in words:
-        start = text.find(word, place)
+        start = text.find(word, end)
         if start < 0:
             faults.add(line, f"the word {word!r} is not in the text {text[:60]!r}")
             return
-        place = start + len(word)
+        end = start + len(word)
         if label != "_":
-            units.append((start, place, label))
+            units.append((start, end, label))
     yield Given(line, text, units)
 
 
@@ -307,9 +307,9 @@ def fault_of(text: str, start: Any, end: Any, name: Any) -> str | None:
         return f"the mention {start!r}–{end!r} of {name!r}: expected two whole numbers, and an id without line breaks and tabs"
     if not 0 <= start < end <= len(text):
         return f"the mention {start}–{end} of {name} is outside the text, which has {len(text)} characters, or empty"
-    for place in (start, end):
-        if place < len(text) and extends(text[place]):
-            return f"the mention {start}–{end} of {name} cuts a character: {text[max(place - 1, 0) : place + 1]!r}"
+    for position in (start, end):
+        if position < len(text) and extends(text[position]):
+            return f"the mention {start}–{end} of {name} cuts a character: {text[max(position - 1, 0) : position + 1]!r}"
     if text[start:end].isspace():
         return f"the mention {start}–{end} of {name} is white space"
     return None
@@ -334,7 +334,7 @@ def widened(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _solid(text: str) -> tuple[list[int], str]:
     """The places of the characters that are not white space (or NUL, which readers drop), and the characters."""
-    places = [place for place, character in enumerate(text) if not character.isspace() and character != "\0"]
+    places = [position for position, character in enumerate(text) if not character.isspace() and character != "\0"]
     return places, _plain(text)
 
 
@@ -348,22 +348,22 @@ def _key(plain: str) -> int:
 
 def _ranges(text: str) -> dict[tuple[int, int], None]:
     """The places, without white space, of everything that a reader may take for a sentence of this text."""
-    found: dict[tuple[int, int], None] = {}
+    ranges: dict[tuple[int, int], None] = {}
     lines = text.split("\n")
 
     def mark(pieces: Iterable[str], place: int) -> int:
         for piece in pieces:
             size = len(_plain(piece))
             if size:
-                found[place, place + size] = None
+                ranges[place, place + size] = None
             place += size
         return place
 
-    place = 0
+    position = 0
     for line in lines:
-        mark([line], place)
-        place = mark(split_sentences(line), place)
+        mark([line], position)
+        position = mark(split_sentences(line), position)
     if len(lines) > 1:  # lines that are cut at a margin are joined
         mark(split_sentences(" ".join(line.strip() for line in lines)), 0)
         mark([text], 0)
-    return found
+    return ranges

@@ -19,8 +19,8 @@ def add_merges(model: dict[str, Any], words: Sequence[Sequence[str]], *, size: i
     for word in words:
         pieces = list(word)
         while len(pieces) > 1:
-            known = [pair for pair in zip(pieces, pieces[1:], strict=False) if pair in ranks]
-            pair = min(known, key=ranks.__getitem__) if known else (pieces[0], pieces[1])
+            ranked = [pair for pair in zip(pieces, pieces[1:], strict=False) if pair in ranks]
+            pair = min(ranked, key=ranks.__getitem__) if ranked else (pieces[0], pieces[1])
             if pair not in ranks:
                 ranks[pair] = len(ranks)
                 merges.append(" ".join(pair) if joined else list(pair))
@@ -31,10 +31,10 @@ def add_merges(model: dict[str, Any], words: Sequence[Sequence[str]], *, size: i
 
 def _merged(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
     """The pieces with every occurrence of a pair joined, from left to right."""
-    found: list[str] = []
+    merged: list[str] = []
     at = 0
     while at < len(pieces):
         two = (pieces[at], pieces[at + 1]) if at + 1 < len(pieces) else None
-        found.append("".join(pair) if two == pair else pieces[at])
+        merged.append("".join(pair) if two == pair else pieces[at])
         at += 2 if two == pair else 1
-    return found
+    return merged

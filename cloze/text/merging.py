@@ -56,7 +56,7 @@ class MergeTable:
             return None
         ids: dict[str, int] = model["vocab"]
         pairs = [tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-        left, right, made = (np.array([ids[name] for name in names], np.int64) for names in (
+        left, right, merged_ids = (np.array([ids[name] for name in names], np.int64) for names in (
             [a for a, _ in pairs], [b for _, b in pairs], [a + b for a, b in pairs]
         ))
         keys = left * size + right
@@ -66,16 +66,16 @@ class MergeTable:
         for piece, number in ids.items():
             spelled = [ids.get(symbol, -1) for symbol in _symbols(piece, suffix)]
             symbols[number] = spelled if spelled and min(spelled) >= 0 else [number]
-        count = np.array([len(own) for own in symbols], np.int64)
-        pool = np.array([symbol for own in symbols for symbol in own], np.int64)
-        return cls(size, keys[order], order.astype(np.int64), made, np.cumsum(count) - count, count, pool)
+        count = np.array([len(spelling) for spelling in symbols], np.int64)
+        pool = np.array([symbol for spelling in symbols for symbol in spelling], np.int64)
+        return cls(size, keys[order], order.astype(np.int64), merged_ids, np.cumsum(count) - count, count, pool)
 
     def apart(self, ids: NDArray[Any]) -> tuple[Ints, Ints]:
         """The symbols of pieces (P,) one after another, and how many each piece has (P,)."""
         count = self.count[ids]
         ends = np.cumsum(count)
-        own = np.repeat(self.begin[ids] - (ends - count), count)
-        return self.pool[own + np.arange(len(own))], count
+        index = np.repeat(self.begin[ids] - (ends - count), count)
+        return self.pool[index + np.arange(len(index))], count
 
     def merged(self, symbols: Ints, starts: Bools, dropped: Dropped | None = None) -> Pieces:
         """The pieces of words of `symbols` (N,), which begin where `starts` (N,) is true.
@@ -84,32 +84,32 @@ class MergeTable:
         (Sennrich et al., 2016). Pairs that are `dropped` are left out of the choice of that step only, and a word is done when
         none is left to choose (Provilkov et al., 2020, alg. 1).
         """
-        ids, kept = symbols.copy(), np.ones(len(symbols), np.bool_)
-        place = np.arange(len(symbols))
+        ids, remaining = symbols.copy(), np.ones(len(symbols), np.bool_)
+        position = np.arange(len(symbols))
         word = np.cumsum(starts)
         rank = self._ranks(ids[:-1], ids[1:], word[:-1] == word[1:])
         step = 0
-        while len(place):
+        while len(position):
             free = rank.copy()
             if dropped is not None:
-                some = np.flatnonzero(rank < _NONE)
-                free[some[dropped(step, place[some])]] = _NONE
+                joinable = np.flatnonzero(rank < _NONE)
+                free[joinable[dropped(step, position[joinable])]] = _NONE
             first = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]]))
-            best = np.minimum.reduceat((free << _INDEX) | np.arange(len(place)), first)
+            best = np.minimum.reduceat((free << _INDEX) | np.arange(len(position)), first)
             going = best >> _INDEX < _NONE
             chosen = best[going] & ((np.int64(1) << _INDEX) - 1)
-            ids[place[chosen]] = self.made[rank[chosen]]
-            kept[place[chosen + 1]] = False
-            stays = np.repeat(going, np.diff(first, append=len(place)))
+            ids[position[chosen]] = self.made[rank[chosen]]
+            remaining[position[chosen + 1]] = False
+            stays = np.repeat(going, np.diff(first, append=len(position)))
             stays[chosen + 1] = False
-            joined = np.zeros(len(place), np.bool_)
+            joined = np.zeros(len(position), np.bool_)
             joined[chosen] = True
-            place, word, rank, joined = place[stays], word[stays], rank[stays], joined[stays]
-            here = np.flatnonzero(joined | np.concatenate([joined[1:], [False]])) if len(place) else place
-            after = np.minimum(here + 1, len(place) - 1)
-            rank[here] = self._pairs(ids[place[here]], ids[place[after]], (word[here] == word[after]) & (after > here))
+            position, word, rank, joined = position[stays], word[stays], rank[stays], joined[stays]
+            here = np.flatnonzero(joined | np.concatenate([joined[1:], [False]])) if len(position) else position
+            after = np.minimum(here + 1, len(position) - 1)
+            rank[here] = self._pairs(ids[position[here]], ids[position[after]], (word[here] == word[after]) & (after > here))
             step += 1
-        return Pieces(ids[kept], np.flatnonzero(kept))
+        return Pieces(ids[remaining], np.flatnonzero(remaining))
 
     def _ranks(self, left: Ints, right: Ints, together: Bools) -> Ints:
         """The rank of each symbol with the next one; that of the last is `_NONE`."""

@@ -35,10 +35,10 @@ class Normalise:
         """The object for a recipe's `text.normalise` mapping."""
         if isinstance(switches, Normalise):
             return switches
-        known = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)}
         for name, value in (switches or {}).items():
-            if name not in known:
-                raise RecipeError(f"text.normalise: unknown key {name!r}. {nearest(name, known)}")
+            if name not in names:
+                raise RecipeError(f"text.normalise: unknown key {name!r}. {nearest(name, names)}")
             if value is not None and not isinstance(value, bool):
                 raise RecipeError(f"text.normalise.{name}: {value!r} is not true or false.")
         return cls(**dict(switches or {}))

@@ -62,13 +62,13 @@ class Phrases(Words):
             raise RecipeError(f"text.tokenizer.phrases.score: {self.score!r}; expected word2phrase or npmi.")
         if not self.thresholds:
             raise RecipeError("text.tokenizer.phrases.thresholds: empty; expected a threshold for each pass, such as [200, 100].")
-        low = [one for one in self.thresholds if self.score == "word2phrase" and not one >= 0]
+        low = [threshold for threshold in self.thresholds if self.score == "word2phrase" and not threshold >= 0]
         if low:
             raise RecipeError(
                 f"text.tokenizer.phrases.thresholds: {low[0]:g}; word2phrase's score is compared with numbers from 0 on, as in "
                 "[200, 100]."
             )
-        wrong = [one for one in self.thresholds if self.score == "npmi" and not -1 <= one < 1]
+        wrong = [threshold for threshold in self.thresholds if self.score == "npmi" and not -1 <= threshold < 1]
         if wrong:
             raise RecipeError(f"text.tokenizer.phrases.thresholds: {wrong[0]:g}; npmi is between -1 and 1, as in [0.5].")
 
@@ -83,27 +83,29 @@ class Phrases(Words):
 
     def _with_phrases(self, words: Tokenizer, ids: _Ids, normalise: Normalise, report: Report) -> Tokenizer:
         spelled = list(words.spellings)
-        known = {word: number for number, word in enumerate(spelled)}
+        vocabulary = {word: number for number, word in enumerate(spelled)}
         pairs: list[Join] = []
         for number, threshold in enumerate(self.thresholds, 1):
-            found = self._found(ids, spelled, threshold)
+            candidates = self._found(ids, spelled, threshold)
             joins = [
                 Join(number, spelled[a], spelled[b], times, score)
-                for a, b, times, score in zip(*(part.tolist() for part in found), strict=True)
+                for a, b, times, score in zip(*(part.tolist() for part in candidates), strict=True)
             ]
             for join in joins:
-                known.setdefault(join.word, len(known))
-            spelled = list(known)
-            made = np.array([known[join.word] for join in joins], np.int64)
-            ids.join(PairTable.of(found.first, found.second, made, len(spelled)) if joins else None, len(spelled))
+                vocabulary.setdefault(join.word, len(vocabulary))
+            spelled = list(vocabulary)
+            numbers = np.array([vocabulary[join.word] for join in joins], np.int64)
+            ids.join(PairTable.of(candidates.first, candidates.second, numbers, len(spelled)) if joins else None, len(spelled))
             pairs += joins
-            shown = ": " + ", ".join(join.word for join in joins[:_SHOWN]) if joins else ""
-            report(f"pass {number} joins {len(joins):,} pairs{shown}{', …' if len(joins) > _SHOWN else ''}")
+            examples = ": " + ", ".join(join.word for join in joins[:_SHOWN]) if joins else ""
+            report(f"pass {number} joins {len(joins):,} pairs{examples}{', …' if len(joins) > _SHOWN else ''}")
         counts = ids.counts.tolist()
         roles = set(words.special_ids.tolist())
-        ranked = sorted((word for word, n in known.items() if n not in roles), key=lambda word: (-counts[known[word]], word))
-        kept, pairs = _that_fit(ranked, pairs, None if self.size is None else self.size - len(roles))
-        return self.of_words(kept, normalise).joined_by(Joins(pairs) if pairs else None)
+        ranked = sorted(
+            (word for word, n in vocabulary.items() if n not in roles), key=lambda word: (-counts[vocabulary[word]], word)
+        )
+        chosen, pairs = _that_fit(ranked, pairs, None if self.size is None else self.size - len(roles))
+        return self.of_words(chosen, normalise).joined_by(Joins(pairs) if pairs else None)
 
     def _found(self, ids: _Ids, spelled: Sequence[str], threshold: float) -> Pairs:
         """The pairs above a threshold, the most frequent first."""
@@ -123,8 +125,8 @@ class Phrases(Words):
         a, b, ab = first.astype(np.float64), second.astype(np.float64), together.astype(np.float64)
         if self.score == "word2phrase":
             return (ab - self.min_pairs) / a / b * total
-        found: NDArray[np.float64] = np.log(ab / total / (a / total * (b / total))) / -np.log(ab / total)
-        return found
+        scores: NDArray[np.float64] = np.log(ab / total / (a / total * (b / total))) / -np.log(ab / total)
+        return scores
 
 
 class Pairs(NamedTuple):
@@ -147,15 +149,15 @@ class _Ids:
     @classmethod
     def of(cls, text: IO[str], words: Tokenizer, *, compiled: bool) -> _Ids:
         """The ids of a file of lines."""
-        made = cls(len(words.special_ids), words.size)
+        ids = cls(len(words.special_ids), words.size)
         encoder = encoder_for(words, memory_mb=64, compiled=compiled)
         while lines := list(islice(text, _LINES)):
-            found = encoder.encode_lines([line.rstrip("\n") for line in lines])
-            last = np.zeros(len(found.ids), np.bool_)
-            ends = found.offsets[1:]
-            last[ends[ends > found.offsets[:-1]] - 1] = True
-            made._append(made._file, made._lengths, found.ids, last, made.counts)
-        return made
+            encoded = encoder.encode_lines([line.rstrip("\n") for line in lines])
+            last = np.zeros(len(encoded.ids), np.bool_)
+            ends = encoded.offsets[1:]
+            last[ends[ends > encoded.offsets[:-1]] - 1] = True
+            ids._append(ids._file, ids._lengths, encoded.ids, last, ids.counts)
+        return ids
 
     def __enter__(self) -> _Ids:
         return self
@@ -220,25 +222,25 @@ def _merged(keys: Int64, counts: Int64, held: list[Int64]) -> tuple[Int64, Int64
     if not held:
         return keys, counts
     new, times = np.unique(np.concatenate(held), return_counts=True)
-    place = np.searchsorted(keys, new)
-    met = np.zeros(len(new), np.bool_)
-    inside = place < len(keys)
-    met[inside] = keys[place[inside]] == new[inside]
-    counts[place[met]] += times[met]
-    fresh = ~met
-    return np.insert(keys, place[fresh], new[fresh]), np.insert(counts, place[fresh], times[fresh])
+    index = np.searchsorted(keys, new)
+    repeated = np.zeros(len(new), np.bool_)
+    inside = index < len(keys)
+    repeated[inside] = keys[index[inside]] == new[inside]
+    counts[index[repeated]] += times[repeated]
+    fresh = ~repeated
+    return np.insert(keys, index[fresh], new[fresh]), np.insert(counts, index[fresh], times[fresh])
 
 
 def _that_fit(ranked: list[str], pairs: list[Join], room: int | None) -> tuple[list[str], list[Join]]:
     """The first words that there is room for, and the pairs that can still be made of them, with their phrases."""
-    kept = ranked if room is None else ranked[:room]
-    room_for, left = set(kept), list[Join]()
+    words = ranked if room is None else ranked[:room]
+    room_for, left = set(words), list[Join]()
     usable = room_for - {pair.word for pair in pairs}
     for pair in pairs:
         if pair.first in usable and pair.second in usable and pair.word in room_for:
             usable.add(pair.word)
             left.append(pair)
-    return [word for word in kept if word in usable], left
+    return [word for word in words if word in usable], left
 
 
 def _copied(texts: Iterable[str], copy: IO[str]) -> Iterator[str]:

@@ -37,8 +37,8 @@ class ChunkMatcher:
 
     def match(self, chunks: list[bytes]) -> tuple[NDArray[np.int32], Int64]:
         """Marked ids of all chunks in one array, and the number per chunk (n,)."""
-        found = list(map(self._plain_word, chunks))
-        strange = [i for i, ids in enumerate(found) if ids is None]
+        encoded = list(map(self._plain_word, chunks))
+        strange = [i for i, ids in enumerate(encoded) if ids is None]
         if len(strange) == len(chunks):
             return self._ask(chunks)
         if strange:
@@ -46,8 +46,8 @@ class ChunkMatcher:
             bounds = [0, *np.cumsum(counts).tolist()]
             flat = marked.tolist()
             for i, begin, end in zip(strange, bounds[:-1], bounds[1:], strict=True):
-                found[i] = flat[begin:end]
-        lists = [ids or [] for ids in found]
+                encoded[i] = flat[begin:end]
+        lists = [ids or [] for ids in encoded]
         counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         return np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(counts.sum())), counts
 
@@ -91,8 +91,8 @@ class _WholeWord:
         word = chunk.decode()
         if not word.isascii() or not word.isprintable() or word in self._apart:
             return None
-        found = self._id(word)
-        return [self._unknown if found is None or found in self._special else 2 * found + 1]
+        piece_id = self._id(word)
+        return [self._unknown if piece_id is None or piece_id in self._special else 2 * piece_id + 1]
 
 
 class _GreedyMatch:
@@ -121,9 +121,9 @@ class _GreedyMatch:
         table = self._first
         while begin < size:
             for end in range(min(size, begin + self._longest), begin, -1):
-                found = table.get(word[begin:end])
-                if found is not None:
-                    ids.append(found)
+                piece_id = table.get(word[begin:end])
+                if piece_id is not None:
+                    ids.append(piece_id)
                     break
             else:
                 return self._unknown

@@ -100,12 +100,12 @@ def in_id_order(literals: Mapping[str, str]) -> list[str]:
 
 def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
     """Roles guessed from the literals of BERT, RoBERTa, GPT-2 and T5-like vocabularies, if no file names them."""
-    known = set(pieces)
+    vocabulary = set(pieces)
     for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
-        if all(literal in known for literal in table.values()):
+        if all(literal in vocabulary for literal in table.values()):
             return dict(table)
     merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}
-    return {role: literal for role, literal in merged.items() if literal in known}
+    return {role: literal for role, literal in merged.items() if literal in vocabulary}
 
 
 def sentinel_literals(count: int) -> list[str]:

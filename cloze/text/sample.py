@@ -33,24 +33,24 @@ def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
     """
     start = fold("text sample", seed)
     heap: list[tuple[int, int, int, str]] = []
-    kept = total = 0
+    kept_bytes = total = 0
     limit = 1 << 64
-    for place, text in enumerate(texts):
+    for number, text in enumerate(texts):
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         total += size
-        key = mix64(start + place)
+        key = mix64(start + number)
         if key >= limit:
             continue
         if size > budget_bytes:
             text = text.encode("utf-8", "surrogatepass")[:budget_bytes].decode("utf-8", "ignore")
             size = budget_bytes
-        heapq.heappush(heap, (-key, place, size, text))
-        kept += size
-        while kept > budget_bytes:
+        heapq.heappush(heap, (-key, number, size, text))
+        kept_bytes += size
+        while kept_bytes > budget_bytes:
             dropped = heapq.heappop(heap)
-            kept -= dropped[2]
+            kept_bytes -= dropped[2]
             limit = -dropped[0]
-    return Sample([entry[3] for entry in sorted(heap, key=lambda entry: entry[1])], kept, total)
+    return Sample([entry[3] for entry in sorted(heap, key=lambda entry: entry[1])], kept_bytes, total)
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Alphabet:
         inside = np.zeros(_CODE_POINTS, dtype=np.int64)
         last = np.zeros(_CODE_POINTS, dtype=np.int64)
         breaks = np.zeros(_CODE_POINTS, dtype=np.bool_)
-        known = np.zeros(_CODE_POINTS, dtype=np.bool_)
+        classified = np.zeros(_CODE_POINTS, dtype=np.bool_)
         for block in blocks_of(texts):
             normal = normaliser.normalize_str(block) if normaliser is not None else block
             points = np.frombuffer(normal.encode("utf-32-le", "replace"), dtype="<u4").astype(np.int64)
             seen = np.bincount(points, minlength=_CODE_POINTS)
             count += seen
-            new = np.flatnonzero((seen > 0) & ~known)
-            known[new] = True
+            new = np.flatnonzero((seen > 0) & ~classified)
+            classified[new] = True
             breaks[new] = [_breaks(chr(point)) for point in new.tolist()]
             apart = breaks[points]
             inner = points[1:][~(apart[1:] | apart[:-1])]
@@ -96,8 +96,8 @@ class Alphabet:
         points = np.flatnonzero(self.count)
         order = points[np.lexsort((points, -self.count[points]))]
         share = np.cumsum(self.count[order]) / max(1, int(self.count.sum()))
-        kept = np.sort(order[: min(most, 1 + int(np.searchsorted(share, coverage)))])
-        return [chr(p) for p in kept.tolist()], [chr(p) for p in kept[self.inside[kept] > 0].tolist()]
+        frequent = np.sort(order[: min(most, 1 + int(np.searchsorted(share, coverage)))])
+        return [chr(p) for p in frequent.tolist()], [chr(p) for p in frequent[self.inside[frequent] > 0].tolist()]
 
     def final(self, characters: Iterable[str]) -> list[str]:
         """The given characters that end a word somewhere."""

@@ -84,7 +84,7 @@ class Dictionary:
             if len(run) == 1 or run.isascii() or not any(map(ideograph, run)):
                 starts.append(begin)
             else:
-                starts += [begin + place for place in self._better(run)]
+                starts += [begin + offset for offset in self._better(run)]
         return starts
 
     def _better(self, run: str) -> list[int]:
@@ -130,11 +130,11 @@ class Jieba:
 
     def segment(self, text: str) -> list[int]:
         """Where the words of a text begin, in characters."""
-        starts, place = [], 0
+        starts, position = [], 0
         for word in self._engine.cut(text, HMM=self.hmm):
             if not word.isspace():
-                starts.append(place)
-            place += len(word)
+                starts.append(position)
+            position += len(word)
         return starts
 
     @cached_property

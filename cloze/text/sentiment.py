@@ -98,7 +98,7 @@ class WordSenses(Annotator):
 
     def annotate(self, text: str) -> list[Unit]:
         """The words of a text that have a polarity there."""
-        sentence, found = _counts(text), []
+        sentence, units = _counts(text), []
         for match in RUNS.finditer(text):
             senses = self._senses.get(match.group().lower())
             if senses is None or not any(sense.score for sense in senses):
@@ -106,8 +106,8 @@ class WordSenses(Annotator):
             cosines = [_cosine(sense.gloss, sentence) for sense in senses]
             score = polarity([sense.rank for sense in senses], cosines, [sense.score for sense in senses])
             if score:
-                found.append((match.start(), match.end(), int(score > 0)))
-        return found
+                units.append((match.start(), match.end(), int(score > 0)))
+        return units
 
 
 def _counts(text: str) -> Counter[str]:

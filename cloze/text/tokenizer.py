@@ -141,10 +141,10 @@ class Tokenizer:
         return self if self.segmenter is None and self.joins is None else self._cutting(None, None)
 
     def _cutting(self, segmenter: Segmenter | None, joins: Joins | None) -> Tokenizer:
-        made = object.__new__(Tokenizer)  # shares the vocabulary, which takes a few hundred bytes a word
-        made.__dict__.update(self.__dict__)
-        made._cut(segmenter, joins)
-        return made
+        tokenizer = object.__new__(Tokenizer)  # shares the vocabulary, which takes a few hundred bytes a word
+        tokenizer.__dict__.update(self.__dict__)
+        tokenizer._cut(segmenter, joins)
+        return tokenizer
 
     def described_by(self, description: str) -> Tokenizer:
         """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
@@ -163,10 +163,10 @@ class Tokenizer:
     def unknown_parts(self, texts: Sequence[str]) -> list[tuple[int, str]]:
         """The parts of texts that become [UNK], each with the number of its text: words, or characters where the vocabulary has
         pieces of words."""
-        found, texts = self.encode_spelled(texts), readable(texts)
-        whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
-        unknown = np.flatnonzero(found.ids == self.roles.get("[UNK]", -1)).tolist()
-        return [(int(whose[token]), texts[whose[token]][found.begin[token] : found.end[token]]) for token in unknown]
+        spelled, texts = self.encode_spelled(texts), readable(texts)
+        whose = np.repeat(np.arange(len(texts)), np.diff(spelled.offsets))
+        unknown = np.flatnonzero(spelled.ids == self.roles.get("[UNK]", -1)).tolist()
+        return [(int(whose[token]), texts[whose[token]][spelled.begin[token] : spelled.end[token]]) for token in unknown]
 
     def normalised(self, text: str) -> str:
         """A text as the pre-tokenizer gets it: lower-cased, without accents, as the tokenizer says."""
@@ -176,8 +176,8 @@ class Tokenizer:
     def words_of(self, text: str) -> list[str]:
         """The words of a text before the vocabulary is asked: set apart, normalised, and cut by the pre-tokenizer."""
         (apart,), cut = self.apart([text]), self._plain.pre_tokenizer
-        shown = self.normalised(apart)
-        return [shown] if cut is None else [word for word, _ in cut.pre_tokenize_str(shown)]
+        normalised = self.normalised(apart)
+        return [normalised] if cut is None else [word for word, _ in cut.pre_tokenize_str(normalised)]
 
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts with their words set apart by `segmenter`; unchanged without one."""
@@ -205,10 +205,10 @@ class Tokenizer:
         put: list[list[int]] = []
         if self.segmenter is not None:
             apart = [set_apart(self.segmenter, text) for text in texts]
-            texts, put = [one.text for one in apart], [one.put for one in apart]
-        found = self._plain.encode_batch(texts, add_special_tokens=False)
-        ids, starts, offsets = self._flattened(found)
-        every = chain.from_iterable(chain.from_iterable(e.offsets for e in found))
+            texts, put = [spaced.text for spaced in apart], [spaced.put for spaced in apart]
+        encodings = self._plain.encode_batch(texts, add_special_tokens=False)
+        ids, starts, offsets = self._flattened(encodings)
+        every = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
         for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
             bounds[begin:end] = places_before(spaces, bounds[begin:end])
@@ -223,8 +223,8 @@ class Tokenizer:
         """What `encode_flat` returns, from the ids of the words: with the phrases in their place."""
         if not self._pairs:
             return ids, starts, offsets
-        found = join_lines(self._pairs, ids, offsets)
-        return found.ids, starts[found.first], found.offsets
+        joined = join_lines(self._pairs, ids, offsets)
+        return joined.ids, starts[joined.first], joined.offsets
 
     def encode_template(self, text: str) -> Encoded:
         """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
@@ -247,10 +247,10 @@ class Tokenizer:
 
     def piece(self, id: int) -> str:
         """The spelling of an id."""
-        found = self._plain.id_to_token(int(id))
-        if found is None:
+        spelling = self._plain.id_to_token(int(id))
+        if spelling is None:
             raise RecipeError(f"tokenizer: no piece has the id {id}; ids run from 0 to {self.size - 1}.")
-        return str(found)
+        return str(spelling)
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
@@ -259,8 +259,8 @@ class Tokenizer:
 
     def id(self, piece: str) -> int | None:
         """The id of a piece, None if the vocabulary lacks it."""
-        found = self._plain.token_to_id(piece)
-        return None if found is None else int(found)
+        number = self._plain.token_to_id(piece)
+        return None if number is None else int(number)
 
     def role(self, name: str) -> int:
         """The id of a role. Raises a `RecipeError` that lists the known roles if this tokenizer lacks it."""
@@ -325,10 +325,10 @@ class Tokenizer:
         return tokenizers.Tokenizer.from_str(self._json)
 
     def _id_of(self, role: str, literal: str) -> int:
-        found = self.id(literal)
-        if found is None:
+        number = self.id(literal)
+        if number is None:
             raise RecipeError(f"tokenizer: the literal {literal!r} of {role} is not in the vocabulary.")
-        return found
+        return number
 
 
 def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:
@@ -338,11 +338,11 @@ def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:
 
 def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:
     """The ids of `<extra_id_0>`, `<extra_id_1>`, … in that order; T5's names for what stands for a masked span."""
-    found = {
+    sentinels = {
         int(match.group(1)): int(token["id"])
         for token in data.get("added_tokens", []) if (match := _SENTINEL.fullmatch(token["content"]))
     }
-    return np.array([found[number] for number in sorted(found)], dtype=np.int32)
+    return np.array([sentinels[number] for number in sorted(sentinels)], dtype=np.int32)
 
 
 def without_frame(data: dict[str, Any]) -> dict[str, Any]:

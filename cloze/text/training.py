@@ -108,24 +108,24 @@ class WordPiece:
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece(prefix=_CONTINUES)
         special = in_id_order(literals)
-        kept, inside = Alphabet.of(texts, normaliser).chosen(self.coverage, most=max(1, room // 2))
+        characters, inside = Alphabet.of(texts, normaliser).chosen(self.coverage, most=max(1, room // 2))
         # The trainer numbers "##x" in the order of a randomly seeded hash table and breaks ties of merges by number.
         # Reserving these pieces in sorted order is what makes two runs agree.
         reserved = [_CONTINUES + character for character in inside]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=max(room, len(special) + len(reserved) + len(kept)),
+            vocab_size=max(room, len(special) + len(reserved) + len(characters)),
             min_frequency=self.min_frequency,
             special_tokens=[*special, *reserved],
-            initial_alphabet=kept,
-            limit_alphabet=len(kept),
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
             continuing_subword_prefix=_CONTINUES,
             show_progress=False,
         )
         engine.train_from_iterator(texts, trainer, length=len(texts))
-        made = Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
+        tokenizer = Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
         for name, count in sets.items():
-            made = with_visual_words(made, name, count)
-        return made
+            tokenizer = with_visual_words(tokenizer, name, count)
+        return tokenizer
 
 
 @register("tokenizer", "byte_bpe")
@@ -200,15 +200,15 @@ class BPE:
         engine.decoder = decoders.BPEDecoder(suffix=_ENDS)
         special = in_id_order(literals)
         alphabet = Alphabet.of(texts, normaliser)
-        kept, _ = alphabet.chosen(self.coverage, most=max(1, self.size // 2))
+        characters, _ = alphabet.chosen(self.coverage, most=max(1, self.size // 2))
         # As in WordPiece, the order of "x</w>" must not depend on a hash table.
-        reserved = [character + _ENDS for character in alphabet.final(kept)]
+        reserved = [character + _ENDS for character in alphabet.final(characters)]
         trainer = trainers.BpeTrainer(
-            vocab_size=max(self.size, len(special) + len(reserved) + len(kept)),
+            vocab_size=max(self.size, len(special) + len(reserved) + len(characters)),
             min_frequency=self.min_frequency,
             special_tokens=[*special, *reserved],
-            initial_alphabet=kept,
-            limit_alphabet=len(kept),
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
             end_of_word_suffix=_ENDS,
             show_progress=False,
         )

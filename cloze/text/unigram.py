@@ -155,8 +155,8 @@ class Lattice:
 
     def loss_without(self) -> Float:
         """The loss in log-likelihood if each piece is spelt with others instead (P,)."""
-        known = dict(zip(self.pieces, self.score.tolist(), strict=True))
-        return np.array([known[piece] - _best_without(piece, known) for piece in self.pieces])
+        scores = dict(zip(self.pieces, self.score.tolist(), strict=True))
+        return np.array([scores[piece] - _best_without(piece, scores) for piece in self.pieces])
 
 
 def _best_without(piece: str, known: dict[str, float]) -> float:
@@ -207,7 +207,7 @@ def _seeds(words: list[tuple[str, int]], most: int) -> Lattice:
     word = np.repeat(np.arange(len(words)), size)
     depth = np.arange(len(points)) - np.repeat(np.cumsum(size) - size, size)
     left = size[word] - depth
-    found: list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+    substrings: list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
     rolling = np.zeros(len(points), dtype=np.uint64)
     for length in range(1, _LONGEST + 1):
         at = np.flatnonzero(left >= length)
@@ -217,14 +217,14 @@ def _seeds(words: list[tuple[str, int]], most: int) -> Lattice:
         rolling[at] ^= rolling[at] >> np.uint64(29)
         _, first, inverse = np.unique(rolling[at], return_index=True, return_inverse=True)
         count = np.bincount(inverse, weights=weight[word[at]]).astype(np.float64)
-        found.append((np.where(count >= 2, count, 0.0) if length > 1 else count, at[first], at, inverse))
-    gain = np.concatenate([count * (n + 1 if n else 0) for n, (count, *_) in enumerate(found)])
-    singles = len(found[0][0])
+        substrings.append((np.where(count >= 2, count, 0.0) if length > 1 else count, at[first], at, inverse))
+    gain = np.concatenate([count * (n + 1 if n else 0) for n, (count, *_) in enumerate(substrings)])
+    singles = len(substrings[0][0])
     order = np.argsort(-gain, kind="stable")[:most]
     keep = gain > 0
     keep[np.setdiff1d(np.flatnonzero(keep), order, assume_unique=True)] = False
     keep[:singles] = True
-    return _lattice(text, found, keep, word, depth, size, weight)
+    return _lattice(text, substrings, keep, word, depth, size, weight)
 
 
 def _lattice(
@@ -243,16 +243,16 @@ def _lattice(
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
     seen = 0
     for length, (count, first, at, which) in enumerate(found, start=1):
-        kept = keep[seen : seen + len(count)]
-        pieces += [text[place : place + length] for place in first[kept].tolist()]
-        counts.append(count[kept])
-        arc = np.flatnonzero(kept[which])
+        selected = keep[seen : seen + len(count)]
+        pieces += [text[start : start + length] for start in first[selected].tolist()]
+        counts.append(count[selected])
+        arc = np.flatnonzero(selected[which])
         parts.append((number[seen + which[arc]], at[arc], np.full(len(arc), length)))
         seen += len(count)
-    piece, place, length_of = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(depth[place] + length_of, kind="stable")
-    piece, place, length_of = piece[order], place[order], length_of[order]
-    begin = place + word[place]  # every earlier word has one more position than characters
+    piece, start, length_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(depth[start] + length_of, kind="stable")
+    piece, start, length_of = piece[order], start[order], length_of[order]
+    begin = start + word[start]  # every earlier word has one more position than characters
     share = np.concatenate(counts)
     return Lattice(
         pieces=pieces,
@@ -261,7 +261,7 @@ def _lattice(
         arc_piece=piece.astype(np.int32),
         arc_begin=begin.astype(np.int32),
         arc_end=(begin + length_of).astype(np.int32),
-        arc_word=word[place].astype(np.int32),
+        arc_word=word[start].astype(np.int32),
         places=np.concatenate([[0], np.cumsum(size + 1)]).astype(np.int32),
         weight=weight,
     )

@@ -63,11 +63,11 @@ class Fit:
 
     def candidates(self, *, min_count: int = 2) -> list[Candidate]:
         """Words of letters that are not one piece, those that save most first; equal ones in the order of their letters."""
-        found = [
+        candidates = [
             Candidate(word, count, self.pieces[word]) for word, count in self.cut.items()
             if count >= min_count and any(map(str.isalpha, word)) and _is_word(word)
         ]
-        return sorted(found, key=lambda one: (-one.saved, one.word))
+        return sorted(candidates, key=lambda candidate: (-candidate.saved, candidate.word))
 
 
 def _is_word(word: str) -> bool:
@@ -79,13 +79,13 @@ def fit_of(tokenizer: Tokenizer, texts: Iterable[str], *, counts_words: bool = T
     fit, remaining = Fit(), iter(texts)
     unknown = tokenizer.roles.get("[UNK]", -1)
     while block := list(islice(remaining, _TOGETHER)):
-        found = tokenizer.encode_spelled(block)
+        spelled = tokenizer.encode_spelled(block)
         fit.bytes += sum(len(text.encode("utf-8", "replace")) for text in block)
-        fit.tokens += len(found.ids)
-        fit.words += int(found.word_start.sum())
-        fit.unknown += int((found.ids == unknown).sum())
+        fit.tokens += len(spelled.ids)
+        fit.words += int(spelled.word_start.sum())
+        fit.unknown += int((spelled.ids == unknown).sum())
         if counts_words:
-            _count_cut(fit, tokenizer, block, found, unknown)
+            _count_cut(fit, tokenizer, block, spelled, unknown)
     return fit
 
 
@@ -119,7 +119,9 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
             vocabulary.append([f"▁{word}", score + _ABOVE])
     elif tokenizer.kind == "byte_bpe":
         read = tokenizer.encode_batch([f" {word}" for word in words])
-        add_merges(data["model"], [[tokenizer.piece(int(number)) for number in one.ids] for one in read], size=tokenizer.size)
+        add_merges(
+            data["model"], [[tokenizer.piece(int(number)) for number in encoding.ids] for encoding in read], size=tokenizer.size
+        )
     else:
         raise CorpusError(
             f"the tokenizer is of kind {tokenizer.kind}; words can be added to a wordpiece, unigram or byte_bpe vocabulary.\n"

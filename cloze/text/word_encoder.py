@@ -68,13 +68,13 @@ class WordEncoder:
             block, separator = joined(held)
             at = 0
             while True:
-                found = self._numbers.scan(block, at, separator)
-                self._learn(block, found)
-                here, before = numbering.expand(found.numbers, self._place, self._count, self._pool)
+                scan = self._numbers.scan(block, at, separator)
+                self._learn(block, scan)
+                here, before = numbering.expand(scan.numbers, self._place, self._count, self._pool)
                 ids.append(here)
-                offsets.append(total + before[found.lines])
+                offsets.append(total + before[scan.lines])
                 total += len(here)
-                at = found.stop
+                at = scan.stop
                 if self._numbers.full or len(self._long) > self._most_long:
                     self._clear()
                 if at >= len(block):

@@ -62,22 +62,22 @@ class Words:
         special = in_id_order(literals)
         engine = self._engine(special, literals["[UNK]"], normalise)
         counter = ChunkCounter(marks=self.split == "punctuation", lower=normalise.for_kind("words").lower)
-        some = False
+        has_text = False
         for batch in _batches(texts):
-            some = some or any(text.strip() for text in batch)
+            has_text = has_text or any(text.strip() for text in batch)
             counter.add(batch)
-        if not some:
+        if not has_text:
             raise CorpusError("training a tokenizer: the corpus holds no text; expected at least one line that is not blank.")
         if counter.forgotten:
             report(
                 f"the dictionary of words was full: words seen no more than {counter.forgotten} times so far were forgotten, "
                 "and counts of rare words may be too low"
             )
-        found = count_words(engine, counter, set(special), self.min_count)
+        counted = count_words(engine, counter, set(special), self.min_count)
         del counter
-        counts = found.frequent
+        counts = counted.frequent
         if not counts:
-            raise _nothing_left(found, self.min_count)
+            raise _nothing_left(counted, self.min_count)
         words = sorted(counts, key=lambda word: (-counts[word], word))
         if self.size is not None:
             if self.size <= len(special):
@@ -85,10 +85,10 @@ class Words:
                     f"text.tokenizer.words.size: {self.size} leaves no room for words next to {len(special)} special tokens."
                 )
             words = words[: self.size - len(special)]
-        share = sum(counts[word] for word in words) / found.total
+        share = sum(counts[word] for word in words) / counted.total
         report(
-            f"the vocabulary has {len(words):,} of {found.different:,} different words, which make up {100 * share:.2f} % of the "
-            f"{found.total:,} words of the corpus"
+            f"the vocabulary has {len(words):,} of {counted.different:,} different words, which make up {100 * share:.2f} % of "
+            f"the {counted.total:,} words of the corpus"
         )
         return self.of_words(words, normalise)
 
@@ -175,10 +175,10 @@ def _count_odd(engine: tokenizers.Tokenizer, odd: list[tuple[str, int]], counts:
     if engine.normalizer is not None:
         pieces.normalize(lambda whole: engine.normalizer.normalize(whole))
     engine.pre_tokenizer.pre_tokenize(pieces)
-    ends, place = [], 0
+    ends, position = [], 0
     for chunk, _ in odd:
-        place += len(chunk) + 1
-        ends.append(place)
+        position += len(chunk) + 1
+        ends.append(position)
     owner = 0
     for word, (begin, _), _ in pieces.get_splits(offset_referential="original", offset_type="char"):
         while ends[owner] <= begin:

@@ -99,7 +99,7 @@ def verdict_of(systems: Systems) -> Verdict:
     rows = systems.rows
     held, test, seconds = _answers(systems)
     start, shares = systems.best_start(), None
-    kept: str | None = None
+    mixed: str | None = None
     if start is not None and (tuned := _tuned(systems, start)) is not None:
         name = tuned_name(start.name)
         held[name], test[name], spent = tuned
@@ -108,20 +108,20 @@ def verdict_of(systems: Systems) -> Verdict:
         assert words is not None  # the best start is known, so n-grams have answered
         outputs = outputs_in(words.folder(systems.out), rows)
         shares = shares_of(rows, rows.labelled, held[name], outputs[HELD])
-        kept = mixed_name(name)
-        held[kept] = pooled(rows.linear, held[name], outputs[HELD], *shares)
-        test[kept] = None if test[name] is None else pooled(rows.linear, test[name], outputs[TEST], *shares)
-        seconds[kept] = seconds[name]
+        mixed = mixed_name(name)
+        held[mixed] = pooled(rows.linear, held[name], outputs[HELD], *shares)
+        test[mixed] = None if test[name] is None else pooled(rows.linear, test[name], outputs[TEST], *shares)
+        seconds[mixed] = seconds[name]
     scores = _scores_of(systems, held)
     standings = _standings(systems, scores, test, seconds)
-    ahead = None if kept is None or not standings else _difference(systems, scores[standings[0].name], scores[kept])
+    ahead = None if mixed is None or not standings else _difference(systems, scores[standings[0].name], scores[mixed])
     failures = {
         cell.label: systems.failed.get(cell.key) or failure_of(cell.folder(systems.out)) or ""
         for cell in systems.cells() if systems.result(cell) is None and _failed(systems, cell)
     }  # fmt: skip
     texts = 0 if rows.texts is None else len(rows.texts)
     return Verdict(
-        rows.metric, len(rows.labelled), 0 if rows.test is None else len(rows.test), texts, standings, kept, start, shares,
+        rows.metric, len(rows.labelled), 0 if rows.test is None else len(rows.test), texts, standings, mixed, start, shares,
         ahead, _curve(systems, start, standings), failures, len(systems.ready()),
     )
 
@@ -250,26 +250,30 @@ def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing])
 
 def sentences(verdict: Verdict) -> list[str]:
     """Sentences on what is kept, whether it beats n-grams by more than chance, and what more labels would bring."""
-    kept = None if verdict.kept is None else verdict.standing(verdict.kept)
-    if kept is None:
+    standing = None if verdict.kept is None else verdict.standing(verdict.kept)
+    if standing is None:
         return ["Not finished: no model was fine-tuned yet."]
     name = verdict.metric.replace("_", " ")
     lines = [
-        f"Kept: {kept.name}. Its {name} is {_shown(kept.score.value)} on labelled rows that it had not seen "
-        f"(95 %: {_shown(kept.score.low)} to {_shown(kept.score.high)}; {verdict.labelled:,} rows)."
+        f"Kept: {standing.name}. Its {name} is {_shown(standing.score.value)} on labelled rows that it had not seen "
+        f"(95 %: {_shown(standing.score.low)} to {_shown(standing.score.high)}; {verdict.labelled:,} rows)."
     ]
     ngrams = verdict.standing(NGRAMS)
-    if kept.test is not None and ngrams is not None and ngrams.test is not None:
-        lines.append(f"On the {verdict.tested:,} test rows it has {_shown(kept.test)}, and n-grams have {_shown(ngrams.test)}.")
-    if kept.above is not None:
-        gap = f"{_points(kept.above.value)} (95 %: {_points(kept.above.low)} to {_points(kept.above.high)})"
-        if not kept.above.apart:
+    if standing.test is not None and ngrams is not None and ngrams.test is not None:
+        lines.append(
+            f"On the {verdict.tested:,} test rows it has {_shown(standing.test)}, and n-grams have {_shown(ngrams.test)}."
+        )
+    if standing.above is not None:
+        gap = f"{_points(standing.above.value)} (95 %: {_points(standing.above.low)} to {_points(standing.above.high)})"
+        if not standing.above.apart:
             lines.append(
                 f"Its difference from n-grams is {gap}: these rows do not tell them apart. A linear model on n-grams may be as "
                 "good, and needs no network."
             )
         else:
-            lines.append(f"It is {gap} {'above' if kept.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", ""))
+            lines.append(
+                f"It is {gap} {'above' if standing.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", "")
+            )
     best = verdict.standings[0]
     if verdict.ahead is not None and verdict.ahead.value > 0:
         chance = "is larger than chance explains" if verdict.ahead.apart else "may be chance"
