@@ -42,13 +42,13 @@ class Batch(Mapping[str, Tensor]):
 
     def shapes(self) -> list[tuple[int, int]]:
         """Rows and positions of every view's sequence: its tokens, or its vectors where it has no tokens."""
-        found: dict[str, tuple[int, int]] = {}
+        shapes: dict[str, tuple[int, int]] = {}
         for sequence in fields.SEQUENCES:
             for name, tensor in self._tensors.items():
                 view, field, _ = fields.split(name)
                 if field == sequence:
-                    found.setdefault(view, (tensor.shape[0], tensor.shape[1]))
-        return list(found.values())
+                    shapes.setdefault(view, (tensor.shape[0], tensor.shape[1]))
+        return list(shapes.values())
 
     def __repr__(self) -> str:
         return "Batch(" + ", ".join(f"{k} {tuple(v.shape)}" for k, v in self._tensors.items()) + ")"

@@ -121,9 +121,9 @@ def nearest(given: str, known: Iterable[str]) -> str:
 
 def require_table(place: str, name: str, tables: Iterable[str]) -> None:
     """A `RecipeError` if a part, whose `place` in the recipe is given, names a look-up table that is not among `tables`."""
-    known = tuple(tables)
-    if name not in known:
-        raise RecipeError(f"{place}: there is no table {name!r}. {nearest(name, known)}")
+    names = tuple(tables)
+    if name not in names:
+        raise RecipeError(f"{place}: there is no table {name!r}. {nearest(name, names)}")
 
 
 def _either(names: Sequence[str]) -> str:
@@ -165,8 +165,8 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
         yield
     except UserError as error:
         message = str(error)
-        for theirs, ours in options.items():
-            message = message.replace(theirs, ours)
+        for option, replacement in options.items():
+            message = message.replace(option, replacement)
         if message == str(error):
             raise
         raise type(error)(message) from None

@@ -43,13 +43,13 @@ def ngrams_of(word: str, lengths: tuple[int, int]) -> list[str]:
     """
     bounded = f"<{word}>"
     shortest, longest = lengths
-    found = []
+    grams = []
     for start in range(len(bounded)):
         for size in range(shortest, min(longest, len(bounded) - start) + 1):
             stop = start + size
             if not (size == 1 and (start == 0 or stop == len(bounded))):
-                found.append(bounded[start:stop])
-    return found
+                grams.append(bounded[start:stop])
+    return grams
 
 
 def ngram_rows(word: str, lengths: tuple[int, int], buckets: int, first: int) -> list[int]:
@@ -121,13 +121,13 @@ class KeptBuckets:
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> KeptBuckets:
         """The table from its arrays; a `CorpusError` for any other arrays."""
-        settings, kept, order = (arrays.get(name, np.zeros(0, np.int64)) for name in ("settings", "kept", "order"))
+        settings, numbers, order = (arrays.get(name, np.zeros(0, np.int64)) for name in ("settings", "kept", "order"))
         words, shortest, longest, buckets, skips = settings.tolist() if settings.shape == (5,) else (0,) * 5
-        inside = len(kept) == len(order) and (np.diff(kept) > 0).all() and (np.sort(order) == np.arange(len(order))).all()
-        if words < 1 or not inside or (len(kept) and not 0 <= kept[0] <= kept[-1] < buckets):
+        inside = len(numbers) == len(order) and (np.diff(numbers) > 0).all() and (np.sort(order) == np.arange(len(order))).all()
+        if words < 1 or not inside or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < buckets):
             raise CorpusError("hashed n-grams: expected buckets in ascending order. The file is damaged: copy it again.")
         hashing = Hashing(words, (shortest, longest) if longest else None, buckets, bool(skips))
-        return cls(hashing, kept, order, arrays.get("absent"))
+        return cls(hashing, numbers, order, arrays.get("absent"))
 
 
 class Bag:
@@ -150,8 +150,8 @@ class Bag:
         starts, rows, absent = [0], [], set(table.absent.tolist())
         for number, spelling in enumerate(spellings):
             if number >= roles or spelling == _END:
-                found, size = self.of_word(spelling, None if number in absent else number)
-                rows += found
+                term_rows, size = self.of_word(spelling, None if number in absent else number)
+                rows += term_rows
                 self.sizes[number] = size
             starts.append(len(rows))
         self.starts, self.rows = np.array(starts, np.int64), np.array(rows, np.int64)
@@ -159,17 +159,17 @@ class Bag:
     @cached_property
     def places(self) -> NDArray[np.int32]:
         """The row of each bucket, (buckets,), -1 for none."""
-        made = np.full(max(self.hashing.buckets, 1), -1, np.int32)
-        made[self.table.kept] = self.first + self.table.order
-        return made
+        bucket_rows = np.full(max(self.hashing.buckets, 1), -1, np.int32)
+        bucket_rows[self.table.kept] = self.first + self.table.order
+        return bucket_rows
 
     def of_word(self, spelling: str, own: int | None) -> tuple[list[int], int]:
         """The rows of a word, with its `own` row if it has one, and how many terms it is. The end of a text has no n-grams."""
         grams = self.hashing.characters
         buckets = [] if grams is None or spelling == _END else ngram_rows(spelling, grams, self.hashing.buckets, 0)
         rows = [] if own is None else [own]
-        found = self.places[buckets]
-        rows += found[found >= 0].tolist()
+        gram_rows = self.places[buckets]
+        rows += gram_rows[gram_rows >= 0].tolist()
         return rows, len(rows) if self.hashing.skips else len(buckets) + (own is not None)
 
     def of_texts(
@@ -185,11 +185,11 @@ class Bag:
         ahead = np.cumsum(counts) - counts
         rows = [self.rows[np.arange(int(counts.sum())) + np.repeat(self.starts[tokens] - ahead, counts)]]
         owners = [np.repeat(owner, counts)]
-        for place, spelling in unseen.items():
-            found, size = self.of_word(spelling, None)
-            hashes[place], sizes[place] = hashes_of_words([spelling])[0], size
-            rows.append(np.array(found, np.int64))
-            owners.append(np.full(len(found), owner[place]))
+        for index, spelling in unseen.items():
+            term_rows, size = self.of_word(spelling, None)
+            hashes[index], sizes[index] = hashes_of_words([spelling])[0], size
+            rows.append(np.array(term_rows, np.int64))
+            owners.append(np.full(len(term_rows), owner[index]))
         total = np.bincount(owner, sizes, int(owner.max(initial=-1)) + 1).astype(np.int64)
         for buckets, texts in run_buckets(hashes, owner, self.hashing) if runs else ():
             in_table = self.places[buckets].astype(np.int64)

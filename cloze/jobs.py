@@ -157,10 +157,10 @@ class RayWorkers:
 
     def wait(self, seconds: float) -> Ended | None:
         """The next task to end, None if none ends within these seconds; one whose machine was lost counts as killed."""
-        found, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
-        if not found:
+        ready, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        if not ready:
             return None
-        (task,) = found
+        (task,) = ready
         job = self._tasks.pop(task)
         try:
             return Ended(job, self._ray.get(task))
@@ -206,10 +206,10 @@ class DaskWorkers:
         """The next task to end, None if none ends within these seconds; one whose machine was lost counts as killed."""
         try:
             with self._client.as_current():  # `wait` asks for the current client; this one is nobody's default
-                found = self._distributed.wait(list(self._tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
+                done = self._distributed.wait(list(self._tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
         except (TimeoutError, self._distributed.TimeoutError):
             return None
-        task = next(iter(found))
+        task = next(iter(done))
         job = self._tasks.pop(task)
         return Ended(job, task.result() if task.status == "finished" else -signal.SIGKILL)
 

@@ -29,13 +29,13 @@ _OLD = 30 * 24 * 3600.0  # seconds after which code under another key is deleted
 
 
 def _simd_width() -> int:
-    asked = os.environ.get("CLOZE_SIMD", "")
-    if asked not in ("", "8", "16"):
+    option = os.environ.get("CLOZE_SIMD", "")
+    if option not in ("", "8", "16"):
         raise UserError(
-            f"CLOZE_SIMD={asked}: expected 8 or 16, the number of floats in a vector register. Unset it to use the default."
+            f"CLOZE_SIMD={option}: expected 8 or 16, the number of floats in a vector register. Unset it to use the default."
         )
     features: str = cpu_target.target_context.codegen().magic_tuple()[2]
-    return int(asked) if asked else 16 if "+avx512f" in features.split(",") else 8
+    return int(option) if option else 16 if "+avx512f" in features.split(",") else 8
 
 
 #: Floats per vector register in the kernels of networks: CLOZE_SIMD, or else 16 if numba compiles for AVX-512 and 8 if not.
@@ -67,17 +67,17 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
-        made = numba.njit(nogil=True, boundscheck=False, **options)(function)
+        dispatcher = numba.njit(nogil=True, boundscheck=False, **options)(function)
         with suppress(RuntimeError):  # neither the package's folder nor the user's is writable
-            made._cache = _Kept(function)
-        return made
+            dispatcher._cache = _Kept(function)
+        return dispatcher
 
     return compiled
 
 
 def is_kept(*made: Any) -> bool:
     """Whether the cache holds machine code of all of these kernels, for any argument types."""
-    return all(isinstance(one._cache, _Kept) and one._cache.exists() for one in made)
+    return all(isinstance(dispatcher._cache, _Kept) and dispatcher._cache.exists() for dispatcher in made)
 
 
 class _Names(CompileResultCacheImpl):
@@ -97,8 +97,8 @@ class _Kept(FunctionCache):
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         """Code for these argument types. Processes that compile at the same time may have overwritten each other's files."""
-        found = super()._load_overload(sig, target_context)
-        return found if found is None or found.signature.args == tuple(sig) else None
+        overload = super()._load_overload(sig, target_context)
+        return overload if overload is None or overload.signature.args == tuple(sig) else None
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         super()._save_overload(sig, data)

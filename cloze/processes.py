@@ -39,9 +39,9 @@ def rank() -> int:
 
 
 def _number(name: str, usual: int | None, *, least: int = 1) -> int:
-    given = os.environ.get(name, "")
-    if not given and usual is not None:
+    setting = os.environ.get(name, "")
+    if not setting and usual is not None:
         return usual
-    if not given.isascii() or not given.isdigit() or int(given) < least:
-        raise UserError(f"{name}={given}: expected a whole number of {least} or more. The launcher sets it, such as torchrun.")
-    return int(given)
+    if not setting.isascii() or not setting.isdigit() or int(setting) < least:
+        raise UserError(f"{name}={setting}: expected a whole number of {least} or more. The launcher sets it, such as torchrun.")
+    return int(setting)

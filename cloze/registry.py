@@ -85,14 +85,14 @@ def register(kind: str, name: str) -> Callable[[Builder], Builder]:
     """
 
     def bind(builder: Builder) -> Builder:
-        known = _builders.setdefault(kind, {})
-        old = known.get(name)
+        builders = _builders.setdefault(kind, {})
+        old = builders.get(name)
         if old is not None and (old.__module__, old.__qualname__) != (builder.__module__, builder.__qualname__):
             raise RecipeError(
                 f"{kind} {name!r} is already registered by {old.__module__}.{old.__qualname__}; "
                 f"{builder.__module__}.{builder.__qualname__} must take another name."
             )
-        known[name] = builder
+        builders[name] = builder
         return builder
 
     return bind
@@ -103,10 +103,10 @@ def made_by(builder: Callable[..., Any]) -> type:
 
     The attributes of the class can then be read before a part is built. A function without the annotation is a `RecipeError`.
     """
-    made = builder if isinstance(builder, type) else _signature(builder).return_annotation
-    if not isinstance(made, type) or made is inspect.Signature.empty:
+    cls = builder if isinstance(builder, type) else _signature(builder).return_annotation
+    if not isinstance(cls, type) or cls is inspect.Signature.empty:
         raise RecipeError(f"{builder.__module__}.{builder.__qualname__} does not say what it returns. Write -> and the class.")
-    return made
+    return cls
 
 
 def names(kind: str) -> list[str]:
@@ -121,15 +121,18 @@ def kinds() -> list[str]:
 
 def made_in(module: str) -> bool:
     """Whether some part was registered by a module."""
-    return any(builder.__module__ == module for known in _builders.values() for builder in known.values())
+    return any(builder.__module__ == module for builders in _builders.values() for builder in builders.values())
 
 
 def forget(module: str) -> dict[tuple[str, str], Callable[..., Any]]:
     """Remove the parts that a module registered, and return them by kind and name."""
-    made = {(kind, name): one for kind, known in _builders.items() for name, one in known.items() if one.__module__ == module}
-    for kind, name in made:
+    parts = {
+        (kind, name): builder for kind, builders in _builders.items() for name, builder in builders.items()
+        if builder.__module__ == module
+    }
+    for kind, name in parts:
         del _builders[kind][name]
-    return made
+    return parts
 
 
 def lookup(kind: str, name: str) -> Callable[..., Any]:
@@ -145,13 +148,13 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
     A constructor that takes `**name` passes it on, so it also has the parameters of the constructor above it.
     """
-    own = {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
-    passed = next((name for name, p in own.items() if p.kind is p.VAR_KEYWORD), None)
+    signature = {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
+    passed = next((name for name, p in signature.items() if p.kind is p.VAR_KEYWORD), None)
     if passed is None or not isinstance(builder, type):
-        return own
+        return signature
     above = iter([cls for cls in builder.__mro__ if "__init__" in vars(cls)][1:])
-    del own[passed]
-    return own | {name: p for name, p in parameters(next(above)).items() if name not in own}
+    del signature[passed]
+    return signature | {name: p for name, p in parameters(next(above)).items() if name not in signature}
 
 
 @functools.cache
@@ -215,18 +218,18 @@ def section_of(annotation: Any) -> type | None:
     if any(isinstance(mark, PartMark) for mark in marks(annotation)):
         return None
     options = (annotation, *get_args(annotation))
-    return next((one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+    return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
 
 
 def kind_of_parts(annotation: Any) -> str | None:
     """The kind of the parts that a parameter takes by name, `dict[str, Part[kind]]`; None for any other parameter."""
-    found = [one for one in (annotation, *get_args(annotation)) if get_origin(one) is dict]
-    return next((mark.kind for one in found for mark in marks(get_args(one)[1]) if isinstance(mark, PartMark)), None)
+    mappings = [option for option in (annotation, *get_args(annotation)) if get_origin(option) is dict]
+    return next((mark.kind for mapping in mappings for mark in marks(get_args(mapping)[1]) if isinstance(mark, PartMark)), None)
 
 
 def choices(kind: str, annotation: Any) -> list[str]:
     """The parts of `kind` that a parameter annotated with `PartMark(kind)` takes: those of its union, or all of the kind."""
-    options = [one for one in _options(annotation) if isinstance(one, type) and one is not type(None)]
+    options = [option for option in _options(annotation) if isinstance(option, type) and option is not type(None)]
     builders = _builders.get(kind, {})
     if not options:
         return sorted(builders)
@@ -238,18 +241,21 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Annotated:
         return _options(get_args(annotation)[0])
     inner = get_args(annotation)
-    return tuple(option for one in inner for option in _options(one)) if inner else (annotation,) if annotation is not Any else ()
+    return (
+        tuple(option for member in inner for option in _options(member)) if inner
+        else (annotation,) if annotation is not Any else ()
+    )
 
 
 def as_data(value: Any, kind: str | None = None) -> Any:
     """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    found = {name: mark_of(p) for name, p in parameters(type(value)).items()}
-    kinds = {name: mark.kind for name, mark in found.items() if isinstance(mark, PartMark)}
+    parameter_marks = {name: mark_of(p) for name, p in parameters(type(value)).items()}
+    kinds = {name: mark.kind for name, mark in parameter_marks.items() if isinstance(mark, PartMark)}
     fields = {
-        one.name: as_data(vars(value)[one.name], kinds.get(one.name))
-        for one in dataclasses.fields(value) if one.init and not isinstance(found.get(one.name), GivenMark)
+        field.name: as_data(vars(value)[field.name], kinds.get(field.name))
+        for field in dataclasses.fields(value) if field.init and not isinstance(parameter_marks.get(field.name), GivenMark)
     }
     if kind is None:
         return fields
@@ -267,5 +273,5 @@ def inherited(value: Any, parameter: inspect.Parameter) -> Any:
         both = isinstance(value, Mapping) and isinstance(default, Mapping)
         return {**default, **value} if both and section_of(parameter.annotation) is not None else value
     part = {value: {}} if isinstance(value, str) else value
-    own = default if isinstance(default, Mapping) else {}
-    return {name: {**own.get(name, {}), **(inner or {})} for name, inner in part.items()} if isinstance(part, Mapping) else value
+    base = default if isinstance(default, Mapping) else {}
+    return {name: {**base.get(name, {}), **(inner or {})} for name, inner in part.items()} if isinstance(part, Mapping) else value

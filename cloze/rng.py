@@ -153,13 +153,13 @@ def shuffled(place: NDArray[np.int64], size: NDArray[np.int64], key: UInt64) -> 
     (cycle walking: Black and Rogaway, 2002, §3).
     """
     half = np.maximum((np.ceil(np.log2(np.maximum(size, 2))).astype(np.uint64) + np.uint64(1)) >> np.uint64(1), np.uint64(1))
-    found = place.astype(np.uint64)
+    positions = place.astype(np.uint64)
     limit = size.astype(np.uint64)
-    left = np.arange(len(found))
+    left = np.arange(len(positions))
     while len(left):
-        found[left] = _rounds(found[left], half[left], key[left])
-        left = left[found[left] >= limit[left]]
-    return found.astype(np.int64)
+        positions[left] = _rounds(positions[left], half[left], key[left])
+        left = left[positions[left] >= limit[left]]
+    return positions.astype(np.int64)
 
 
 _ROUNDS = tuple(fold("round", number) for number in range(4))

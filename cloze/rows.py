@@ -86,11 +86,11 @@ class Rows(Mapping[str, Array]):
     def with_view(self, name: str, rows: Rows) -> Rows:
         """A new block in which the view `name` consists of the fields of `rows` exactly."""
         if name == "main":
-            kept = {k: v for k, v in self._arrays.items() if "." in k}
-            return Rows({**rows._arrays, **kept}, checked=True)
+            arrays = {k: v for k, v in self._arrays.items() if "." in k}
+            return Rows({**rows._arrays, **arrays}, checked=True)
         start = name + "."
-        kept = {k: v for k, v in self._arrays.items() if not k.startswith(start)}
-        return Rows({**kept, **{start + k: v for k, v in rows._arrays.items()}}, checked=True)
+        arrays = {k: v for k, v in self._arrays.items() if not k.startswith(start)}
+        return Rows({**arrays, **{start + k: v for k, v in rows._arrays.items()}}, checked=True)
 
     def take(self, index: Any) -> Rows:
         """Some of the rows: a slice, a boolean mask or an index array."""
@@ -207,9 +207,9 @@ class Rows(Mapping[str, Array]):
             fields.find(name)
             counts.add((fields.split(name).view, len(value)))
         by_view = {view: {n for v, n in counts if v == view} for view, _ in counts}
-        for view, found in by_view.items():
-            if len(found) > 1:
-                raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(found)}")
+        for view, sizes in by_view.items():
+            if len(sizes) > 1:
+                raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(sizes)}")
 
 
 def _width(arrays: Mapping[str, Array], view: str) -> int:
@@ -289,5 +289,5 @@ def _follow(positions: Array, index: Array, length: Array, inserted: Inserted | 
     inverse = np.full(len(index) * (width + 1), beyond, dtype=np.int64)
     np.minimum.at(inverse, rows * (width + 1) + index[rows, columns], columns)  # assignment keeps no order among copies
     inverse[inverse == beyond] = -1
-    found = np.take_along_axis(inverse.reshape(len(index), -1), np.where(positions < 0, width, positions), axis=1)
-    return found.astype(positions.dtype)
+    new_columns = np.take_along_axis(inverse.reshape(len(index), -1), np.where(positions < 0, width, positions), axis=1)
+    return new_columns.astype(positions.dtype)

@@ -92,21 +92,21 @@ def spans(labels: Sequence[str], *, repair: Repair = "begin", closed: bool = Fal
     >>> sorted(spans(["B-PER", "I-PER", "O", "I-LOC", "NOUN"], repair="drop"))
     [(0, 2, 'PER'), (4, 5, 'NOUN')]
     """
-    found: set[Span] = set()
+    chunks: set[Span] = set()
     start, open_kind, sound = 0, "", True  # of the open span, if there is a kind; sound: begun as the scheme has it
-    for place, label in enumerate([*map(_read, labels), _Label("O", "")]):
+    for index, label in enumerate([*map(_read, labels), _Label("O", "")]):
         goes_on = label.prefix in ("I", "E") and open_kind == label.kind
         if open_kind and not goes_on:
             if repair == "begin" or (sound and not closed):
-                found.add((start, place, open_kind))
+                chunks.add((start, index, open_kind))
             open_kind = ""
         if not goes_on and label.prefix != "O":
-            start, open_kind, sound = place, label.kind, label.prefix in ("B", "S")
+            start, open_kind, sound = index, label.kind, label.prefix in ("B", "S")
         if label.prefix in ("S", "E"):
             if repair == "begin" or sound:
-                found.add((start, place + 1, open_kind))
+                chunks.add((start, index + 1, open_kind))
             open_kind = ""
-    return found
+    return chunks
 
 
 def breaks(labels: Sequence[str], *, closed: bool = False) -> list[int]:
@@ -116,17 +116,17 @@ def breaks(labels: Sequence[str], *, closed: bool = False) -> list[int]:
     >>> breaks(["O", "I-PER", "I-PER", "B-LOC", "E-PER"]), breaks(["B-PER", "O", "S-LOC"], closed=True)
     ([1, 4], [0])
     """
-    found: list[int] = []
+    positions: list[int] = []
     before = _Label("O", "")
-    for place, label in enumerate([*map(_read, labels), _Label("O", "")]):
+    for index, label in enumerate([*map(_read, labels), _Label("O", "")]):
         open_before = before.prefix in ("B", "I")
         goes_on = label.prefix in ("I", "E") and open_before and before.kind == label.kind
         if closed and open_before and not goes_on:
-            found.append(place - 1)
+            positions.append(index - 1)
         if label.prefix in ("I", "E") and not goes_on:
-            found.append(place)
+            positions.append(index)
         before = label
-    return sorted(set(found))
+    return sorted(set(positions))
 
 
 def may_follow(before: str | None, label: str | None, *, closed: bool = False) -> bool:
@@ -135,7 +135,7 @@ def may_follow(before: str | None, label: str | None, *, closed: bool = False) -
     >>> may_follow("B-PER", "I-PER"), may_follow("O", "I-PER"), may_follow("B-PER", None), may_follow("B-PER", None, closed=True)
     (True, False, True, False)
     """
-    first, second = (_Label("O", "") if one is None else _read(one) for one in (before, label))
+    first, second = (_Label("O", "") if name is None else _read(name) for name in (before, label))
     open_before = first.prefix in ("B", "I")
     if second.prefix in ("I", "E"):
         return open_before and first.kind == second.kind

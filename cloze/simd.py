@@ -57,9 +57,9 @@ def _vector(kind: Register) -> Any:
 
 def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, column: Any, *, kind: Any = _HALVES) -> Any:
     """A pointer to a piece of `kind` of a matrix of float32 or int16: no bounds, no negative indices."""
-    made = context.make_array(matrix)(context, builder, array)
-    stride = cgutils.unpack_tuple(builder, made.strides)[0]
-    start = builder.ptrtoint(made.data, stride.type)
+    structure = context.make_array(matrix)(context, builder, array)
+    stride = cgutils.unpack_tuple(builder, structure.strides)[0]
+    start = builder.ptrtoint(structure.data, stride.type)
     start = builder.add(start, builder.mul(row, stride))
     start = builder.add(start, builder.mul(column, ir.Constant(stride.type, matrix.dtype.bitwidth // 8)))
     return builder.inttoptr(start, kind.as_pointer())
@@ -72,14 +72,14 @@ def _same(kind: Any, value: Any) -> Any:
 
 def _everywhere(builder: Any, kind: Any, value: Any) -> Any:
     """A register with the same number in every element."""
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _same(ir.VectorType(_WORD, kind.count), 0))
+    vector = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(vector, ir.Constant(kind, ir.Undefined), _same(ir.VectorType(_WORD, kind.count), 0))
 
 
 def _within(builder: Any, count: Any) -> Any:
     """Mask of the first `count` elements."""
-    wanted = _everywhere(builder, _WORDS, builder.trunc(count, _WORD))
-    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(SIMD_WIDTH))), wanted)
+    limit = _everywhere(builder, _WORDS, builder.trunc(count, _WORD))
+    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(SIMD_WIDTH))), limit)
 
 
 def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) -> Any:
@@ -94,12 +94,12 @@ def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) 
             read = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(_HALVES, kinds), f"llvm.masked.load.v{SIMD_WIDTH}i16.p0"
             )
-            some = builder.call(read, [pointer, _WORD(2), within, _same(_HALVES, 0)])
-            some_from = builder.block
-    found = builder.phi(_HALVES)
-    found.add_incoming(all_, all_from)
-    found.add_incoming(some, some_from)
-    return found
+            masked = builder.call(read, [pointer, _WORD(2), within, _same(_HALVES, 0)])
+            masked_from = builder.block
+    bits = builder.phi(_HALVES)
+    bits.add_incoming(all_, all_from)
+    bits.add_incoming(masked, masked_from)
+    return bits
 
 
 def _full(builder: Any, count: Any) -> Any:
@@ -142,8 +142,8 @@ def store(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> Any:
     """matrix[row, column : column + the floats of a register] = value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *place, value = arguments
-        builder.store(value, _address(context, builder, signature.args[0], *place, kind=value.type), align=4)
+        *position, value = arguments
+        builder.store(value, _address(context, builder, signature.args[0], *position, kind=value.type), align=4)
         return context.get_dummy_value()
 
     return types.void(matrix, types.int64, types.int64, value), generate
@@ -203,8 +203,8 @@ def totals(typing: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any) ->
             return builder.fadd(*parts, flags=_FLAGS)
 
         quarters = (0, 4)  # halves within which the processor shuffles
-        near = [[q + place for q in quarters for place in (a, 8 + a, a + 1, 9 + a)] for a in (0, 2)]
-        far = [[q + place for q in quarters for place in (a, a + 1, 8 + a, 9 + a)] for a in (0, 2)]
+        near = [[q + lane for q in quarters for lane in (a, 8 + a, a + 1, 9 + a)] for a in (0, 2)]
+        far = [[q + lane for q in quarters for lane in (a, a + 1, 8 + a, 9 + a)] for a in (0, 2)]
         first, second, third = (folded(*arguments[i : i + 2], *near) for i in (0, 2, 4))
         four, two = folded(first, second, *far), folded(third, third, *far)
         return folded(four, two, [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)])
@@ -243,8 +243,8 @@ def load_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, other
     """The first `count` numbers from matrix[row, column], as float32, and `otherwise` in the elements after them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *place, count, otherwise = arguments
-        bits = builder.zext(_load_bits(context, builder, signature.args[0], place, count), _WORDS)
+        *position, count, otherwise = arguments
+        bits = builder.zext(_load_bits(context, builder, signature.args[0], position, count), _WORDS)
         wide = builder.bitcast(builder.shl(bits, _same(_WORDS, 16)), _VECTOR)
         return builder.select(_within(builder, count), wide, _everywhere(builder, _VECTOR, otherwise))
 
@@ -256,9 +256,9 @@ def store_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, valu
     """Write the first `count` elements, rounded to nearest, from matrix[row, column] on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *place, count, value = arguments
+        *position, count, value = arguments
         halves = _rounded(builder, value, _WORDS, _HALVES, _same)
-        pointer, within = _address(context, builder, signature.args[0], *place), _within(builder, count)
+        pointer, within = _address(context, builder, signature.args[0], *position), _within(builder, count)
         with builder.if_else(_full(builder, count), likely=True) as (then, otherwise):
             with then:
                 builder.store(halves, pointer, align=2)
@@ -290,8 +290,8 @@ def store_one(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> An
     """matrix[row, column] = value, rounded. `store_half` with a count of 1 is wrong here: LLVM 22 then writes two numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *place, value = arguments
-        pointer = builder.bitcast(_address(context, builder, signature.args[0], *place), _HALF.as_pointer())
+        *position, value = arguments
+        pointer = builder.bitcast(_address(context, builder, signature.args[0], *position), _HALF.as_pointer())
         builder.store(_rounded(builder, value, _WORD, _HALF, lambda kind, number: kind(number)), pointer, align=2)
         return context.get_dummy_value()
 
@@ -323,8 +323,8 @@ def unless_nan(typing: Any, value: Any, made: Any) -> Any:
     """`made`, but `value` in the elements where that is NaN: `multiply` is compiled as if there were no NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, made = arguments
-        return builder.select(builder.fcmp_unordered("uno", value, value), value, made)
+        value, product = arguments
+        return builder.select(builder.fcmp_unordered("uno", value, value), value, product)
 
     return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
@@ -368,12 +368,12 @@ def exponential(typing: Any, value: Any) -> Any:
         )
         whole = builder.call(round_, [power])
         rest = builder.fsub(power, whole)
-        made = _same(_VECTOR, _POWERS[0])
+        estimate = _same(_VECTOR, _POWERS[0])
         for factor in _POWERS[1:]:
-            made = builder.fadd(builder.fmul(made, rest, flags=_EXACT), _same(_VECTOR, factor), flags=_EXACT)
+            estimate = builder.fadd(builder.fmul(estimate, rest, flags=_EXACT), _same(_VECTOR, factor), flags=_EXACT)
         shifted = builder.shl(builder.fptosi(whole, _WORDS), _same(_WORDS, 23))
-        made = builder.bitcast(builder.add(builder.bitcast(made, _WORDS), shifted), _VECTOR)
-        return builder.select(too_low, _same(_VECTOR, 0.0), made)
+        estimate = builder.bitcast(builder.add(builder.bitcast(estimate, _WORDS), shifted), _VECTOR)
+        return builder.select(too_low, _same(_VECTOR, 0.0), estimate)
 
     return _FULL_REGISTER(_FULL_REGISTER), generate
 

@@ -22,8 +22,8 @@ def uncompiled(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     @wraps(function)
     def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
         if torch.compiler.is_compiling():
-            made: _Made = torch.compiler.disable(function)(*args, **kwargs)
-            return made
+            output: _Made = torch.compiler.disable(function)(*args, **kwargs)
+            return output
         return function(*args, **kwargs)
 
     return call

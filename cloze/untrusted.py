@@ -69,9 +69,9 @@ class Terminal(io.TextIOWrapper):
     def write(self, text: str) -> int:
         """Write text, its control characters made visible."""
         pieces, position = [], 0
-        for found in _OURS.finditer(text):
-            pieces += [visible(text[position : found.start()]), found[0]]
-            position = found.end()
+        for match in _OURS.finditer(text):
+            pieces += [visible(text[position : match.start()]), match[0]]
+            position = match.end()
         return super().write("".join([*pieces, visible(text[position:])]))
 
 

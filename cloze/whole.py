@@ -34,8 +34,8 @@ def whole_folder(target: Path, *, new: bool = False) -> Iterator[Path]:
     """
     if new:
         require_new(target)
-    with hidden(target) as place:
-        stage = place / target.name
+    with hidden(target) as folder:
+        stage = folder / target.name
         stage.mkdir()
         yield stage
         flush(stage)
@@ -50,8 +50,8 @@ def whole_folder(target: Path, *, new: bool = False) -> Iterator[Path]:
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """The path of a file to write, which becomes `target` when the block ends without an error and is removed otherwise."""
-    with hidden(target) as place:
-        stage = place / target.name
+    with hidden(target) as folder:
+        stage = folder / target.name
         yield stage
         flush(stage)
         os.replace(stage, target)
@@ -60,17 +60,17 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 def put(new: Path, target: Path) -> None:
     """Give a finished folder its name, in the same file system; an older one of that name is removed afterwards."""
-    kept = _kept(target)
+    backup = _kept(target)
     if not os.path.lexists(target):
         os.replace(new, target)
     elif exchange(new, target):
         _sync(target.parent)
         _remove(new)
     else:
-        os.replace(target, kept)
+        os.replace(target, backup)
         os.replace(new, target)
         _sync(target.parent)
-        _remove(kept)
+        _remove(backup)
     _sync(target.parent)
 
 
@@ -78,15 +78,15 @@ def recover(target: Path) -> None:
     """Finish what a killed writer of `target` began: an older one gets its name back, hidden places are removed."""
     if not target.parent.is_dir():
         return
-    kept = _kept(target)
-    if os.path.lexists(kept):
+    backup = _kept(target)
+    if os.path.lexists(backup):
         if os.path.lexists(target):
-            _remove(kept)
+            _remove(backup)
         else:
-            os.replace(kept, target)
+            os.replace(backup, target)
     with _locked(target.parent):
-        for place in target.parent.glob(f".{_escaped(target.name)}.new-*"):
-            _sweep(place)
+        for folder in target.parent.glob(f".{_escaped(target.name)}.new-*"):
+            _sweep(folder)
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -103,8 +103,8 @@ def exchange(one: Path, other: Path) -> bool:
 
 def flush(path: Path) -> None:
     """Force a file, or every file below a folder and the folders themselves, to the disk."""
-    for each in [*path.rglob("*"), path] if path.is_dir() else [path]:
-        _sync(each)
+    for entry in [*path.rglob("*"), path] if path.is_dir() else [path]:
+        _sync(entry)
 
 
 @contextmanager

@@ -43,8 +43,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """What is added to x."""
-        made: Tensor = self.up(activate(self.down(x), self.activation))
-        return made
+        update: Tensor = self.up(activate(self.down(x), self.activation))
+        return update
 
 
 class InResidual(nn.Module):
@@ -61,8 +61,8 @@ class InResidual(nn.Module):
             dropped: Tensor = drop(output)
             return dropped + self.bottleneck(dropped)
 
-        made: Tensor = self.place.around(x, change, norm, adapted, take)
-        return made
+        states: Tensor = self.place.around(x, change, norm, adapted, take)
+        return states
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """What the place adds otherwise."""
@@ -79,12 +79,12 @@ class AfterResidual(InResidual):
 
     def around(self, x: Tensor, change: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
-        made: Tensor
+        states: Tensor
         if self.pre:
-            made = self.place.around(x, change, norm, drop, take)
-            return made + self.bottleneck(made)
-        made = self.place.around(x, change, lambda z: norm(z + self.bottleneck(norm(z))), drop, take)
-        return made
+            states = self.place.around(x, change, norm, drop, take)
+            return states + self.bottleneck(states)
+        states = self.place.around(x, change, lambda z: norm(z + self.bottleneck(norm(z))), drop, take)
+        return states
 
 
 class AfterLayers(nn.Module, Around):
@@ -98,8 +98,8 @@ class AfterLayers(nn.Module, Around):
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x with what the adapter adds."""
-        made: Tensor = x + self.layers[number](x)
-        return made
+        states: Tensor = x + self.layers[number](x)
+        return states
 
     def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
         """The layer's adapter, for every token."""
@@ -135,7 +135,7 @@ class Adapters(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze the network and add the adapters."""
-        hosts = [each for each in network.modules() if isinstance(getattr(each, "around", None), nn.ModuleList)]
+        hosts = [module for module in network.modules() if isinstance(getattr(module, "around", None), nn.ModuleList)]
         if not hosts:
             kind = type(network).__name__
             raise CheckpointError(f"adapters: {kind} has no layers that adapters can follow. Leave the change out.")

@@ -43,9 +43,9 @@ class Alignment(NamedTuple):
 
 def least_squares(vectors: NDArray[np.floating], rows: NDArray[np.floating]) -> Alignment:
     """The map of vectors (N, W) to rows (N, D) with the least sum of squares."""
-    found = np.linalg.lstsq(vectors.astype(np.float64), rows.astype(np.float64), rcond=None)[0]
-    left = np.square(vectors @ found - rows).sum() / np.square(rows, dtype=np.float64).sum()
-    return Alignment(found.astype(np.float32), len(vectors), float(1 - left))
+    matrix = np.linalg.lstsq(vectors.astype(np.float64), rows.astype(np.float64), rcond=None)[0]
+    left = np.square(vectors @ matrix - rows).sum() / np.square(rows, dtype=np.float64).sum()
+    return Alignment(matrix.astype(np.float32), len(vectors), float(1 - left))
 
 
 def aligned(vectors: Found, tokenizer: Tokenizer, table: Matrix) -> Alignment:
@@ -53,9 +53,9 @@ def aligned(vectors: Found, tokenizer: Tokenizer, table: Matrix) -> Alignment:
     vector. Raises a `CheckpointError` if these are fewer than the numbers of a vector."""
     shared = shared_words(vectors, tokenizer)
     if len(shared) < vectors.width:
-        shown = ", ".join(repr(tokenizer.decode([number]).strip()) for number in tokenizer.ordinary_ids[-3:].tolist())
+        words = ", ".join(repr(tokenizer.decode([number]).strip()) for number in tokenizer.ordinary_ids[-3:].tolist())
         raise CheckpointError(
-            f"{vectors.place}: has vectors for {len(shared):,} of the words of the vocabulary (such as {shown}), and a map from "
+            f"{vectors.place}: has vectors for {len(shared):,} of the words of the vocabulary (such as {words}), and a map from "
             f"{vectors.width} numbers needs at least as many.\n"
             "  Give vectors of the same language, lower-cased if the checkpoint's tokenizer lower-cases."
         )
@@ -66,9 +66,9 @@ def aligned(vectors: Found, tokenizer: Tokenizer, table: Matrix) -> Alignment:
 def shared_words(vectors: Found, tokenizer: Tokenizer) -> Mapping[int, Matrix]:
     """The vector of each id that spells a whole word with a vector."""
     begins = ~word_edges(tokenizer).continues
-    found = {}
+    word_vectors = {}
     for number in tokenizer.ordinary_ids.tolist():
         vector = vectors.find(tokenizer.decode([number]).strip()) if begins[number] else None
         if vector is not None:
-            found[int(number)] = vector
-    return found
+            word_vectors[int(number)] = vector
+    return word_vectors

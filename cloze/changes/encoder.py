@@ -18,8 +18,8 @@ def encoder_only(imported: Imported, *, words: bool = True) -> Imported:
     """
     model = imported.model
     if model.part != PART or not model.arguments["decoder"]:
-        given = model.part if model.part != PART else f"{PART} without a decoder"
-        raise CheckpointError(f"{imported.folder}: {given}; expected {PART} with a decoder, as the recipe cove trains it.")
+        description = model.part if model.part != PART else f"{PART} without a decoder"
+        raise CheckpointError(f"{imported.folder}: {description}; expected {PART} with a decoder, as the recipe cove trains it.")
     network = {name: tensor for name, tensor in model.network.items() if not name.startswith("decoder.")}
     arguments = {**model.arguments, "decoder": False, "words": words}
     return replace(imported, model=replace(model.plain, network=network, arguments=arguments, heads={}))

@@ -57,13 +57,13 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
                     f"{vectors.place}: vectors of width {vectors.width}; {imported.folder} was trained over vectors of width "
                     f"{table.shape[1]}, and its words are those themselves. Give the file that it was trained with."
                 )
-            made = np.asarray(vectors.matrix[added], np.float32)
+            new_rows = np.asarray(vectors.matrix[added], np.float32)
         else:
-            made, error = _mapped(vectors.matrix, rows, table[shared], added)
+            new_rows, error = _mapped(vectors.matrix, rows, table[shared], added)
             remarks.append(f"{name}: the map explains {100 * (1 - error):.1f} % of the variance of the words known to both.")
             if len(shared) <= vectors.width:
                 remarks.append(f"  {len(shared):,} words are too few for a map from {vectors.width} numbers: it fits anything.")
-        tables[name] = torch.from_numpy(np.concatenate([table, made])).to(network[name].dtype)
+        tables[name] = torch.from_numpy(np.concatenate([table, new_rows])).to(network[name].dtype)
     heads = {
         name: head for name, head in imported.model.heads.items()
         if not any(tensor.dim() and len(tensor) == tokenizer.size for tensor in head.state.values())
@@ -95,18 +95,18 @@ def _mapped(
 def _shared(tokenizer: Tokenizer, vectors: Vectors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ids of the words that both have, and their rows in the table of vectors."""
     special = set(tokenizer.special_ids.tolist())
-    found = [
+    matches = [
         (number, vectors.ids[word])
         for number, word in enumerate(tokenizer.spellings) if number not in special and word in vectors.ids
     ]
-    pairs = np.array(found, np.int64).reshape(-1, 2)
+    pairs = np.array(matches, np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
 def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
     """Words that only the vectors have and that the tokenizer will find in a text."""
-    known = set(tokenizer.spellings) | set(tokenizer.literals.values())
-    return findable(tokenizer, [word for word in vectors.words if word not in known])
+    vocabulary = set(tokenizer.spellings) | set(tokenizer.literals.values())
+    return findable(tokenizer, [word for word in vectors.words if word not in vocabulary])
 
 
 def _untrained(arguments: Any) -> bool:

@@ -37,11 +37,11 @@ class Combined(nn.Module, Outside):
         given.pop("positions", None)  # only the top layer could be computed at some positions alone
         states = dict(forward(want=want - self.makes | {"layers"}, **given))
         hidden: Tensor = self.combination(states["layers"][self.layers])
-        made = {**states, "hidden": hidden}
+        outputs = {**states, "hidden": hidden}
         if "summary" in want:
             tokens, block, summaries = (given.get(name) for name in ("tokens", "block", "summaries"))
-            made["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=summaries)
-        return {name: state for name, state in made.items() if name in want}
+            outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=summaries)
+        return {name: state for name, state in outputs.items() if name in want}
 
 
 @register("change", "features")
@@ -74,9 +74,9 @@ class Features(Change):
             if isinstance(module, Dropout):
                 module.change(0.0)
         if count > 1:
-            made, own = Combined(chosen, self.combine), next(network.parameters())
-            network.put_outside(made.to(own.device, own.dtype))
-            width = made.combination.width(network.width)
+            combined, parameter = Combined(chosen, self.combine), next(network.parameters())
+            network.put_outside(combined.to(parameter.device, parameter.dtype))
+            width = combined.combination.width(network.width)
             network.widths = {**network.widths, "hidden": width, "summary": width}
 
     def plain(self, network: Any) -> None:

@@ -47,27 +47,27 @@ class Averaged(nn.Module):
         first = self.clock.first_row  # taken off again, so that all micro-batches of a step draw the same number
         drawn = uniform_by_row(self.clock, f"drop_net:{self.name}", -first[None], torch.zeros_like(first)[None])
         alone, other = drawn < self.drop_net / 2, drawn >= 1.0 - self.drop_net / 2
-        own = torch.where(alone, 1.0, torch.where(other, 0.0, 0.5))
-        return own, 1.0 - own
+        weight = torch.where(alone, 1.0, torch.where(other, 0.0, 0.5))
+        return weight, 1.0 - weight
 
     def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
-        given, further = change.given, change.given.further
+        inputs, further = change.given, change.given.further
         if further is None:
             raise RecipeError(f"a fused network reads the states of another one, and the pass has none. {_TAKE}")
-        kept = given.cache
-        cache = None if kept is None else kept[2:]  # behind the keys and values of the layer's own attention
-        further = replace(further, rows=given.rows, cache=cache)
-        own, other = self.shares()
+        full_cache = inputs.cache
+        cache = None if full_cache is None else full_cache[2:]  # behind the keys and values of the layer's own attention
+        further = replace(further, rows=inputs.rows, cache=cache)
+        own_weight, other_weight = self.shares()
 
         def both(states: Tensor) -> Tensor:
-            mine, theirs = drop(change(states)), self.dropout(self.attention(states, further), given.positions)
-            return mine * own + theirs * other
+            own_output, other_output = drop(change(states)), self.dropout(self.attention(states, further), inputs.positions)
+            return own_output * own_weight + other_output * other_weight
 
-        made: Tensor = self.place.around(x, both, norm, lambda output: output, take)
-        if kept is not None and cache is not None:
-            kept[2:] = cache
-        return made
+        fused: Tensor = self.place.around(x, both, norm, lambda output: output, take)
+        if full_cache is not None and cache is not None:
+            full_cache[2:] = cache
+        return fused
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """What the place adds otherwise."""
@@ -107,8 +107,8 @@ class Fused(nn.Module, Outside):
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The fields as they are; the places learn how much the other network has read."""
-        for place in self.places:
-            place.size = shown(fields, f"{VIEW}.tokens", f"{VIEW}.block")
+        for attention in self.places:
+            attention.size = shown(fields, f"{VIEW}.tokens", f"{VIEW}.block")
         return fields
 
 
@@ -147,8 +147,8 @@ class Fuse(Change):
 
     def among(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """The width of the other network's states, where the recipe leaves it out."""
-        known = others.get(self.network, {}).get("width")
-        return {} if self.width is not None or known is None else {"width": known}
+        width = others.get(self.network, {}).get("width")
+        return {} if self.width is not None or width is None else {"width": width}
 
     def apply(self, network: Any) -> None:
         """Add an attention to every layer of both stacks."""
@@ -162,10 +162,10 @@ class Fuse(Change):
                 f"fuse: the recipe has no network {self.network!r} of known width.\n"
                 f"  Add it: `networks: {{{self.network}: {{from: NAME, train: none}}, …}}`, or write `width:`."
             )
-        known = [each.reads for each in network.outside if isinstance(each, Fused)]
-        if known:
+        networks = [module.reads for module in network.outside if isinstance(module, Fused)]
+        if networks:
             raise CheckpointError(
-                f"fuse: the layers of this network already read the states of {known[0]!r}.\n"
+                f"fuse: the layers of this network already read the states of {networks[0]!r}.\n"
                 "  To train it longer, resume its run with --extend; to read another network, start from the plain translator."
             )
         places: list[Averaged] = []
@@ -179,20 +179,21 @@ class Fuse(Change):
 
     def _averaged(self, clock: Clock, layer: Any, where: str, name: str) -> Averaged:
         """What replaces the place of the residual connection `where`."""
-        own = layer.get_submodule(where)
-        like = own.out.weight
-        made = Attention(
-            width=like.shape[0], heads=own.heads, head_width=own.head_width, projections=Across(self.width),
-            bias=own.out.bias is not None, scale=own.scale, dropout=type(own.dropout)(own.dropout.rate, clock),
+        attention = layer.get_submodule(where)
+        like = attention.out.weight
+        cross_attention = Attention(
+            width=like.shape[0], heads=attention.heads, head_width=attention.head_width, projections=Across(self.width),
+            bias=attention.out.bias is not None, scale=attention.scale,
+            dropout=type(attention.dropout)(attention.dropout.rate, clock),
         ).to(like.device, like.dtype)  # fmt: skip
-        keys, values = made.memory.weight.chunk(2)
-        for weight in (made.query.weight, keys, values, made.out.weight):
+        keys, values = cross_attention.memory.weight.chunk(2)
+        for weight in (cross_attention.query.weight, keys, values, cross_attention.out.weight):
             nn.init.xavier_uniform_(weight)
-        for linear in (made.query, made.memory, made.out):
+        for linear in (cross_attention.query, cross_attention.memory, cross_attention.out):
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
         dropout = type(layer.attention_dropout)(layer.attention_dropout.rate, clock)
-        return Averaged(layer.place_of(where), made, dropout, drop_net=self.drop_net, clock=clock, name=name)
+        return Averaged(layer.place_of(where), cross_attention, dropout, drop_net=self.drop_net, clock=clock, name=name)
 
     def plain(self, network: Any) -> None:
         """Refused."""

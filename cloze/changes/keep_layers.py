@@ -64,14 +64,14 @@ class KeepLayers(Change):
         origin, shape = transition.there.depth_groups()[1:], transition.origin
         changed = transition.here.depth_groups()[1:]
         stacks = stacks_of(shape.part, shape.arguments)
-        depth, wanted = (sum(given.values()) for given in (stacks, stacks_of(shape.part, transition.arguments)))
+        depth, target_depth = (sum(counts.values()) for counts in (stacks, stacks_of(shape.part, transition.arguments)))
         layers = self._chosen(shape, stacks)
-        if wanted != len(layers):
+        if target_depth != len(layers):
             raise CheckpointError(
                 f"{shape.origin}: keep_layers: {_shown(layers)} keeps {len(layers)} layers, and the recipe's network "
-                f"has {wanted}.\n  Write it with {len(layers)} layers, or leave it out and take over the checkpoint's."
+                f"has {target_depth}.\n  Write it with {len(layers)} layers, or leave it out and take over the checkpoint's."
             )
-        before, after = (complete(given, shape.part) for given in (shape.arguments, transition.arguments))
+        before, after = (complete(arguments, shape.part) for arguments in (shape.arguments, transition.arguments))
         for number, layer in enumerate(layers):
             if is_banded(before, layer) != is_banded(after, number):
                 sees = ("a band", "all tokens") if is_banded(before, layer) else ("all tokens", "a band")
@@ -80,9 +80,9 @@ class KeepLayers(Change):
                     f"would see {sees[1]}.\n"
                     "  Change attention.band of the network, or omit the network to take over the checkpoint's."
                 )
-        names, theirs = _names(transition.here), _names(transition.there)
-        inside = {theirs[id(tensor)] for group in origin for tensor in _tensors(group).values()}
-        found = {name: tensor for name, tensor in state.items() if name not in inside}
+        names, origin_names = _names(transition.here), _names(transition.there)
+        inside = {origin_names[id(tensor)] for group in origin for tensor in _tensors(group).values()}
+        tensors = {name: tensor for name, tensor in state.items() if name not in inside}
         for number, layer in enumerate([*layers, *range(depth, len(origin))]):  # a decoder may follow the layers
             old, new = _tensors(origin[layer]), _tensors(changed[number])
             if _shapes(old) != _shapes({name: t for name, t in new.items() if name in old or not is_added(name)}):
@@ -90,8 +90,8 @@ class KeepLayers(Change):
                     f"{shape.origin}: keep_layers: layer {layer} cannot become layer {number}: it has other parts or widths.\n"
                     "  Keep layers that are built alike, and the first and the last one in their places."
                 )
-            found.update({names[id(new[name])]: state[theirs[id(tensor)]] for name, tensor in old.items()})
-        return found
+            tensors.update({names[id(new[name])]: state[origin_names[id(tensor)]] for name, tensor in old.items()})
+        return tensors
 
     def _chosen(self, shape: Shape, stacks: Mapping[str, int]) -> Sequence[int]:
         """The layers that are kept of a network with these stacks."""
@@ -112,19 +112,19 @@ class KeepLayers(Change):
 
     def _of_each(self, shape: Shape, stacks: Mapping[str, int]) -> Sequence[int]:
         """A number of layers, half of them or every other one, of each stack; counted through."""
-        found: list[int] = []
+        layers: list[int] = []
         first = 0
         for name, count in stacks.items():
-            kept = max(1, count // 2) if self.layers == "half" else self.layers
-            if isinstance(kept, int) and kept > count:
+            choice = max(1, count // 2) if self.layers == "half" else self.layers
+            if isinstance(choice, int) and choice > count:
                 where = f" in its {name}" if len(stacks) > 1 else ""
                 raise CheckpointError(
-                    f"{shape.origin}: keep_layers: {kept} layers; expected at most the {count} of {shape.part}{where}."
+                    f"{shape.origin}: keep_layers: {choice} layers; expected at most the {count} of {shape.part}{where}."
                 )
-            own = spread(count, kept) if isinstance(kept, int) else range(0, count, 2)
-            found += [first + layer for layer in own]
+            indices = spread(count, choice) if isinstance(choice, int) else range(0, count, 2)
+            layers += [first + layer for layer in indices]
             first += count
-        return found
+        return layers
 
 
 def spread(count: int, kept: int) -> list[int]:
@@ -133,23 +133,23 @@ def spread(count: int, kept: int) -> list[int]:
     >>> spread(12, 6), spread(5, 2), spread(4, 4), spread(3, 1)
     ([0, 2, 4, 7, 9, 11], [0, 4], [0, 1, 2, 3], [0])
     """
-    return [(2 * place * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for place in range(kept)]
+    return [(2 * index * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for index in range(kept)]
 
 
 def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The band with which every kept layer sees what it saw; None if all of them see all tokens."""
-    kept = [is_banded(full, layer) for layer in layers]
-    if not any(kept):
+    bands = [is_banded(full, layer) for layer in layers]
+    if not any(bands):
         return None
-    for every in (None, *range(2, len(kept) + 1)):
+    for every in (None, *range(2, len(bands) + 1)):
         band = {**full["attention"]["band"], "dense_every": every}
-        if kept == [is_banded({"attention": {"band": band}}, number) for number in range(len(kept))]:
+        if bands == [is_banded({"attention": {"band": band}}, number) for number in range(len(bands))]:
             return band
-    dense = [layer for layer, banded in zip(layers, kept, strict=True) if not banded]
+    dense = [layer for layer, banded in zip(layers, bands, strict=True) if not banded]
     raise CheckpointError(
         f"{shape.origin}: keep_layers: {_shown(layers)}: of these layers, {_shown(dense)} see all tokens, the others a\n"
         "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or no layer does.\n"
-        f"  Keep layers in such an order, for example {_shown(range(len(kept)))}."
+        f"  Keep layers in such an order, for example {_shown(range(len(bands)))}."
     )
 
 
@@ -185,8 +185,8 @@ def _names(network: nn.Module) -> dict[int, str]:
 
 def _counting(part: str, kind: Any) -> list[str]:
     """The arguments of a network whose annotation says that they count layers: `Depth` or `OptionalDepth`."""
-    found = parameters(lookup("network", part))
-    return [name for name, parameter in found.items() if parameter.annotation in (kind, kind | None)]
+    signature = parameters(lookup("network", part))
+    return [name for name, parameter in signature.items() if parameter.annotation in (kind, kind | None)]
 
 
 def _shown(layers: Sequence[int]) -> str:

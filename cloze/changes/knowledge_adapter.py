@@ -52,8 +52,8 @@ class AdapterModule(nn.Module):
         inside = self.down(x)
         for layer in self.layers:
             inside = layer(inside, given)
-        made: Tensor = x + self.up(inside)
-        return made
+        output: Tensor = x + self.up(inside)
+        return output
 
     def count_operations(self, counted: Operations, tokens: int, length: int) -> None:
         """Count the products for so many tokens in rows of this length."""
@@ -102,13 +102,13 @@ class KnowledgeAdapted(nn.Module, Outside):
         x = torch.zeros_like(layers[0])
         for number, module in zip(self.at, self.blocks, strict=True):
             x = module(layers[number] + x, AttentionInputs(seen))
-        own = hidden = self.join(torch.cat([layers[-1], x], dim=-1))
+        adapted = hidden = self.join(torch.cat([layers[-1], x], dim=-1))
         if self.both is not None:
-            hidden = self.both(torch.cat([states["hidden"], own], dim=-1))
-        made = {**states, "hidden": hidden, self.own: own}
+            hidden = self.both(torch.cat([states["hidden"], adapted], dim=-1))
+        outputs = {**states, "hidden": hidden, self.own: adapted}
         if "summary" in want:
-            made["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=given.get("summaries"))
-        return {name: state for name, state in made.items() if name in want}
+            outputs["summary"] = network.summarise(hidden, tokens=tokens, block=block, summaries=given.get("summaries"))
+        return {name: state for name, state in outputs.items() if name in want}
 
     def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
         """The modules and the maps, for every token."""
@@ -153,12 +153,12 @@ class KnowledgeAdapter(Change):
             raise CheckpointError(f"knowledge_adapter.name: {self.name!r}. Expected a word of letters, such as facts.")
         if self.width % self.heads:
             raise CheckpointError(f"knowledge_adapter: {self.heads} heads do not divide the width {self.width}.")
-        top, known = len(network.layers), [each.name for each in network.outside if isinstance(each, KnowledgeAdapted)]
+        top, names = len(network.layers), [module.name for module in network.outside if isinstance(module, KnowledgeAdapted)]
         at = (0, top // 2 - 1, top - 2) if self.at is None else self.at
         at = tuple(max(number, 0) for number in at) if self.at is None else at
         if not at or not all(0 <= number <= top for number in at):
             raise CheckpointError(f"knowledge_adapter.at: {list(at)}. Expected layers from 0, the embeddings, to {top}, the top.")
-        if self.name in known:
+        if self.name in names:
             raise CheckpointError(f"knowledge_adapter: there is an adapter {self.name!r} already. Give this one another name.")
         network.requires_grad_(False)
         rates = [(module, module.rate) for module in network.modules() if isinstance(module, Dropout)]
@@ -172,9 +172,9 @@ class KnowledgeAdapter(Change):
             for _ in at
         ]
         like = next(network.parameters())
-        made = KnowledgeAdapted(self.name, blocks, at, network.width, rates, second=bool(known))
-        network.put_outside(made.to(like.device, like.dtype))
-        network.gives = {**network.gives, made.own: StateKind("B L D", "order")}
+        adapter = KnowledgeAdapted(self.name, blocks, at, network.width, rates, second=bool(names))
+        network.put_outside(adapter.to(like.device, like.dtype))
+        network.gives = {**network.gives, adapter.own: StateKind("B L D", "order")}
 
     def plain(self, network: Any) -> None:
         """Refused."""
@@ -193,15 +193,15 @@ class TuneTrunk(Change):
     def apply(self, network: Any) -> None:
         """Exchange what is frozen."""
         around = network.outside if isinstance(network, Network) else ()
-        adapters = [each for each in around if isinstance(each, KnowledgeAdapted)]
+        adapters = [module for module in around if isinstance(module, KnowledgeAdapted)]
         if not adapters:
             raise CheckpointError(f"tune_trunk: {type(network).__name__} has no knowledge adapters. Leave the change out.")
         fixed = [name for name, _ in network.named_parameters() if name.rpartition(".")[0] in network.unread]
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name not in fixed)
-        for each in adapters:
-            each.blocks.requires_grad_(False)
-            for module in each.modules():
+        for adapter in adapters:
+            adapter.blocks.requires_grad_(False)
+            for module in adapter.modules():
                 if isinstance(module, Dropout):
                     module.change(0.0)
         for dropout, rate in adapters[0].rates:

@@ -76,8 +76,8 @@ class LoRA(Change):
         freeze(network)
         alpha = self.scale * self.rank
         for linear, rows in chosen:
-            own = next(linear.parameters())  # not the computed weight
-            compute_weight(linear, "lora", LowRank(own, rank=self.rank, alpha=alpha, rows=rows))
+            weight = next(linear.parameters())  # not the computed weight
+            compute_weight(linear, "lora", LowRank(weight, rank=self.rank, alpha=alpha, rows=rows))
 
     @property
     def scale(self) -> float:
@@ -94,6 +94,6 @@ class LoRA(Change):
 
     def places(self, name: str, height: int) -> list[tuple[slice, str]]:
         """The rows of a map that are updated, and how the names of the updates begin; `height` is the number of rows."""
-        found = [slice(None)] if self.on is None else [rows_of(name, height, wanted) for wanted in self.on]
-        chosen = [slice(*rows.indices(height)) for rows in found if rows is not None]
+        slices = [slice(None)] if self.on is None else [rows_of(name, height, part) for part in self.on]
+        chosen = [slice(*rows.indices(height)) for rows in slices if rows is not None]
         return [(rows, f"{name}.changes.lora{f'_{number}' if number > 1 else ''}") for number, rows in enumerate(chosen, 1)]

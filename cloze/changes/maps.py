@@ -32,18 +32,18 @@ def chosen_maps(
     if on is None:
         return [(module, slice(None)) for module in maps.values()]
     chosen = []
-    for wanted in on:
-        found = [
+    for target in on:
+        matches = [
             (module, rows) for name, module in maps.items()
-            for rows in [rows_of(name, module.out_features, wanted)] if rows is not None
+            for rows in [rows_of(name, module.out_features, target)] if rows is not None
         ]
-        if not found:
-            known = {name.rpartition(".")[2] for name in maps}
-            parts = [part for name in known for part in STACKED.get(name, ())]
+        if not matches:
+            names = {name.rpartition(".")[2] for name in maps}
+            parts = [part for name in names for part in STACKED.get(name, ())]
             raise CheckpointError(
-                f"{of}: on: {kind} has no linear map {wanted!r}. Its maps: {', '.join(sorted({*known, *parts}))}."
+                f"{of}: on: {kind} has no linear map {target!r}. Its maps: {', '.join(sorted({*names, *parts}))}."
             )
-        chosen += found
+        chosen += matches
     return chosen
 
 
@@ -81,5 +81,5 @@ def rows_of(name: str, height: int, wanted: str) -> slice | None:
     parts = STACKED.get(name.rpartition(".")[2], ())
     if wanted not in parts:
         return None
-    each = height // len(parts)
-    return slice(parts.index(wanted) * each, (parts.index(wanted) + 1) * each)
+    size = height // len(parts)
+    return slice(parts.index(wanted) * size, (parts.index(wanted) + 1) * size)

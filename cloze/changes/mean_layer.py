@@ -49,24 +49,24 @@ class MeanLayer(Change):
         """The checkpoint's tensors, with those of the new top layer."""
         depth = transition.origin.arguments["layers"]
         top = f"layers.{depth - 1}."
-        made = {name.removeprefix(top): tensor.clone() for name, tensor in state.items() if name.startswith(top)}
-        width = len(made["attention.out.weight"])
+        layer = {name.removeprefix(top): tensor.clone() for name, tensor in state.items() if name.startswith(top)}
+        width = len(layer["attention.out.weight"])
         same = torch.eye(width)
         for name, values in (("weight", same), ("bias", torch.zeros(width))):
-            stacked = made.get(f"attention.projections.{name}")
+            stacked = layer.get(f"attention.projections.{name}")
             if stacked is not None:
                 stacked[:width] = 0.0  # queries
                 stacked[2 * width :] = values
-        made["attention.out.weight"].copy_((self.times or TIMES[self.place]) * same)
+        layer["attention.out.weight"].copy_((self.times or TIMES[self.place]) * same)
         for name in ("attention.out.bias", "outer.weight", "outer.bias"):
-            if name in made:
-                made[name].zero_()
+            if name in layer:
+                layer[name].zero_()
         for name in ("attention_norm", "inner_norm"):
-            made[f"{name}.weight"].fill_(1.0)
-            if f"{name}.bias" in made:
-                made[f"{name}.bias"].zero_()
-        place = f"layers.{depth}." if self.place == "above" else top
-        return {**state, **{place + name: tensor for name, tensor in made.items()}}
+            layer[f"{name}.weight"].fill_(1.0)
+            if f"{name}.bias" in layer:
+                layer[f"{name}.bias"].zero_()
+        prefix = f"layers.{depth}." if self.place == "above" else top
+        return {**state, **{prefix + name: tensor for name, tensor in layer.items()}}
 
 
 def why_not(part: str, arguments: Mapping[str, Any], *, above: bool = False) -> str | None:

@@ -35,15 +35,15 @@ class InFront(nn.Module):
 
     def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`. A cache keeps the keys and values of tokens alone."""
-        count, kept = len(self.rows), change.given.cache
-        own = [each.expand(len(x), -1, -1, -1).to(x.dtype) for each in self.rows.permute(1, 2, 0, 3)]
-        cache = [torch.cat(both, dim=2) for both in zip(own, kept, strict=True)] if kept else own
+        count, past = len(self.rows), change.given.cache
+        prefix = [vectors.expand(len(x), -1, -1, -1).to(x.dtype) for vectors in self.rows.permute(1, 2, 0, 3)]
+        cache = [torch.cat(both, dim=2) for both in zip(prefix, past, strict=True)] if past else prefix
         seen = _widened(change.given.seen, count, x)
         call = replace(change, given=replace(change.given, cache=cache, seen=seen))
-        made: Tensor = self.place.around(x, call, norm, drop, take)
-        if kept is not None:
-            kept[:] = [each[:, :, count:] for each in cache]
-        return made
+        output: Tensor = self.place.around(x, call, norm, drop, take)
+        if past is not None:
+            past[:] = [tensor[:, :, count:] for tensor in cache]
+        return output
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """The products of so many tokens with the keys and values in front."""
@@ -80,8 +80,8 @@ class Behind(nn.Module, Outside):
         if "position_ids" in network.takes:
             cache, length = given.get("cache"), given["tokens"].shape[1]
             past = 0 if cache is None else cache.length
-            known = given.get("position_ids")
-            ids = torch.arange(past, past + length, device=given["tokens"].device)[None] if known is None else known
+            position_ids = given.get("position_ids")
+            ids = torch.arange(past, past + length, device=given["tokens"].device)[None] if position_ids is None else position_ids
             given["position_ids"] = ids.expand(len(given["tokens"]), -1) + self.tokens
         return {name: self._of_text(state, name) for name, state in forward(want=want, **given).items()}
 
@@ -123,8 +123,8 @@ class Prefix(Change):
             )
         put_in_front(network, Behind(self.tokens), self.tokens, of="prefix")
         for layer in network.layers:
-            own, like = layer.attention, layer.attention.out.weight
-            rows = torch.empty(self.tokens, 2, own.heads, own.head_width, dtype=like.dtype, device=like.device)
+            attention, like = layer.attention, layer.attention.out.weight
+            rows = torch.empty(self.tokens, 2, attention.heads, attention.head_width, dtype=like.dtype, device=like.device)
             layer.around["attention"] = InFront(layer.place_of("attention"), rows.normal_(std=self.std))
 
     def plain(self, network: Any) -> None:

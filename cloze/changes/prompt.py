@@ -59,29 +59,29 @@ class Prompt(nn.Module, Outside):
         tokens, block, count = given["tokens"], given.get("block"), len(self.rows)
         if block is not None and bool((block > 1).any()):
             raise RecipeError("prompt: a row holds several examples, and a prompt stands in front of one. Use labelled text.")
-        made = dict(given)
-        own = network.embeddings.tokens(tokens) if given.get("vectors") is None else given["vectors"]
-        made["vectors"] = torch.cat([self.rows.to(own.dtype).expand(len(tokens), -1, -1), own], dim=1)
+        inputs = dict(given)
+        vectors = network.embeddings.tokens(tokens) if given.get("vectors") is None else given["vectors"]
+        inputs["vectors"] = torch.cat([self.rows.to(vectors.dtype).expand(len(tokens), -1, -1), vectors], dim=1)
         for name in ("tokens", "segments", "block", "crossing"):
             if given.get(name) is not None:
-                made[name] = _first_repeated(given[name], count)
+                inputs[name] = _first_repeated(given[name], count)
         if given.get("inputs") is not None:
-            made["inputs"] = {name: _first_repeated(ids, count) for name, ids in given["inputs"].items()}
+            inputs["inputs"] = {name: _first_repeated(ids, count) for name, ids in given["inputs"].items()}
         if "order" in given:
-            made["order"] = _order_behind(given["order"], count)
+            inputs["order"] = _order_behind(given["order"], count)
         if given.get("position_ids") is not None:
             ids = given["position_ids"]
             front = torch.arange(count, device=ids.device).expand(len(tokens), -1)
-            made["position_ids"] = torch.cat([front, ids.expand(len(tokens), -1) + count], dim=1)
+            inputs["position_ids"] = torch.cat([front, ids.expand(len(tokens), -1) + count], dim=1)
         length = tokens.shape[1]
         for name in ("summaries", "positions"):
             if given.get(name) is not None:
-                made[name] = given[name] + (given[name] // length + 1) * count
+                inputs[name] = given[name] + (given[name] // length + 1) * count
         if network.writes is None and "summary" in want and given.get("summaries") is None:
-            made["summaries"] = torch.arange(len(tokens), device=tokens.device) * (length + count) + count
+            inputs["summaries"] = torch.arange(len(tokens), device=tokens.device) * (length + count) + count
         if network.writes is not None and given.get("decoder") is None and "summary" in want:
-            made["decoder"] = TokenSequence(rolled(tokens, block), block=block)
-        return made
+            inputs["decoder"] = TokenSequence(rolled(tokens, block), block=block)
+        return inputs
 
     def _of_text(self, state: Any, kinds: Mapping[str, Any], name: str) -> Any:
         """A state without the tokens of the prompt."""

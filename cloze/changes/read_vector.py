@@ -45,8 +45,8 @@ class Crossing(nn.Module):
     def forward(self, x: Tensor, vector: Tensor) -> Tensor:
         """x (B, L, D) and the vector of each row (B, D)."""
         added: Tensor = self.out(self.value(vector.to(self.value.weight.dtype)))
-        made: Tensor = self.norm(x + self.dropout(added[:, None].expand_as(x).to(x.dtype)))
-        return made
+        states: Tensor = self.norm(x + self.dropout(added[:, None].expand_as(x).to(x.dtype)))
+        return states
 
 
 class BetweenLayers(Around):
@@ -59,8 +59,8 @@ class BetweenLayers(Around):
 
     def enter(self, x: Tensor) -> Tensor:
         """What the first layer reads."""
-        made: Tensor = self.crossings[0](x, self.vectors)
-        return made
+        states: Tensor = self.crossings[0](x, self.vectors)
+        return states
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """What the next layer reads; the output of the last one stays."""

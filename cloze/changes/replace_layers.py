@@ -52,10 +52,10 @@ class Predecessors(nn.Module, Around):
         """The output of the layer, or in training that of the group."""
         if self._entered is None or self.takes_over(number):
             return x
-        (made, given), self._entered = self._entered, None
+        (states, inputs), self._entered = self._entered, None
         for layer in self.layers[number * self.group : (number + 1) * self.group]:
-            made = layer(made, given)
-        return made + 0.0 * x
+            states = layer(states, inputs)
+        return states + 0.0 * x
 
     def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
         """The group of layers, in a step that uses it; the first one reads embeddings, which need no gradient."""
@@ -85,9 +85,9 @@ class ReplaceLayers(Change):
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with a layer for each group."""
-        made: Any = lookup("network", shape.part)
-        if not issubclass(made, Transformer) or (shape.arguments.get("attention") or {}).get("band") is not None:
-            raise CheckpointError(f"{shape.origin}: {_refusal(made.__name__)}")
+        network_class: Any = lookup("network", shape.part)
+        if not issubclass(network_class, Transformer) or (shape.arguments.get("attention") or {}).get("band") is not None:
+            raise CheckpointError(f"{shape.origin}: {_refusal(network_class.__name__)}")
         ((name, layers),) = stacks_of(shape.part, shape.arguments).items()
         if layers % self.group:
             raise CheckpointError(
@@ -111,17 +111,17 @@ class ReplaceLayers(Change):
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The lowest layers' tensors for the network, and all layers' for the predecessor."""
         count = len(transition.here.layers)
-        found = dict(KeepLayers(tuple(range(count))).weights(state, transition))
+        tensors = dict(KeepLayers(tuple(range(count))).weights(state, transition))
         for name, host in _hosts(transition.here):
             for number in range(len(host.layers)):
                 start = f"layers.{number}."
-                own = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
-                found.update({f"{name}.{start}{key}": tensor for key, tensor in own.items()})
-        return found
+                layer_tensors = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
+                tensors.update({f"{name}.{start}{key}": tensor for key, tensor in layer_tensors.items()})
+        return tensors
 
     def plain(self, network: Any) -> None:
         """The layers alone."""
-        network.around = nn.ModuleList(each for each in network.around if not isinstance(each, Predecessors))
+        network.around = nn.ModuleList(module for module in network.around if not isinstance(module, Predecessors))
 
 
 def _refusal(kind: str) -> str:

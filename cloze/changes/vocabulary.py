@@ -46,10 +46,10 @@ class OtherIds(Change, ABC):
         """The table (V, D) or the bias (V,) of the checkpoint with a row for each of these ids."""
 
     def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
-        wanted, before, after = module.state_dict(), transition.old.size, self.ids(transition)
+        new_state, before, after = module.state_dict(), transition.old.size, self.ids(transition)
 
         def has_ids(name: str, tensor: Tensor) -> bool:
-            fits = name in wanted and wanted[name].shape == (after, *tensor.shape[1:])
+            fits = name in new_state and new_state[name].shape == (after, *tensor.shape[1:])
             return fits and tensor.dim() in (1, 2) and len(tensor) == before
 
         return {name: self.rows(tensor, transition) if has_ids(name, tensor) else tensor for name, tensor in state.items()}
@@ -81,14 +81,14 @@ def matched_rows(old: Any, new: Any) -> NDArray[np.int64]:
 
     Words are compared by spelling; roles such as [UNK] are compared by name, however they are spelled.
     """
-    found = np.full(new.size, -1, np.int64)
+    rows = np.full(new.size, -1, np.int64)
     roles = set(old.roles.values())
-    known = {piece: number for number, piece in enumerate(old.spellings) if piece and number not in roles}
+    numbers = {piece: number for number, piece in enumerate(old.spellings) if piece and number not in roles}
     for number, piece in enumerate(new.spellings):
-        found[number] = known.get(piece, -1)
+        rows[number] = numbers.get(piece, -1)
     for name, number in new.roles.items():
-        found[number] = old.roles.get(name, -1)
-    return found
+        rows[number] = old.roles.get(name, -1)
+    return rows
 
 
 def transfer_rows(
@@ -103,10 +103,10 @@ def transfer_rows(
     """
     rows = torch.from_numpy(matched_rows(old_tokenizer, new_tokenizer)).to(old_table.device)
     mean = old_table.float().mean(0, keepdim=True)
-    made = old_table[rows.clamp(min=0)].detach().clone()
-    fresh = mean.expand(made.shape)
+    table = old_table[rows.clamp(min=0)].detach().clone()
+    fresh = mean.expand(table.shape)
     if new == "random":
-        noise = torch.from_numpy(np.random.default_rng(seed).standard_normal(tuple(made.shape)).astype(np.float32))
+        noise = torch.from_numpy(np.random.default_rng(seed).standard_normal(tuple(table.shape)).astype(np.float32))
         fresh = mean + noise.to(old_table.device) * old_table.float().std(0, keepdim=True, unbiased=False)
     absent = rows < 0
     if new == "pieces":
@@ -115,8 +115,8 @@ def transfer_rows(
             read = _pieces(old_tokenizer, new_tokenizer, number)
             if read:
                 fresh[number] = old_table[read].float().mean(0)
-    made[absent] = fresh[absent].to(made.dtype)
-    return made
+    table[absent] = fresh[absent].to(table.dtype)
+    return table
 
 
 def _pieces(old: Any, new: Any, number: int) -> list[int]:

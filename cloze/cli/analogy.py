@@ -29,12 +29,12 @@ def command(
 
     chosen = as_method(method)
     vectors = opened(model)
-    found = analogy(vectors, a, b, c, method=chosen, count=count, restrict=restrict)
-    note_zeros(vectors, [found], count, restrict)
+    neighbours = analogy(vectors, a, b, c, method=chosen, count=count, restrict=restrict)
+    note_zeros(vectors, [neighbours], count, restrict)
     if as_json:
         import json
 
-        answers = [near._asdict() for near in found]
+        answers = [near._asdict() for near in neighbours]
         print(json.dumps({"a": a, "b": b, "c": c, "method": method, "answers": answers}, indent=2, ensure_ascii=False))
         return
-    print(table(found))
+    print(table(neighbours))

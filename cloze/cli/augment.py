@@ -60,7 +60,7 @@ def command(
     table = read_table(file, format=as_format(file_format), columns=names, quoting=as_quoting(quoting))
     second = text_b or ("text_b" if "text_b" in table.columns else None)
     require_files([] if keep is None else [keep])
-    kept = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
+    function_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import Progress
@@ -69,14 +69,14 @@ def command(
     from cloze.whole import whole_file
 
     reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
-    augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), kept, candidates, batch)
+    augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), function_words, candidates, batch)
     written = 0
     progress = Progress(len(table), "rows")
     with progress, whole_file(out) as fresh, open(fresh, "w", encoding="utf-8", newline="") as stream:
         if kind != "jsonl":
             stream.write(line_of(table.columns, table.columns, kind))
-        asked = [text] if second is None else [text, second]
-        for row in augmented_rows(table, augmenter, asked, copies=copies, rate=rate, seed=seed, report=progress):
+        text_columns = [text] if second is None else [text, second]
+        for row in augmented_rows(table, augmenter, text_columns, copies=copies, rate=rate, seed=seed, report=progress):
             stream.write(line_of(row, table.columns, kind))
             written += 1
     typer.echo(f"{out}: {written:,} rows of {len(table):,}")

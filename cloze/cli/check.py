@@ -38,7 +38,7 @@ def command(
     bound = parse_binds(binds or [])
     read = partial(
         load_recipe, recipe, size=size, with_files=with_files or [],
-        checkpoints=BoundCheckpoints({name: Path(given[0]) for name, given in bound.items()}) or None,
+        checkpoints=BoundCheckpoints({name: Path(paths[0]) for name, paths in bound.items()}) or None,
     )
     tables = bound_tables(read(overrides=overrides or []), bound)
     loaded = read(overrides=[*(overrides or []), *tables.values()])
@@ -61,7 +61,7 @@ def _data(checked: Checked) -> dict[str, Any]:
         "name": checked.recipe.name,
         "hash": checked.recipe.hash,
         "edits": edits,
-        "fields": {name: sorted(found) for name, found in checked.batch.items()},
+        "fields": {name: sorted(fields) for name, fields in checked.batch.items()},
         "networks": checked.networks,
         "heads": checked.heads,
     }
@@ -86,9 +86,9 @@ def _print(checked: Checked) -> None:
     for name, count in checked.networks.items():
         exported = " (exported)" if name == recipe.export and len(checked.networks) > 1 else ""
         spec = recipe.networks[name]
-        shown = f"{count:>13,} parameters" if count else f"from a checkpoint: --bind {spec.origin}=FOLDER"
-        shown = shown if spec.average is None else f"average of {spec.average.of}"
-        typer.echo(f"network {name:<20} {shown}{exported}")
+        summary = f"{count:>13,} parameters" if count else f"from a checkpoint: --bind {spec.origin}=FOLDER"
+        summary = summary if spec.average is None else f"average of {spec.average.of}"
+        typer.echo(f"network {name:<20} {summary}{exported}")
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")
     for index, phase in enumerate(recipe.schedule):

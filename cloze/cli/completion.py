@@ -43,11 +43,11 @@ def script(shell: str) -> str:
     from cloze.recipe.load import recipe_names
 
     cases = "\n".join(f"        {verb}) names={shlex.quote(' '.join(_options(verb)))};;" for verb in VERBS)
-    made = _BASH.format(
+    completion = _BASH.format(
         verbs=shlex.quote(" ".join(VERBS)), cases=cases, recipe_verbs="|".join(_RECIPES),
         recipes=shlex.quote(" ".join(recipe_names())),
     )
-    return made if shell == "bash" else "autoload -U +X bashcompinit && bashcompinit\n" + made
+    return completion if shell == "bash" else "autoload -U +X bashcompinit && bashcompinit\n" + completion
 
 
 def _options(verb: str) -> list[str]:
@@ -58,5 +58,5 @@ def _options(verb: str) -> list[str]:
     command = get_command(load_verb(verb))
     inner: Mapping[str, Any] = command.commands if isinstance(command, TyperGroup) else {}
     every: list[Any] = [command, *inner.values()]
-    found = [option for one in every for parameter in one.params for option in parameter.opts if option.startswith("--")]
-    return [*inner, *dict.fromkeys([*found, "--help"])]
+    options = [option for entry in every for parameter in entry.params for option in parameter.opts if option.startswith("--")]
+    return [*inner, *dict.fromkeys([*options, "--help"])]

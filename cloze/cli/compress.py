@@ -67,9 +67,9 @@ def command(
             raise UserError("--rows, for classifiers of fasttext-supervised, works alone. Leave the other options out.")
         _keep_rows(checkpoint, out, rows)
         return
-    kept, levels = _kept(layers, depth), _levels(bits)
+    selection, levels = _kept(layers, depth), _levels(bits)
     measured = _measured(heads, levels, scores, task, text)
-    if measured and kept is not None:
+    if measured and selection is not None:
         option = "--layers" if layers is not None else "--depth"
         raise UserError(f"{option} and {measured}: use two commands, first {option}, then {measured} on what it wrote.")
     if heads is not None:
@@ -78,18 +78,18 @@ def command(
         before, levels = [], _mixed(checkpoint, levels, scores, task, text)
     else:
         before = []
-    changes = [*before, *described(kept, magnitude, levels, groups, asymmetric, embeddings)]
+    changes = [*before, *described(selection, magnitude, levels, groups, asymmetric, embeddings)]
     if not changes:
-        some = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
-        raise UserError(f"no change was asked for. Give one or more of {some}.")
+        examples = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
+        raise UserError(f"no change was asked for. Give one or more of {examples}.")
 
     from cloze.compression.compress import compress
 
     try:
-        made = compress(checkpoint, out, changes)
+        outcome = compress(checkpoint, out, changes)
     except UserError as error:
         raise type(error)(_by_options(str(error), "--layers" if layers is not None else "--depth")) from None
-    _show(made, out)
+    _show(outcome, out)
     suggest("cloze", "show", out)
 
 
@@ -100,8 +100,8 @@ def _by_options(message: str, layers: str) -> str:
     'RUN: --depth: 9 layers'
     """
     options = {"keep_layers": layers, "prune_heads": "--heads", "sparsify": "--magnitude", "quantise": "--bits"}
-    found = re.match(rf"(?:.*?: )??({'|'.join(options)}): ", message)
-    return message if found is None else message[: found.start(1)] + options[found[1]] + message[found.end(1) :]
+    match = re.match(rf"(?:.*?: )??({'|'.join(options)}): ", message)
+    return message if match is None else message[: match.start(1)] + options[match[1]] + message[match.end(1) :]
 
 
 def _show(made: Compressed, out: Path) -> None:
@@ -131,23 +131,23 @@ def described(
     """The changes that the options mean; a `UserError` for values that mean none. `bits`: none, one, or one for each layer."""
     from cloze.errors import UserError
 
-    made: list[tuple[str, Mapping[str, Any]]] = []
+    changes: list[tuple[str, Mapping[str, Any]]] = []
     if layers is not None:
-        made.append(("keep_layers", {"layers": layers}))
+        changes.append(("keep_layers", {"layers": layers}))
     if magnitude is not None:
         if not 0 < magnitude < 1:
             raise UserError(f"--magnitude {magnitude}: expected a share between 0 and 1, such as 0.5.")
-        made.append(("sparsify", {"share": magnitude, "embeddings": bool(embeddings)}))
+        changes.append(("sparsify", {"share": magnitude, "embeddings": bool(embeddings)}))
     if not bits and (groups != 1 or asymmetric):
         raise UserError("--groups and --asymmetric configure --bits. Add it, such as --bits 8.")
     if bits:
         table: bool | int = embeddings if embeddings is not None else True
         table = TABLE if table and len(bits) > 1 else table
         of_layers: list[int] | int = bits if len(bits) > 1 else bits[0]
-        made.append(("quantise", {"bits": of_layers, "groups": groups, "symmetric": not asymmetric, "embeddings": table}))
+        changes.append(("quantise", {"bits": of_layers, "groups": groups, "symmetric": not asymmetric, "embeddings": table}))
     if embeddings is not None and magnitude is None and not bits:
         raise UserError("--embeddings and --no-embeddings configure --magnitude or --bits. Add one of them.")
-    return made
+    return changes
 
 
 def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None:
@@ -171,12 +171,12 @@ def _levels(bits: str | None) -> list[int]:
     from cloze.errors import UserError
 
     try:
-        found = [] if bits is None else [int(level) for level in bits.split(",")]
+        levels = [] if bits is None else [int(level) for level in bits.split(",")]
     except ValueError:
-        found = [0, 0]
-    if len(set(found)) < len(found):
+        levels = [0, 0]
+    if len(set(levels)) < len(levels):
         raise UserError(f"--bits {bits}: expected a number of bits, such as 8, or several for different layers, such as 2,4.")
-    return found
+    return levels
 
 
 def _measured(
@@ -185,21 +185,21 @@ def _measured(
     """The option that needs a measurement, which exactly one option gives; None if none does."""
     from cloze.errors import UserError
 
-    given = [name for name, value in (("--scores", scores), ("--task", task), ("--text", text)) if value is not None]
-    wanted = [name for name, asked in (("--heads", heads is not None), ("--bits with several numbers", len(levels) > 1)) if asked]
-    if not wanted:
-        if given:
+    sources = [name for name, value in (("--scores", scores), ("--task", task), ("--text", text)) if value is not None]
+    methods = [name for name, flag in (("--heads", heads is not None), ("--bits with several numbers", len(levels) > 1)) if flag]
+    if not methods:
+        if sources:
             what = "to choose the heads to prune, or the layers that get more bits"
-            raise UserError(f"{given[0]} is used {what}. Add --heads SHARE or --bits 2,4.")
+            raise UserError(f"{sources[0]} is used {what}. Add --heads SHARE or --bits 2,4.")
         return None
     if heads is not None and not 0 < heads < 1:
         raise UserError(f"--heads {heads}: expected a share between 0 and 1, such as 0.4.")
-    if len(wanted) > 1:
+    if len(methods) > 1:
         raise UserError("--heads and --bits with several numbers: use two commands, first --heads, then --bits on what it wrote.")
-    if len(given) != 1:
+    if len(sources) != 1:
         what = "importance of heads" if heads is not None else "sensitivity of layers"
-        raise UserError(f"{wanted[0]} needs the {what}. Give exactly one of --scores FILE, --task ROWS and --text FILE.")
-    return wanted[0]
+        raise UserError(f"{methods[0]} needs the {what}. Give exactly one of --scores FILE, --task ROWS and --text FILE.")
+    return methods[0]
 
 
 def _heads(
@@ -212,10 +212,10 @@ def _heads(
     loaded = load_checkpoint(checkpoint)
     if scores is not None:
         return head_changes(loaded, share, read_scores(scores, loaded))
-    found, remarks = measured_scores(loaded, task=task, text=text)
+    importance, remarks = measured_scores(loaded, task=task, text=text)
     for remark in remarks:
         typer.echo(remark, err=True)
-    return head_changes(loaded, share, found)
+    return head_changes(loaded, share, importance)
 
 
 def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
@@ -226,7 +226,7 @@ def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str |
     loaded = load_checkpoint(checkpoint)
     if scores is not None:
         return bits_by_layer(read_sensitivity(scores, loaded), levels)
-    found, remarks = measured_sensitivity(loaded, task=task, text=text)
+    sensitivity, remarks = measured_sensitivity(loaded, task=task, text=text)
     for remark in remarks:
         typer.echo(remark, err=True)
-    return bits_by_layer(found, levels)
+    return bits_by_layer(sensitivity, levels)

@@ -96,9 +96,9 @@ class OfTask(Mode):
         task = str(self.task)
         if task not in task_recipe_names() and not Path(task).is_file():
             raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
-        own = [f"corpus.text={self.column}"] if self.column is not None else []
-        own += [f"corpus.format={text_format}"] if text_format != "auto" else []
-        sources = load_sources(task, overrides=[*own, *(self.values or [])])
+        assignments = [f"corpus.text={self.column}"] if self.column is not None else []
+        assignments += [f"corpus.format={text_format}"] if text_format != "auto" else []
+        sources = load_sources(task, overrides=[*assignments, *(self.values or [])])
         spec = sources["main" if "main" in sources else next(iter(sources))]
         arguments = plain(spec.arguments)
         if annotate:  # loads torch, which a check needs for nothing else
@@ -211,27 +211,27 @@ class BuildText(Build):
         say = (lambda line: None) if self.as_json or self.quiet else typer.echo
         started = time.perf_counter()
         recipe = self.recipe if self.tokenizer else self.recipe or "bert"
-        kept = annotations_of(recipe, self.words, self.annotate or [])
-        known = sharded.tokenizer(out, given=self.tokenizer)
-        if known is not None:
-            chosen = Tokenizer.load(known)
+        layers = annotations_of(recipe, self.words, self.annotate or [])
+        tokenizer_path = sharded.tokenizer(out, given=self.tokenizer)
+        if tokenizer_path is not None:
+            chosen = Tokenizer.load(tokenizer_path)
         else:
-            advise_on_build(self.recipe or "bert", paths, text_format, segmented=kept.words is not None, report=say)
+            advise_on_build(self.recipe or "bert", paths, text_format, segmented=layers.words is not None, report=say)
             chosen = train_tokenizer_from(
-                paths, replace(_trainable(self.recipe or "bert"), words=kept.words), format=text_format, size=self.size,
+                paths, replace(_trainable(self.recipe or "bert"), words=layers.words), format=text_format, size=self.size,
                 languages=self.languages, smooth=0.7 if self.smooth is None else self.smooth, seed=self.seed,
                 workers=self.workers, report=say,
             )
         began = time.perf_counter()
         if sharded.tokens is not None:
             named = {"recipe": recipe, "words": self.words, "annotate": self.annotate or []}
-            made = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=self.workers, say=say)
-            if made is None:
+            sharded_store = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=self.workers, say=say)
+            if sharded_store is None:
                 return
-            store = made
+            store = sharded_store
         else:
             store = build_store(
-                paths, chosen, out, format=text_format, languages=self.languages, annotations=kept, workers=self.workers,
+                paths, chosen, out, format=text_format, languages=self.languages, annotations=layers, workers=self.workers,
                 report=say, progress=(lambda done, total: None) if self.quiet else _progress(began),
             )
         if self.as_json:
@@ -406,8 +406,8 @@ class CheckLabelled(Check, OfTask):
         from cloze.text import Tokenizer
 
         source = self.source(self.text_format)
-        known = None if self.tokenizer is None else Tokenizer.load(self.tokenizer)
-        checked = check_records(paths, source.answer, source.columns, against=self.against or [], tokenizer=known)
+        tokenizer = None if self.tokenizer is None else Tokenizer.load(self.tokenizer)
+        checked = check_records(paths, source.answer, source.columns, against=self.against or [], tokenizer=tokenizer)
         self.tell(checked)
         raise typer.Exit(2 if checked.unusable else 0)
 

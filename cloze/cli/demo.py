@@ -115,7 +115,7 @@ def labelled_rows(packages: Sequence[str], *, seed: int) -> list[int]:
     names = sorted(set(packages))
     for name in names:
         same = [number for number, package in enumerate(packages) if package == name]
-        rows += [same[place] for place in draws.permutation(len(same))[: LABELS // len(names)]]
+        rows += [same[index] for index in draws.permutation(len(same))[: LABELS // len(names)]]
     return rows
 
 

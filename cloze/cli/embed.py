@@ -44,7 +44,7 @@ def command(
     from cloze.errors import UserError
     from cloze.whole import require_output
 
-    given = gather(texts or [], file, field=field, json_input=json_input or None)
+    inputs = gather(texts or [], file, field=field, json_input=json_input or None)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
         out = with_ending(out, ending)
@@ -62,21 +62,21 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
-    framed = reader.encode(given, max_length=length or (length_of(loaded) if pooling is None else None))
+    framed = reader.encode(inputs, max_length=length or (length_of(loaded) if pooling is None else None))
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))
         typer.echo(
-            f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
+            f"{cut} of {len(inputs)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
             "  Split them into shorter texts and average the vectors.", err=True
         )
     if layers is not None and out is not None:
-        with Progress(len(given), "texts") as progress:
-            path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
-        typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(given)} texts")
+        with Progress(len(inputs), "texts") as progress:
+            path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
+        typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
     head = sentence_head(loaded) if pooling is None and layer == -1 else None
-    with Progress(len(given), "texts") as progress:
+    with Progress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
             normalise=normalise, rows=batch, head=head, report=progress,
@@ -87,7 +87,7 @@ def command(
         path = save_vectors(out, vectors)
         typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
         return
-    for text, vector in zip(given, vectors.tolist(), strict=True):
+    for text, vector in zip(inputs, vectors.tolist(), strict=True):
         if as_json:
             import json
 

@@ -63,10 +63,10 @@ class Labelled(Mode):
         _check(folders, files)
         self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
-        examples = [[one.read(file) for file in files] for one in tasks]
+        examples = [[task.read(file) for file in files] for task in tasks]
         measured = [
-            self._measured(folder, one, dict(zip(files, own, strict=True)))
-            for folder, one, own in zip(folders, tasks, examples, strict=True)
+            self._measured(folder, task, dict(zip(files, parts, strict=True)))
+            for folder, task, parts in zip(folders, tasks, examples, strict=True)
         ]
         self._note_shared(folders, files)
         compared = self._compared(measured, files) if len(folders) == 2 else {}
@@ -75,9 +75,9 @@ class Labelled(Mode):
         if self.as_json:
             _print_json(folders, measured, compared)
             return
-        for folder, (_, found) in zip(folders, measured, strict=True):
-            for file, one in found.items():
-                show(f"{folder}: {file}" if len(folders) > 1 else file, one)
+        for folder, (_, evaluations) in zip(folders, measured, strict=True):
+            for file, evaluation in evaluations.items():
+                show(f"{folder}: {file}" if len(folders) > 1 else file, evaluation)
         if len(folders) == 1:
             self.suggest(checkpoint, files[0])
         for file, differences in compared.items():
@@ -134,14 +134,14 @@ class Labelled(Mode):
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
         learner, described = self.learner(loaded, task)
         always = (described.get("baseline") or {}).get("always")
-        found = {}
+        evaluations = {}
         for file, part in examples.items():
             with Progress(len(part), "texts") as progress:
-                found[file] = evaluate(
+                evaluations[file] = evaluate(
                     learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
                 )
         require_met(loaded.annotations, self.annotate or [])
-        return learner, found
+        return learner, evaluations
 
     def _compared(
         self, measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]
@@ -149,11 +149,11 @@ class Labelled(Mode):
         """By how much the second of two is better on each file."""
         from cloze.tasks.bootstrap import differences
 
-        (one, first), (two, second) = measured
+        (first_learner, first), (second_learner, second) = measured
         return {
             file: differences(
-                (first[file].judged, one.metrics), (second[file].judged, two.metrics), resamples=self.bootstrap or 1000,
-                seed=self.seed or 0,
+                (first[file].judged, first_learner.metrics), (second[file].judged, second_learner.metrics),
+                resamples=self.bootstrap or 1000, seed=self.seed or 0,
             )
             for file in files
         }
@@ -179,8 +179,8 @@ class Tuned(Labelled):
         from cloze.tasks.result import task_of
 
         options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
-        found = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
-        return found.deciding(beams=self.beams, length_penalty=self.length_penalty)
+        task = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
+        return task.deciding(beams=self.beams, length_penalty=self.length_penalty)
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """The network with its head, and the contents of task.json."""
@@ -223,12 +223,12 @@ class Prompted(Labelled):
 
     def prompt(self) -> tuple[Prompt, Any]:
         """The prompt, and the task that reads its files."""
-        found = prompt_of(
+        prompt_and_task = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
             text_b=self.text_b, label=self.label, normalise=self.normalise,
         )
-        assert found is not None  # without a template there is an error
-        return found
+        assert prompt_and_task is not None  # without a template there is an error
+        return prompt_and_task
 
     def task_of(self, folder: Path) -> Any:
         """The classes of the prompt; the same for any folder."""
@@ -269,8 +269,8 @@ def _write_page(page: Path, folders: list[Path], measured: list[dict[str, Evalua
 
     several = len(folders) > 1
     descriptions = {
-        (f"{folder}: {file}" if several else file): one
-        for folder, found in zip(folders, measured, strict=True) for file, one in found.items()
+        (f"{folder}: {file}" if several else file): evaluation
+        for folder, evaluations in zip(folders, measured, strict=True) for file, evaluation in evaluations.items()
     }
     title = " and ".join(folder.resolve().name for folder in folders)
     write_page(descriptions, page, title=title, command=" ".join(["cloze evaluate", *map(str, folders), *measured[0]]))
@@ -307,11 +307,13 @@ def _show_differences(differences: Mapping[str, Difference]) -> None:
 def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:
     import json
 
-    records: list[dict[str, Any]] = [{file: one.record() for file, one in found.items()} for _, found in measured]
-    made = records[0]
+    records: list[dict[str, Any]] = [
+        {file: evaluation.record() for file, evaluation in evaluations.items()} for _, evaluations in measured
+    ]
+    output = records[0]
     if len(folders) == 2:
-        made = {str(folder): own for folder, own in zip(folders, records, strict=True)}
-        made["difference"] = {
-            file: {name: one._asdict() for name, one in own.items()} for file, own in compared.items()
+        output = {str(folder): record for folder, record in zip(folders, records, strict=True)}
+        output["difference"] = {
+            file: {name: delta._asdict() for name, delta in differences.items()} for file, differences in compared.items()
         }
-    print(json.dumps(made, indent=2, ensure_ascii=False))
+    print(json.dumps(output, indent=2, ensure_ascii=False))

@@ -23,22 +23,22 @@ def command(
     """
     from cloze.recipe.explain import explain, summaries
 
-    found = [] if part is None else explain(part)
+    docs = [] if part is None else explain(part)
     listed = summaries(part)
-    if not found:
+    if not docs:
         _print_list(listed, as_json)
         return
     if as_json:
         import json
 
-        shown = [{**one._asdict(), "keys": [key._asdict() for key in one.keys]} for one in found]
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+        records = [{**doc._asdict(), "keys": [key._asdict() for key in doc.keys]} for doc in docs]
+        typer.echo(json.dumps(records, ensure_ascii=False, indent=2))
         return
-    for number, one in enumerate(found):
-        lines = [f"{one.name} ({one.kind})", "", *one.text.split("\n"), ""] if one.text else [f"{one.name} ({one.kind})", ""]
-        wide = max((len(key.name) for key in one.keys), default=0)
-        lines += [f"  {key.name:<{wide}}  {key.accepts}; {_default(key.default)}" for key in one.keys] or ["  no keys"]
-        lines += ["", f"used by {', '.join(one.recipes)}" if one.recipes else "used by no built-in recipe"]
+    for number, doc in enumerate(docs):
+        lines = [f"{doc.name} ({doc.kind})", "", *doc.text.split("\n"), ""] if doc.text else [f"{doc.name} ({doc.kind})", ""]
+        wide = max((len(key.name) for key in doc.keys), default=0)
+        lines += [f"  {key.name:<{wide}}  {key.accepts}; {_default(key.default)}" for key in doc.keys] or ["  no keys"]
+        lines += ["", f"used by {', '.join(doc.recipes)}" if doc.recipes else "used by no built-in recipe"]
         typer.echo(("\n" if number else "") + "\n".join(lines))
     if listed:
         typer.echo(f"\n{part} is also a kind of part: {', '.join(listed[str(part)])}")

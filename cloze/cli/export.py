@@ -76,8 +76,8 @@ def command(
         from cloze.interop.vectors import FORMATS, write_vectors
 
         if to not in FORMATS:
-            known = ("huggingface", "merged", "peft", "change", "onnx", *FORMATS)
-            raise UserError(f"unknown format {to!r}. {nearest(to, known)}")
+            formats = ("huggingface", "merged", "peft", "change", "onnx", *FORMATS)
+            raise UserError(f"unknown format {to!r}. {nearest(to, formats)}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
         following: tuple[object, ...] = ("cloze", "neighbours", out, "WORD")
@@ -117,10 +117,10 @@ def _is_classifier(model: Path, to: str) -> bool:
     from cloze.errors import UserError
     from cloze.interop.vectors.classifier import is_classifier
 
-    found = model.is_dir() and is_classifier(model)
-    if not found and to == "fasttext-quantised":
+    has_classifier = model.is_dir() and is_classifier(model)
+    if not has_classifier and to == "fasttext-quantised":
         raise UserError(f"{model}: --to fasttext-quantised is for classifiers of fasttext-supervised. Use --to fasttext.")
-    return found
+    return has_classifier
 
 
 def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | None, overwrite: bool) -> None:

@@ -49,19 +49,19 @@ class Facts(Mode):
         from cloze.decoding.ready import to_fill
 
         ready = to_fill(load_checkpoint(checkpoint, self.device))
-        found = {}
+        evaluations = {}
         for file, facts in read.items():
             with Progress(len(facts), "facts") as progress:
-                found[file] = ask(
+                evaluations[file] = ask(
                     ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress
                 )
         if self.as_json:
             import json
 
-            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
             return
-        for file, one in found.items():
-            _show(file, one)
+        for file, figures in evaluations.items():
+            _show(file, figures)
 
 
 def _show(file: str, found: Found) -> None:
@@ -69,7 +69,7 @@ def _show(file: str, found: Found) -> None:
 
     print(f"{file}: {found.overall.facts} facts")
     several = found.relations if len(found.relations) > 1 else ()
-    for line in table([_row(one) for one in (*several, *([found.mean] if several else []), found.overall)]):
+    for line in table([_row(figures) for figures in (*several, *([found.mean] if several else []), found.overall)]):
         print(f"  {line}")
     for reason, number in found.left_out.items():
         print(f"  left out: {number}: {reason}")

@@ -42,12 +42,12 @@ def command(
     require_output(out, overwrite=overwrite)
     extractor = extractor_of(using, size=size, seed=seed)
     with Progress(count_pictures(images), "pictures") as progress:
-        made = write_features(
+        summary = write_features(
             images, out, extractor, boxes=boxes, cells=grid, number=number,  # type: ignore[arg-type]  # checked above
             overwrite=overwrite, report=progress,
         )
-    without = f"; {made.without:,} pictures have no boxes and are left out" if made.without else ""
-    typer.echo(f"{out}: {made.regions:,} regions of {made.pictures:,} pictures, {made.width} numbers per region "
+    without = f"; {summary.without:,} pictures have no boxes and are left out" if summary.without else ""
+    typer.echo(f"{out}: {summary.regions:,} regions of {summary.pictures:,} pictures, {summary.width} numbers per region "
                f"({extractor.name}){without}")
 
 

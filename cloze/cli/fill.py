@@ -39,7 +39,7 @@ def command(
     """
     from cloze.decoding.texts import gather, named_file
 
-    given = gather(texts or [], file, field=field)
+    inputs = gather(texts or [], file, field=field)
 
     from dataclasses import asdict, replace
 
@@ -56,8 +56,8 @@ def command(
     ready = to_fill(loaded, language=language)
     reader = replace(ready.reader, pictures=shown_picture(loaded, items, picture)) if items else ready.reader
     source = named_file(texts or []) or file
-    linked = given_links(loaded, reader, given, links, None if source == "-" else source, field)
-    for filled in fill(reader, ready.head, given, top=top, links=linked):
+    linked = given_links(loaded, reader, inputs, links, None if source == "-" else source, field)
+    for filled in fill(reader, ready.head, inputs, top=top, links=linked):
         if as_json:
             import json
 

@@ -104,14 +104,14 @@ def _tasks_of(
     from cloze.checkpoint.several import parse_tasks
     from cloze.errors import TaskError
 
-    if any("=" in one for one in tasks) or len(tasks) > 1:
-        for option, given in (("--train", train), ("--dev", dev), ("--test", test)):
-            if given is not None:
-                raise TaskError(f"{option} {given}: with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV.")
+    if any("=" in task for task in tasks) or len(tasks) > 1:
+        for option, file in (("--train", train), ("--dev", dev), ("--test", test)):
+            if file is not None:
+                raise TaskError(f"{option} {file}: with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
         return next(iter(several.values())).type, several
     needed = (("--train FILE", train, "labelled text to train on"), ("--dev FILE", dev, "labelled text to select the epoch"))
-    if not shows and (missing := [(option, use) for option, given, use in needed if given is None]):
+    if not shows and (missing := [(option, use) for option, file, use in needed if file is None]):
         options, uses = (" and ".join(words) for words in zip(*missing, strict=True))
         raise TaskError(f"{options} {'is' if len(missing) == 1 else 'are'} missing. Give {uses}.")
     return next(iter(tasks), None), {}

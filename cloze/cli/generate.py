@@ -68,8 +68,8 @@ def command(
     """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
     from cloze.decoding.texts import gather
 
-    given = gather(prompts or [], file, field=field) if prompts or file else [""]
-    given = [prompt for prompt in given for _ in range(1 if beams else count)]
+    inputs = gather(prompts or [], file, field=field) if prompts or file else [""]
+    inputs = [prompt for prompt in inputs for _ in range(1 if beams else count)]
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.generation import generate
@@ -87,24 +87,24 @@ def command(
         early=early, no_repeat=no_repeat, min_tokens=min_tokens, repetition_penalty=repetition_penalty,
         ban=ban or [], first=first, stop=stop or [],
     )
-    if stream and (len(given) != 1 or beams or as_json):
+    if stream and (len(inputs) != 1 or beams or as_json):
         raise UserError("--stream shows one text as it is sampled. Give one prompt, without --count, --beams and --json.")
-    with naming_options(_NAMES), Progress(0 if stream else len(given), "texts") as progress:
+    with naming_options(_NAMES), Progress(0 if stream else len(inputs), "texts") as progress:
         how = parts_of(reader, options)
         if stream:
-            shown = Streamed(reader, given[0], stop=stop or [])
-            generate(reader, head, given, tokens=tokens, seed=seed, told=shown, draft=helper, **how)
-            shown.close()
+            printer = Streamed(reader, inputs[0], stop=stop or [])
+            generate(reader, head, inputs, tokens=tokens, seed=seed, told=printer, draft=helper, **how)
+            printer.close()
             return
-        made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
+        texts = generate(reader, head, inputs, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed
         typer.echo(f"draft: {share:.0%} of {helper.proposed:,} proposed tokens were accepted", err=True)
-    _print(made, answers=answers(reader), as_json=as_json)
-    ends = sum(continuation.stopped == "max_length" for continuation in made)
+    _print(texts, answers=answers(reader), as_json=as_json)
+    ends = sum(continuation.stopped == "max_length" for continuation in texts)
     if ends:
         typer.echo(
-            f"note: {ends} of {len(made)} texts end before --tokens {tokens}: the network reads no more tokens.", err=True
+            f"note: {ends} of {len(texts)} texts end before --tokens {tokens}: the network reads no more tokens.", err=True
         )
 
 
@@ -127,10 +127,10 @@ def _print(made: list[Generated], *, answers: bool, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    for number, one in enumerate(made):
+    for number, continuation in enumerate(made):
         if as_json:
-            print(json.dumps(asdict(one), ensure_ascii=False))
+            print(json.dumps(asdict(continuation), ensure_ascii=False))
             continue
         if number:
             print("---")
-        print(one.text if answers else one.prompt + one.text)
+        print(continuation.text if answers else continuation.prompt + continuation.text)

@@ -53,8 +53,8 @@ def command(
     if is_released(source):
         from cloze.interop.vectors import open_vectors
 
-        given = None if words is None else open_vectors(words, repeated=repeated)
-        imported, words = import_released(source, split=split, words=given), None
+        vectors = None if words is None else open_vectors(words, repeated=repeated)
+        imported, words = import_released(source, split=split, words=vectors), None
     elif source.is_file():
         from cloze.interop.vectors.importing import import_vectors, supervised
 
@@ -80,7 +80,7 @@ def command(
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
     as_it_is = source.is_dir() and not imported.trained_by and words is None
-    found = [] if encoder or words is not None else _copied(source)
+    notes = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.changes import encoder_only
 
@@ -90,9 +90,9 @@ def command(
         from cloze.interop.vectors import open_vectors
 
         imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
-        found += details
+        notes += details
     written = write(imported, out, name or source.resolve().name, as_it_is=as_it_is and not encoder)
-    remarks = [*imported.remarks, *found, *written]
+    remarks = [*imported.remarks, *notes, *written]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")

@@ -11,13 +11,13 @@ from cloze.errors import CorpusError, naming_options
 
 def parse_items(given: Sequence[str]) -> dict[str, str]:
     """The file of every `--items NAME=FILE`, by name; any other form is a `CorpusError`."""
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
-        if not equals or not path or not name.isidentifier() or name in found:
-            raise CorpusError(f"--items {one}: expected NAME=FILE, such as regions=features.npz, and each name once.")
-        found[name] = path
-    return found
+    files: dict[str, str] = {}
+    for option in given:
+        name, equals, path = option.partition("=")
+        if not equals or not path or not name.isidentifier() or name in files:
+            raise CorpusError(f"--items {option}: expected NAME=FILE, such as regions=features.npz, and each name once.")
+        files[name] = path
+    return files
 
 
 #: What the readers of labelled text call the options of this verb.
@@ -59,11 +59,11 @@ def build_items(
             items={name: [] for name in files}, item_files=dict(files), picture=picture,
         )
         if tokenizer is not None:
-            known = Tokenizer.load(tokenizer)
+            text_tokenizer = Tokenizer.load(tokenizer)
         else:
             texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
-            known = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
-        return source.build_store(paths, known, out, known=None, report=say)
+            text_tokenizer = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
+        return source.build_store(paths, text_tokenizer, out, known=None, report=say)
 
 
 def _answer(recipe: Any, path: str) -> str:

@@ -33,9 +33,9 @@ def command(
     from cloze.knowledge.linking import link_text, linker_of
 
     linker = linker_of(entities, least=least, shortest=shortest)
-    found = link_text(paths, linker, out, format=with_column(text_format, column, None))
+    stats = link_text(paths, linker, out, format=with_column(text_format, column, None))
     typer.echo(
-        f"{out}: {found.mentions:,} mentions of {found.entities:,} entities in {found.sentences:,} of {found.read:,} sentences; "
+        f"{out}: {stats.mentions:,} mentions of {stats.entities:,} entities in {stats.sentences:,} of {stats.read:,} sentences; "
         f"{linker.ambiguous:,} of the names mean several entities"
     )
     suggest("cloze", "corpus", "build", *paths, "--annotate", f"entity=mentions:{out}", "--out", "STORE")

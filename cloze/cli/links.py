@@ -66,20 +66,20 @@ class Links(Mode):
                 f"--seed {self.seed}: all candidates are ranked, so nothing is drawn at random.\n"
                 "  Omit it, or draw the wrong entities: --candidates 100"
             )
-        listed = [name for given in self.known or () for name in given.split(",") if name]
-        asked = {file: read_questions(scorer, file, listed) for file in files}
-        found = {}
-        for file, questions in asked.items():
+        listed = [name for option in self.known or () for name in option.split(",") if name]
+        questions_by_file = {file: read_questions(scorer, file, listed) for file in files}
+        evaluations = {}
+        for file, questions in questions_by_file.items():
             with Progress(len(columns) * len(questions.facts), "facts") as progress:
-                found[file] = evaluate_links(
+                evaluations[file] = evaluate_links(
                     scorer, questions, asked=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
                     report=progress,
                 )
         if self.as_json:
-            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
             return
-        for file, one in found.items():
-            show(file, one)
+        for file, figures in evaluations.items():
+            show(file, figures)
         if not listed:
             print(
                 "hint: without --known, correct answers from the training set count as wrong. Name all parts of the graph: "

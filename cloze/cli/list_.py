@@ -13,14 +13,14 @@ def command(
     """List the recipes that come with cloze, with their networks, order, exercise, objectives and paper."""
     from cloze.recipe.family import outlines
 
-    found = outlines()
+    recipes = outlines()
     if as_json:
         import json
 
-        typer.echo(json.dumps([outline.data() for outline in found], ensure_ascii=False, indent=2))
+        typer.echo(json.dumps([outline.data() for outline in recipes], ensure_ascii=False, indent=2))
         return
     rows = [("RECIPE", "NETWORKS", "ORDER", "EXERCISE", "OBJECTIVES", "PAPER")]
-    for o in found:
+    for o in recipes:
         networks = " + ".join(network.rpartition(": ")[2] for network in o.networks)
         orders = o.order.split(", ")
         order = o.order if len(orders) < 3 else f"{len(orders)} kinds"

@@ -121,8 +121,8 @@ def fault_of_user_code(error: BaseException) -> str | None:
     if isinstance(error, AttributeError) and kind.__module__.startswith(USER_MODULE):
         import inspect
 
-        place = f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-        return f"{place}: {kind.__name__} has no {error.name!r}, which parts of its kind must have. See CONTRIBUTING.md."
+        location = f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+        return f"{location}: {kind.__name__} has no {error.name!r}, which parts of its kind must have. See CONTRIBUTING.md."
     return None
 
 
@@ -133,9 +133,9 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if is_disk_full(error):
-        place = f" while writing {name}" if isinstance(error, OSError) and (name := error.filename) else ""
+        location = f" while writing {name}" if isinstance(error, OSError) and (name := error.filename) else ""
         resumes = " It continues from its last checkpoint, if it has written one." if verb in _RESUMING else ""
-        return f"disk full{place}. Free some space and run the same command again.{resumes}", 1
+        return f"disk full{location}. Free some space and run the same command again.{resumes}", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # Path.resolve, up to Python 3.12

@@ -56,15 +56,16 @@ def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
 
     def changed(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
-        own = [
-            one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for name, one in inspect.signature(command).parameters.items() if one.kind is not inspect.Parameter.VAR_KEYWORD
+        parameters = [
+            parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(command).parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        first = [one for one in own if one.default is inspect.Parameter.empty]
-        rest = [one for one in own if one not in first]
+        first = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
+        rest = [parameter for parameter in parameters if parameter not in first]
         every = [*first, *rest[:1], *options.values(), *rest[1:]]
         command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in every}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         vars(command)["help_class"] = type("Help", (HelpByMode,), {"modes": modes})
         return command
 
@@ -80,13 +81,13 @@ def class_of(command: Command) -> type[Verb]:
 def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:
     """The first mode that the command asks for, with its options. An option of other modes alone is a `UserError`."""
     chosen = next(mode for mode in modes if mode.asked(context.params))
-    own = {field.name for field in fields(chosen)}
+    names = {field.name for field in fields(chosen)}
     for name in options:
         source = context.get_parameter_source(name)
-        if name not in own and source is not None and source.name == "COMMANDLINE":
-            option = next(one.opts[0] for one in context.command.params if one.name == name)
+        if name not in names and source is not None and source.name == "COMMANDLINE":
+            option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             raise UserError(_foreign(option, [mode for mode in modes if name in _annotations(mode)], chosen))
-    return chosen(**{name: value for name, value in options.items() if name in own})
+    return chosen(**{name: value for name, value in options.items() if name in names})
 
 
 def _foreign(option: str, owners: Sequence[type[Mode]], chosen: type[Mode]) -> str:
@@ -119,13 +120,13 @@ class HelpByMode(Verb):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options that modes share, and those of each mode."""
-        found = self._records(ctx, self.modes)
-        if sum(map(len, found.values())) <= _SCREEN:
-            _write(formatter, found)
+        sections = self._records(ctx, self.modes)
+        if sum(map(len, sections.values())) <= _SCREEN:
+            _write(formatter, sections)
             return
-        shown = self._asked(ctx.meta.get(_WORDS, ()))
-        _write(formatter, self._records(ctx, [shown]))
-        if shown is self.modes[-1]:
+        current_mode = self._asked(ctx.meta.get(_WORDS, ()))
+        _write(formatter, self._records(ctx, [current_mode]))
+        if current_mode is self.modes[-1]:
             others = [(mode.how, _purpose(mode)) for mode in self.modes if mode.how]
             _write(formatter, {f"Other uses; for their options: {ctx.command_path} {others[0][0]} --help": others})
         else:
@@ -133,24 +134,27 @@ class HelpByMode(Verb):
 
     def _asked(self, words: Sequence[str]) -> type[Mode]:
         """The mode whose options the words of a command name; else the usual one."""
-        given = {name for one in self.params if (name := one.name) and not set(one.opts).isdisjoint(words)}
+        names = {name for parameter in self.params if (name := parameter.name) and not set(parameter.opts).isdisjoint(words)}
         for mode in self.modes[:-1]:
             others = {name for other in self.modes if other is not mode for name in _annotations(other)}
-            if given & _annotations(mode).keys() - others or mode.how and not set(mode.how.split()) - {*words}:
+            if names & _annotations(mode).keys() - others or mode.how and not set(mode.how.split()) - {*words}:
                 return mode
         return self.modes[-1]
 
     def _records(self, ctx: Any, modes: Sequence[type[Mode]]) -> dict[str, list[tuple[str, str]]]:
         """The arguments and options of some modes, by the title of their section."""
-        owners = {name: [mode for mode in self.modes if name in _annotations(mode)] for one in self.params if (name := one.name)}
+        owners = {
+            name: [mode for mode in self.modes if name in _annotations(mode)]
+            for parameter in self.params if (name := parameter.name)
+        }
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         sections |= {_title(mode): [] for mode in usual_first(self.modes) if mode in modes}
-        for one in self.get_params(ctx):
-            found = owners.get(str(one.name), [])
-            if found and not set(found) & set(modes):
+        for parameter in self.get_params(ctx):
+            users = owners.get(str(parameter.name), [])
+            if users and not set(users) & set(modes):
                 continue
-            title = "Arguments" if one.param_type_name == "argument" else _title(found[0]) if len(found) == 1 else "Options"
-            if (record := one.get_help_record(ctx)) is not None:
+            title = "Arguments" if parameter.param_type_name == "argument" else _title(users[0]) if len(users) == 1 else "Options"
+            if (record := parameter.get_help_record(ctx)) is not None:
                 sections[title].append(record)
         return sections
 

@@ -29,16 +29,16 @@ def command(
     from cloze.decoding.neighbours import neighbours
 
     vectors = opened(model)
-    found = neighbours(vectors, words, count=count, restrict=restrict)
-    note_zeros(vectors, found, count, restrict)
+    lists = neighbours(vectors, words, count=count, restrict=restrict)
+    note_zeros(vectors, lists, count, restrict)
     if as_json:
         import json
 
         print(json.dumps([
             {"word": word, "neighbours": [near._asdict() for near in nearest]}
-            for word, nearest in zip(words, found, strict=True)
+            for word, nearest in zip(words, lists, strict=True)
         ], indent=2, ensure_ascii=False))  # fmt: skip
         return
-    for word, nearest in zip(words, found, strict=True):
+    for word, nearest in zip(words, lists, strict=True):
         print(word)
         print(table(nearest, "  "))

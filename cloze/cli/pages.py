@@ -20,8 +20,8 @@ def pages(
     from cloze.errors import counted
     from cloze.knowledge.pages import write_pages
 
-    found = write_pages(paths, out)
+    counts = write_pages(paths, out)
     typer.echo(
-        f"{out}: {counted(found.pages, 'page')} with {counted(found.links, 'link')} to each other; {found.elsewhere:,} others "
+        f"{out}: {counted(counts.pages, 'page')} with {counted(counts.links, 'link')} to each other; {counts.elsewhere:,} others "
         "lead elsewhere"
     )

@@ -42,7 +42,7 @@ def command(
     bound = parse_binds(binds or [])
     tabled = bound_tables(load_recipe(recipe, overrides=overrides or []), bound)
     plan = load_recipe(recipe, overrides=[*(overrides or []), *tabled.values()])
-    bound = {name: given for name, given in bound.items() if name not in tabled}
+    bound = {name: paths for name, paths in bound.items() if name not in tabled}
     check_binds(plan, bound, checkpoint_names(plan))
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
         named = bound_paths(plan, corpus, bound)
@@ -51,19 +51,19 @@ def command(
             say=lambda text: None,
         )
         tables = make_tables(plan, stores)
-        shown = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
+        records = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
         if html is not None:
             from cloze.reports.examples import write_page
 
-            typer.echo(write_page(shown, html, recipe=plan.name))
+            typer.echo(write_page(records, html, recipe=plan.name))
             return
         if as_json:
             import json
 
-            for example in shown:
+            for example in records:
                 typer.echo(json.dumps(example, ensure_ascii=False))
             return
-        for number, example in enumerate(shown):
+        for number, example in enumerate(records):
             _print(number, example)
 
 
@@ -104,12 +104,12 @@ def _print(number: int, example: dict[str, Any]) -> None:
 
 def _print_items(console: Any, set: str, items: list[dict[str, Any]]) -> None:
     """How many items a row has, and a line for each of the first that are hidden or asked."""
-    special = [(place, item) for place, item in enumerate(items, 1) if item["shown"] != "as it is" or item["asked"]]
+    special = [(index, item) for index, item in enumerate(items, 1) if item["shown"] != "as it is" or item["asked"]]
     hidden = sum(item["shown"] == "hidden" for item in items)
     console.print(f"  [bold]{set}[/]  {len(items)} items, {hidden} hidden, {sum(bool(item['asked']) for item in items)} asked")
-    for place, item in special[:ITEMS]:
+    for index, item in special[:ITEMS]:
         box = " ".join(f"{number:.2f}" for number in item.get("box", ()))
-        asked = ", ".join(name if answer is None else f"{name} {answer}" for name, answer in item["asked"].items())
-        console.print(f"    {place:3}  {box}  {item['shown']}" + (f"; asked: [green]{asked}[/]" if asked else ""))
+        targets = ", ".join(name if answer is None else f"{name} {answer}" for name, answer in item["asked"].items())
+        console.print(f"    {index:3}  {box}  {item['shown']}" + (f"; asked: [green]{targets}[/]" if targets else ""))
     if len(special) > ITEMS:
         console.print(f"    … and {len(special) - ITEMS} more")

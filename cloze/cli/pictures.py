@@ -42,24 +42,24 @@ class Pictures(Mode):
         from cloze.decoding.progress import Progress
         from cloze.tasks.picture_retrieval import Captions, evaluate_pictures, matcher_of
 
-        wanted = None if self.candidates is None else count_of(self.candidates)
+        candidate_count = None if self.candidates is None else count_of(self.candidates)
         loaded = load_checkpoint(checkpoint, self.device)
         every = {file: Captions.of_store(opened(file, loaded)) for file in files}
-        found = {}
+        evaluations = {}
         for file, captions in every.items():
             matcher = matcher_of(loaded, captions, whose=file, size=self.batch)
-            count = matcher.usual if self.candidates is None else wanted
+            count = matcher.usual if self.candidates is None else candidate_count
             if count is not None and count >= max(len(captions.texts), len(captions.pictures.keys)) - 1:
                 count = None
             if count is None and self.seed is not None:
                 raise TaskError(f"--seed {self.seed}: all are ranked, so nothing is drawn at random. Omit it.")
             with Progress(captions.count(count), "pairs") as progress:
-                found[file] = evaluate_pictures(matcher, captions, candidates=count, seed=self.seed or 0, report=progress)
+                evaluations[file] = evaluate_pictures(matcher, captions, candidates=count, seed=self.seed or 0, report=progress)
         if self.as_json:
-            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
             return
-        for file, one in found.items():
-            show(file, one)
+        for file, figures in evaluations.items():
+            show(file, figures)
 
 
 def opened(file: str, loaded: Any) -> Any:

@@ -66,11 +66,11 @@ def command(
     from cloze.tasks.result import task_of
 
     kind = as_format(file_format)
-    asked = prompt_of(
+    prompt = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
-    chosen: Task = asked[1] if asked else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    chosen: Task = prompt[1] if prompt else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     chosen = chosen.reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
@@ -94,12 +94,12 @@ def command(
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
         note_unfinished(checkpoint)
         loaded = with_pictures(loaded, items or [], [examples])
-        learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task, length=length)[0]
+        learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen, name=task, length=length)[0]
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_met(loaded.annotations, annotate or [])
-    cut = [row.get("cut", 0) for row in soft] if scores else [one.cut for one in predictions]
+    cut = [row.get("cut", 0) for row in soft] if scores else [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:

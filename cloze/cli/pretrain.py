@@ -97,8 +97,8 @@ def command(
         if plan:
             from cloze.runs.planning import plan_request
 
-            for one in plan_request(loaded, request):
-                typer.echo(str(one))
+            for line in plan_request(loaded, request):
+                typer.echo(str(line))
             return
         outcome = run_request(loaded, request)
         hint(Path(request.command_line.out))

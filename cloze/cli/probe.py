@@ -70,25 +70,25 @@ def command(
         raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
-    given = {
+    values = {
         "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
         "--similarity": similarity, "--against": against,
     }
-    if wrong := [option for option, value in given.items() if value and option not in KINDS[kind].takes]:
+    if wrong := [option for option, value in values.items() if value and option not in KINDS[kind].takes]:
         raise UserError(f"{kind} does not use {wrong[0]}. Omit it. {kind} uses {', '.join(KINDS[kind].takes)}.")
     options = Options(
         kind, text, task, most or KINDS[kind].most, least or 5, each, control, similarity or [], against or [], seed, length,
         batch, device, most,
     )
-    found = KINDS[kind].measure(subjects(checkpoints, steps), options)
+    finding = KINDS[kind].measure(subjects(checkpoints, steps), options)
     if as_json:
         import json
 
-        typer.echo(json.dumps(plain(found.data), ensure_ascii=False, indent=1, allow_nan=False))
+        typer.echo(json.dumps(plain(finding.data), ensure_ascii=False, indent=1, allow_nan=False))
     else:
-        typer.echo(as_text(found))
+        typer.echo(as_text(finding))
     if out is not None:
-        page = write_finding(found, out, command=typed())
+        page = write_finding(finding, out, command=typed())
         typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
 
 
@@ -118,8 +118,8 @@ def _geometry(subjects: list[Subject], options: Options) -> Finding:
     texts = _texts(options)
     sampled = Sampled(least=options.least, seed=options.seed)
     return finding(subjects, {
-        one.name: geometry(loaded, texts, sampled, length=options.length, size=options.batch)
-        for one, loaded in _opened(subjects, options)
+        subject.name: geometry(loaded, texts, sampled, length=options.length, size=options.batch)
+        for subject, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
@@ -153,22 +153,22 @@ def _examples(
     if options.text is not None and options.task is not None:
         raise UserError(f"{options.kind} measures plain text (--text) or labelled text (--task). Give one of them.")
     texts = _texts(options, "or, for a fine-tuned folder, --task FILE with labelled text") if options.task is None else []
-    for one, loaded in _opened(subjects, options):
+    for subject, loaded in _opened(subjects, options):
         require(loaded.network)
         if options.task is None:
-            yield one.name, text_examples(loaded, texts, seed=options.seed, length=options.length)
+            yield subject.name, text_examples(loaded, texts, seed=options.seed, length=options.length)
         else:
-            yield one.name, task_examples(loaded, options.task, most=rows)
+            yield subject.name, task_examples(loaded, options.task, most=rows)
 
 
 def _opened(subjects: list[Subject], options: Options) -> Any:
     """Every checkpoint, opened when its turn comes."""
     from cloze.checkpoint.build import load_checkpoint
 
-    for one in subjects:
+    for subject in subjects:
         if len(subjects) > 1 and sys.stderr.isatty():
-            typer.echo(f"{one.name} …", err=True)
-        yield one, load_checkpoint(one.folder, options.device)
+            typer.echo(f"{subject.name} …", err=True)
+        yield subject, load_checkpoint(subject.folder, options.device)
 
 
 def _texts(options: Options, otherwise: str = "") -> list[str]:
@@ -177,8 +177,8 @@ def _texts(options: Options, otherwise: str = "") -> list[str]:
     from cloze.errors import UserError
 
     if options.text is None:
-        said = f", {otherwise}" if otherwise else ""
-        raise UserError(f"{options.kind} needs --text FILE, a file with a sentence per line{said}.")
+        alternative = f", {otherwise}" if otherwise else ""
+        raise UserError(f"{options.kind} needs --text FILE, a file with a sentence per line{alternative}.")
     return [text for text in gather([], options.text) if text.strip()][: options.most]
 
 
@@ -190,8 +190,8 @@ def _parts(options: Options, expected: str) -> tuple[str, str, str]:
     name, _, files = (options.task or "").rpartition("=")
     paths = [path for path in files.split(",") if path]
     if len(paths) != 2 or bool(name) != ("=" in expected):
-        given = "nothing" if options.task is None else repr(options.task)
-        raise UserError(f"{options.kind}: expected --task {expected}, got {given}.")
+        argument = "nothing" if options.task is None else repr(options.task)
+        raise UserError(f"{options.kind}: expected --task {expected}, got {argument}.")
     require_files(paths)
     return name, paths[0], paths[1]
 
@@ -212,15 +212,15 @@ def _layers(subjects: list[Subject], options: Options) -> Finding:
         }
         with naming_options(columns):
             train, test = (tagged_words(file, name, most=options.most) for file in files)
-    found, senses, remarks = {}, {}, []
-    for one, loaded in _opened(subjects, options):
-        split, said = split_of(loaded, train, test, length=options.length, size=options.batch)
+    scores, senses, remarks = {}, {}, []
+    for subject, loaded in _opened(subjects, options):
+        split, notes = split_of(loaded, train, test, length=options.length, size=options.batch)
         kind: Any = ("shuffled" if name == "sense" else "kinds") if options.control else None
-        found[one.name] = probe_linear(split, seed=options.seed, control=kind)
-        remarks += [f"{one.name}: {remark}" for remark in said]
+        scores[subject.name] = probe_linear(split, seed=options.seed, control=kind)
+        remarks += [f"{subject.name}: {remark}" for remark in notes]
         if name == "sense":
-            senses[one.name] = nearest_senses(split)
-    return finding("layers", name, subjects, found, senses, remarks)
+            senses[subject.name] = nearest_senses(split)
+    return finding("layers", name, subjects, scores, senses, remarks)
 
 
 def _edges(subjects: list[Subject], options: Options) -> Finding:
@@ -229,12 +229,12 @@ def _edges(subjects: list[Subject], options: Options) -> Finding:
 
     _, *files = _parts(options, "TRAIN,TEST")
     train, test = (related_words(file, most=options.most) for file in files)
-    found, remarks = {}, []
-    for one, loaded in _opened(subjects, options):
-        split, said = split_of(loaded, train, test, length=options.length, size=options.batch)
-        found[one.name] = probe_linear(split, seed=options.seed, control="kinds" if options.control else None)
-        remarks += [f"{one.name}: {remark}" for remark in said]
-    return finding("edges", "relations of words to their heads", subjects, found, remarks=remarks)
+    scores, remarks = {}, []
+    for subject, loaded in _opened(subjects, options):
+        split, notes = split_of(loaded, train, test, length=options.length, size=options.batch)
+        scores[subject.name] = probe_linear(split, seed=options.seed, control="kinds" if options.control else None)
+        remarks += [f"{subject.name}: {remark}" for remark in notes]
+    return finding("edges", "relations of words to their heads", subjects, scores, remarks=remarks)
 
 
 def _distance(subjects: list[Subject], options: Options) -> Finding:
@@ -243,8 +243,8 @@ def _distance(subjects: list[Subject], options: Options) -> Finding:
     _, *files = _parts(options, "TRAIN,TEST")
     train, test = (read_trees(file, most=options.most) for file in files)
     return finding(subjects, {
-        one.name: probe_distance(loaded, train, test, seed=options.seed, length=options.length, size=options.batch)
-        for one, loaded in _opened(subjects, options)
+        subject.name: probe_distance(loaded, train, test, seed=options.seed, length=options.length, size=options.batch)
+        for subject, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
@@ -261,8 +261,10 @@ def _static(subjects: list[Subject], options: Options) -> Finding:
     others = {path.name: open_vectors(path) for path in options.against}
     words = {word for pairs in sets.values() for pair in pairs for word in (pair.one, pair.two)}
     return finding(subjects, {
-        one.name: compare(static_vectors(loaded, texts, sorted(words), length=options.length, size=options.batch), sets, others)
-        for one, loaded in _opened(subjects, options)
+        subject.name: compare(
+            static_vectors(loaded, texts, sorted(words), length=options.length, size=options.batch), sets, others
+        )
+        for subject, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 

@@ -69,14 +69,14 @@ def command(
         )
     read = partial(_texts, passages, passage_column, "--text-b")
     with Progress(sum(1 for _ in read()), "passages") as progress:
-        found = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
-    wanted = {one.passage for own in found for one in own}
-    texts = {line: text for line, text in read() if line in wanted}
+        rankings = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
+    line_numbers = {hit.passage for ranking in rankings for hit in ranking}
+    texts = {line: text for line, text in read() if line in line_numbers}
     lines = (
         json.dumps({"query": query, "passages": [
-            {"line": one.passage, "score": round(one.score, 6), "text": texts[one.passage]} for one in own
+            {"line": hit.passage, "score": round(hit.score, 6), "text": texts[hit.passage]} for hit in ranking
         ]}, ensure_ascii=False) + "\n"
-        for query, own in zip(query_texts, found, strict=True)
+        for query, ranking in zip(query_texts, rankings, strict=True)
     )  # fmt: skip
     if out is None:
         for line in lines:

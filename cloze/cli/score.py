@@ -94,12 +94,12 @@ def command(
         _score_pairs(loaded, ready, chosen, windows, as_json)
     elif ready.method is None:
         _check_answers(cache, memory, segment, windows, ends=ends)
-        given, targets = _targets(texts or [], file, field, target, columns)
-        _score_answers(ready, given, targets, truncate=truncate, perplexity=perplexity, as_json=as_json)
+        inputs, targets = _targets(texts or [], file, field, target, columns)
+        _score_answers(ready, inputs, targets, truncate=truncate, perplexity=perplexity, as_json=as_json)
     else:
-        given = _alone(texts or [], file, field, columns, truncate)
+        inputs = _alone(texts or [], file, field, columns, truncate)
         recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
-        _score_texts(ready, given, windows, recall, cache, (ends, perplexity, as_json))
+        _score_texts(ready, inputs, windows, recall, cache, (ends, perplexity, as_json))
 
 
 def _score_corpora(
@@ -118,22 +118,22 @@ def _score_corpora(
     wrong = [name for name, value in others.items() if value]
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
-    texts = {path: first_bytes((one.sentences for one in read_documents([path], format=text_format)), most) for path in paths}
+    texts = {path: first_bytes((doc.sentences for doc in read_documents([path], format=text_format)), most) for path in paths}
     loaded = load_checkpoint(checkpoint, device)
     rows = {}
     for path, documents in texts.items():
         with Progress(sum(map(len, documents)), "sentences") as progress:
             rows[path] = figures_of(loaded, documents, report=progress)
     if as_json:
-        typer.echo(json.dumps({path: one.record() for path, one in rows.items()}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
     wide = max(map(len, rows))
-    kind = next((BITS[one.method] for one in rows.values() if one.method is not None), "bits per byte")
+    kind = next((BITS[row.method] for row in rows.values() if row.method is not None), "bits per byte")
     typer.echo(f"{'':<{wide}}  bytes       {kind}  tokens per word  unknown tokens")
-    for path, one in rows.items():
-        bits = "–" if one.bits_per_byte is None else f"{one.bits_per_byte:.4f}"
-        typer.echo(f"{path:<{wide}}  {one.bytes:<10,}  {bits:<{len(kind)}}  {one.tokens_per_word:<15.4f}  {one.unknown:,}")
-    for line in dict.fromkeys(one.why or PSEUDO * (one.method == "pseudo_log_likelihood") for one in rows.values()):
+    for path, row in rows.items():
+        bits = "–" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"
+        typer.echo(f"{path:<{wide}}  {row.bytes:<10,}  {bits:<{len(kind)}}  {row.tokens_per_word:<15.4f}  {row.unknown:,}")
+    for line in dict.fromkeys(row.why or PSEUDO * (row.method == "pseudo_log_likelihood") for row in rows.values()):
         if line:
             typer.echo(line)
 
@@ -149,8 +149,8 @@ def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows,
         refuse_answering(loaded, verb="score")
         raise UserError("--pairs scores single sentences; --order source_to_target scores answers to texts. Omit one of them.")
     with Progress(2 * len(chosen), "sentences") as progress:
-        found = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
-    _print_preferences(found, method, as_json)
+        preferences = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
+    _print_preferences(preferences, method, as_json)
 
 
 def _score_answers(
@@ -162,7 +162,7 @@ def _score_answers(
 
     with Progress(len(given), "texts") as progress:
         scores = score_answers(ready.reader, ready.head, given, targets, truncate=truncate, report=progress)
-    cut = [one.cut for one in scores if one.cut]
+    cut = [score.cut for score in scores if score.cut]
     if cut:
         typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
     if perplexity:
@@ -294,13 +294,13 @@ def _print(records: list[dict[str, str]], scored: list[str], scores: Sequence[Sc
 
     from cloze.decoding.perplexity import Perplexity
 
-    for words, text, one in zip(records, scored, scores, strict=True):
+    for words, text, score in zip(records, scored, scores, strict=True):
         if as_json:
-            figures = Perplexity.of([text], [one]).record()
-            kept = {name: figures[name] for name in ("score", "tokens", "unknown", "words", "bytes", "characters")}
-            print(json.dumps({**words, **kept, "cut": one.cut, "method": method}, ensure_ascii=False))
+            figures = Perplexity.of([text], [score]).record()
+            counts = {name: figures[name] for name in ("score", "tokens", "unknown", "words", "bytes", "characters")}
+            print(json.dumps({**words, **counts, "cut": score.cut, "method": method}, ensure_ascii=False))
         else:
-            print("\t".join([f"{one.score:.4f}", str(one.tokens), *words.values()]))
+            print("\t".join([f"{score.score:.4f}", str(score.tokens), *words.values()]))
 
 
 def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
@@ -309,14 +309,14 @@ def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
 
         print(json.dumps({**found.record(), "method": method}))
         return
-    shown = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
+    cells = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
     lost = f", {found.unknown} of them [UNK]," if found.unknown else ""
     pseudo = "pseudo-" if method == "pseudo_log_likelihood" else ""
-    print(f"{pseudo}perplexity {shown['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
-    print(f"per word   {shown['word_perplexity']} over {found.word} words")
-    print(f"per byte   {shown['byte_perplexity']} over {found.byte} bytes: {shown['bits_per_byte']} {pseudo}bits per byte")
-    bits = f"{shown['bits_per_character']} {pseudo}bits"
-    print(f"per character {shown['character_perplexity']} over {found.character} characters: {bits} per character")
+    print(f"{pseudo}perplexity {cells['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
+    print(f"per word   {cells['word_perplexity']} over {found.word} words")
+    print(f"per byte   {cells['byte_perplexity']} over {found.byte} bytes: {cells['bits_per_byte']} {pseudo}bits per byte")
+    bits = f"{cells['bits_per_character']} {pseudo}bits"
+    print(f"per character {cells['character_perplexity']} over {found.character} characters: {bits} per character")
 
 
 def _pairs(path: Path, limit: int | None) -> list[Any]:
@@ -335,9 +335,9 @@ def _print_preferences(found: Sequence[Preference], method: str, as_json: bool) 
         def record(one: Preference) -> dict[str, Any]:
             return {"file": one.file, "pairs": one.pairs, "right": one.right, "ties": one.ties, "accuracy": one.accuracy}
 
-        print(json.dumps({"method": method, "overall": record(whole), "files": [record(one) for one in found]}, indent=2))
+        print(json.dumps({"method": method, "overall": record(whole), "files": [record(row) for row in found]}, indent=2))
         return
-    width = max(len(one.file) for one in [*found, whole])
+    width = max(len(row.file) for row in [*found, whole])
     print(f"{'file':<{width}}  {'pairs':>6}  {'ties':>5}  accuracy")
-    for one in [*found, whole]:
-        print(f"{one.file:<{width}}  {one.pairs:>6}  {one.ties:>5}  {one.accuracy:8.2%}")
+    for row in [*found, whole]:
+        print(f"{row.file:<{width}}  {row.pairs:>6}  {row.ties:>5}  {row.accuracy:8.2%}")

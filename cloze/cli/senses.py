@@ -42,20 +42,20 @@ class Senses(Mode):
 
         loaded = load_checkpoint(checkpoint, self.device)
         judge = Judge.of(loaded, loaded.tables)
-        found = {}
+        evaluations = {}
         for file, occurrences in read.items():
             with Progress(len(occurrences), "words") as progress:
-                found[file] = judge_words(judge, occurrences, rows=self.batch, report=progress)
+                evaluations[file] = judge_words(judge, occurrences, rows=self.batch, report=progress)
         if self.as_json:
             import json
 
-            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
             return
-        for file, one in found.items():
-            print(f"{file}: {one.words} words that may have several senses")
-            print(f"  the word is read     {one.shown:.4f}")
-            print(f"  the word is masked   {one.masked:.4f}")
-            print(f"  first sense, always  {one.first:.4f}")
-            print(f"  usual sense, always  {one.usual:.4f}  (the most frequent one in this file)")
-            for reason, number in one.left_out.items():
+        for file, figures in evaluations.items():
+            print(f"{file}: {figures.words} words that may have several senses")
+            print(f"  the word is read     {figures.shown:.4f}")
+            print(f"  the word is masked   {figures.masked:.4f}")
+            print(f"  first sense, always  {figures.first:.4f}")
+            print(f"  usual sense, always  {figures.usual:.4f}  (the most frequent one in this file)")
+            for reason, number in figures.left_out.items():
                 print(f"  left out: {number}: {reason}")

@@ -43,8 +43,8 @@ class Sharded(NamedTuple):
                     raise CorpusError(f"{name} is for stores of several shards. Add --shard, such as --shard 256M.")
             check_out(out, replace=replace)
             return
-        for name, given in (("--format pairs", text_format == "pairs"), ("--languages", languages)):
-            if given:
+        for name, present in (("--format pairs", text_format == "pairs"), ("--languages", languages)):
+            if present:
                 raise CorpusError(f"--shard does not work with {name}, which builds a store in one piece. Omit one of them.")
         if self.part is not None:
             part_of(self.part)
@@ -121,8 +121,8 @@ def join(
     if out is not None:
         with naming_options({", or replace it with --overwrite": ""}):
             check_out(out, replace=False)
-        made = write_as_one(Store.open(store), out)
-        typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")
+        whole_store = write_as_one(Store.open(store), out)
+        typer.echo(f"{out}: one store of {whole_store.documents:,} documents, {whole_store.size:,} tokens")
         return
     if building is None and Store.is_store(store):
         raise CorpusError(f"{store}: is a store already; there is nothing to join.")

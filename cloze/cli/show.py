@@ -46,13 +46,13 @@ def command(
     from cloze.checkpoint.uses import usable
     from cloze.reports.about import about
 
-    found = about(Path(what), usable)
+    description = about(Path(what), usable)
     if as_json:
         import json
 
-        typer.echo(json.dumps(found.data(), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(description.data(), ensure_ascii=False, indent=2))
         return
-    typer.echo(str(found))
+    typer.echo(str(description))
 
 
 def _is_made(what: str) -> bool:
@@ -78,8 +78,8 @@ def _show_recipe(
         from cloze.runs.planning import fitted_recipe
         from cloze.training.budget import Budget
 
-        made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)
-        loaded, table = made.recipe, made.table(Budget.parse(budget).typed) if made.changes else ""
+        fitted, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)
+        loaded, table = fitted.recipe, fitted.table(Budget.parse(budget).typed) if fitted.changes else ""
         table_lines = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
     else:
         loaded = load_recipe(what, size=size, overrides=overrides, with_files=with_files)

@@ -29,6 +29,6 @@ def sounds(
     from cloze.corpus.items.sounds import Bands, write_sounds
     from cloze.errors import counted
 
-    found = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words, overwrite=overwrite)
-    made = f"{counted(found.words, 'word')} of {counted(found.recordings, 'recording')}"
-    typer.echo(f"{out}: {made}, {frames} × {bands} numbers each")
+    counts = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words, overwrite=overwrite)
+    summary = f"{counted(counts.words, 'word')} of {counted(counts.recordings, 'recording')}"
+    typer.echo(f"{out}: {summary}, {frames} × {bands} numbers each")

@@ -43,7 +43,7 @@ def command(
     if out is not None:
         require_output(out, overwrite=overwrite)
     sizes = {"--lengths": _numbers("--lengths", lengths), "--batch": _numbers("--batch", batch)}
-    chosen = [one.strip() for one in formats.split(",")]
+    chosen = [kind.strip() for kind in formats.split(",")]
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.checkpoint.onnx_file import FILES
@@ -52,30 +52,30 @@ def command(
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
 
-    for one in chosen:
-        if one not in FORMATS:
-            raise UserError(f"--as {formats}: unknown format {one!r}. {nearest(one, FORMATS)}")
-    place, subjects = choose_device(device), []
+    for kind in chosen:
+        if kind not in FORMATS:
+            raise UserError(f"--as {formats}: unknown format {kind!r}. {nearest(kind, FORMATS)}")
+    torch_device, subjects = choose_device(device), []
     names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
     with tempfile.TemporaryDirectory() as written:
         for number, (folder, name) in enumerate(zip(checkpoints, names, strict=True)):
             loaded = load_checkpoint(folder, device)
             files = _files(folder, Path(written) / str(number), chosen)
-            own = name if names.count(name) == 1 else str(folder)
-            subjects.append(Subject(own, loaded.network, loaded.order, files, loaded.imported.vocab_size))
+            label = name if names.count(name) == 1 else str(folder)
+            subjects.append(Subject(label, loaded.network, loaded.order, files, loaded.imported.vocab_size))
         rows = measure(
-            subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=place,
+            subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=torch_device,
             report=lambda line: typer.echo(line, err=True),
         )
-    machine = environment(place, ",".join(chosen))
+    machine = environment(torch_device, ",".join(chosen))
     if set(FILES) & set(chosen):
         machine["packages"]["onnxruntime"] = version("onnxruntime")
-    found = {"rounds": rounds, "machine": machine, "rows": [row.record() for row in rows]}
-    text = json.dumps(found, ensure_ascii=False, indent=2)
+    results = {"rounds": rounds, "machine": machine, "rows": [row.record() for row in rows]}
+    text = json.dumps(results, ensure_ascii=False, indent=2)
     if out is not None:
         with whole_file(out) as fresh:
             fresh.write_text(text + "\n", encoding="utf-8")
-    typer.echo(text if as_json else _table(found))
+    typer.echo(text if as_json else _table(results))
 
 
 def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path | str]:
@@ -93,10 +93,10 @@ def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path |
 def _numbers(option: str, given: str) -> list[int]:
     from cloze.errors import UserError
 
-    found = [int(one) if one.strip().isdigit() else 0 for one in given.split(",")]
-    if min(found) < 1:
+    numbers = [int(number) if number.strip().isdigit() else 0 for number in given.split(",")]
+    if min(numbers) < 1:
         raise UserError(f"{option} {given}: expected whole numbers of 1 or more, separated by commas: 32,128.")
-    return found
+    return numbers
 
 
 def _table(found: Mapping[str, Any]) -> str:
@@ -104,20 +104,20 @@ def _table(found: Mapping[str, Any]) -> str:
     head = ["checkpoint", "as", "length", "batch", "parameters", "MB", "GFLOP", "ms", "quartiles"]
     cells = [head]
     for row in found["rows"]:
-        own = [row["checkpoint"], row["format"], str(row["length"]), str(row["batch"]), f"{row['parameters']:,}"]
+        labels = [row["checkpoint"], row["format"], str(row["length"]), str(row["batch"]), f"{row['parameters']:,}"]
         if row["fault"]:
-            cells.append([*own, "–", "–", "–", row["fault"]])
+            cells.append([*labels, "–", "–", "–", row["fault"]])
             continue
         spread = f"{row['low']:.2f} – {row['high']:.2f}"
-        cells.append([*own, f"{row['bytes'] / 1e6:.2f}", f"{row['flops'] / 1e9:.3f}", f"{row['median']:.2f}", spread])
+        cells.append([*labels, f"{row['bytes'] / 1e6:.2f}", f"{row['flops'] / 1e9:.3f}", f"{row['median']:.2f}", spread])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(cell.ljust(w) if n < 2 or n == len(widths) - 1 else cell.rjust(w)
                   for n, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells
     ]
     about = found["machine"]
-    known = ("torch", "cloze", "numba", "onnxruntime")
-    versions = [f"{name} {version}" for name, version in about["packages"].items() if name in known]
+    packages = ("torch", "cloze", "numba", "onnxruntime")
+    versions = [f"{name} {version}" for name, version in about["packages"].items() if name in packages]
     threads = f"{about['threads']} thread{'' if about['threads'] == 1 else 's'}"
     machine = ", ".join([about.get("gpu") or about["processor"], threads, *versions])
     return "\n".join([*lines, "", f"{found['rounds']} interleaved rounds; {machine}"])

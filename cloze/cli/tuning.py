@@ -22,8 +22,8 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     loaded = None if begins_alone(checkpoint) else load_checkpoint(checkpoint)
     make_recipe = maker_of(checkpoint, assignment, loaded)
     assignment.require_kinds(plain := make_recipe())
-    made = make_recipe(labels=labels_of(plain, assignment, None if loaded is None else loaded.tokenizer))
-    print(to_yaml(made.canonical()), end="")
+    recipe = make_recipe(labels=labels_of(plain, assignment, None if loaded is None else loaded.tokenizer))
+    print(to_yaml(recipe.canonical()), end="")
 
 
 def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
@@ -84,22 +84,22 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in described["dev"]))))
     if "" not in tasks:
         _metrics(described, {"mean": described["spread"]["mean"]}, {}, width=width)
-    for name, one in tasks.items():
+    for name, result in tasks.items():
         lead = f"{name}/" if name else ""
-        own = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
-        simple = simple_answers(one.get("baseline"), one.get("ngrams", {}).get("dev"))
-        _metrics(described, own, simple, width=width, task=name)
-        for metric in [metric for metric in described["dev"] if not name and metric not in own]:  # those of the result alone
+        spread = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
+        simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"))
+        _metrics(described, spread, simple, width=width, task=name)
+        for metric in [metric for metric in described["dev"] if not name and metric not in spread]:  # those of the result alone
             print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
-        for line in short_lines(one.get("dev_report", {})):
+        for line in short_lines(result.get("dev_report", {})):
             print(f"  {line}")
-        for part, cut in one["cut"].items():
+        for part, cut in result["cut"].items():
             if cut:
-                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows were too long and were cut "
+                print(f"note: {lead}{part}: {cut} of {result['examples'][part]} rows were too long and were cut "
                       "(--set length=N reads more tokens)")  # fmt: skip
-        for part, lost in one.get("lost", {}).items():
+        for part, lost in result.get("lost", {}).items():
             if lost:
-                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are not used")
+                print(f"note: {lead}{part}: {lost} of {result['examples'][part]} rows lose a span by truncation and are not used")
     ngrams = described.get("ngrams", {}).get("test", {})
     if "frozen" in described:
         start = ", ".join(f"{name} {value:.4f}" for name, value in described["frozen"].items())
@@ -128,14 +128,14 @@ def _metrics(
     """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
     seeds = len(described["trials"])
     print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
-    for name, one in spread.items():
-        value = f"{one['mean']:.4f}"
-        more = f" ± {one['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
+    for name, figures in spread.items():
+        value = f"{figures['mean']:.4f}"
+        more = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
         print(f"{name:<{width}}  {value:<8}  {_next_to(simple, name)}{more}".rstrip())
 
 
 def _next_to(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
     """The figures of simple answers in their columns; six characters without any."""
-    cells = [f"{own[metric]:.4f}" if metric in own else "" for own in simple.values()]
+    cells = [f"{metrics[metric]:.4f}" if metric in metrics else "" for metrics in simple.values()]
     widths = [*map(len, list(simple)[:-1]), 6]  # the last column is as wide as a figure
     return "  ".join(cell.ljust(width) for cell, width in zip(cells or [""], widths, strict=True))

@@ -50,8 +50,8 @@ def note_zeros(vectors: Vectors, lists: Sequence[Sequence[Neighbour]], count: in
     if min(map(len, lists), default=count) >= count:
         return
     if words := zero_words(vectors, restrict=restrict):
-        shown = ", ".join(map(repr, words[:_NAMED])) + (" …" if len(words) > _NAMED else "")
-        typer.echo(f"note: left out because the vector is zero: {counted(len(words), 'word')}: {shown}", err=True)
+        names = ", ".join(map(repr, words[:_NAMED])) + (" …" if len(words) > _NAMED else "")
+        typer.echo(f"note: left out because the vector is zero: {counted(len(words), 'word')}: {names}", err=True)
 
 
 def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -63,7 +63,7 @@ def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequenc
         )
     pairs = [*similarity, *(files if similarity else ())]
     questions = [*analogies, *(files if analogies else ())]
-    return [one for path in pairs for one in _inside(path)], [one for path in questions for one in _inside(path)]
+    return [file for path in pairs for file in _inside(path)], [file for path in questions for file in _inside(path)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,28 +100,28 @@ class WordVectors(Mode):
         chosen = as_method(self.method or "add")
         pairs, questions = gathered(files, self.similarity or (), self.analogies or ())
         read = {file: read_pairs(file) for file in pairs}
-        asked = {file: read_questions(file) for file in questions}
+        question_sets = {file: read_questions(file) for file in questions}
         vectors = opened(checkpoint)
-        alike = {file: similarity(vectors, one, unknown=way, lower=self.lower) for file, one in read.items()}
+        alike = {file: similarity(vectors, pair_set, unknown=way, lower=self.lower) for file, pair_set in read.items()}
         answered = {}
-        for file, some in asked.items():
-            with Progress(len(some), "questions") as progress:
+        for file, question_set in question_sets.items():
+            with Progress(len(question_set), "questions") as progress:
                 answered[file] = analogies(
-                    vectors, some, method=chosen, restrict=self.restrict, unknown=way, lower=self.lower, report=progress
+                    vectors, question_set, method=chosen, restrict=self.restrict, unknown=way, lower=self.lower, report=progress
                 )
         if self.as_json:
             import json
 
             summary = {
-                "similarity": {file: _similarity(one) for file, one in alike.items()},
-                "analogies": {file: _analogies(one) for file, one in answered.items()},
+                "similarity": {file: _similarity(figures) for file, figures in alike.items()},
+                "analogies": {file: _analogies(figures) for file, figures in answered.items()},
             }
             print(json.dumps(summary, indent=2, ensure_ascii=False))
             return
         if alike:
             say(_pairs_table(alike, self.unknown))
-        for file, one in answered.items():
-            say(_questions_table(file, one))
+        for file, figures in answered.items():
+            say(_questions_table(file, figures))
 
 
 def _inside(path: str) -> list[str]:
@@ -129,20 +129,20 @@ def _inside(path: str) -> list[str]:
     if not Path(path).is_dir():
         return [path]
     endings = (".txt", ".tsv", ".txt.xz", ".txt.gz")
-    found = sorted(str(p) for p in Path(path).iterdir() if p.name.endswith(endings) and not p.name.startswith("."))
-    if not found:
+    files = sorted(str(p) for p in Path(path).iterdir() if p.name.endswith(endings) and not p.name.startswith("."))
+    if not files:
         raise TaskError(f"{path}: no file in this folder ends in {', '.join(endings)}. Name the files themselves.")
-    return found
+    return files
 
 
 def _pairs_table(found: dict[str, Similarity], unknown: str) -> str:
     width = max(len("similarity"), *(len(Path(file).name) for file in found))
     done = "left out" if unknown == "skip" else "taken as 0"
     rows = [f"{'similarity':<{width}}  spearman  pairs found (others {done})"]
-    for file, one in found.items():
-        number = _number(one.spearman if one.telling else None)
-        rows.append(f"{Path(file).name:<{width}}  {number:>8}  {one.found:,} of {one.pairs:,}{_composed(one)}")
-        rows += [f"  {remark}" for remark in (*_missing(one.missing), *one.remarks)]
+    for file, figures in found.items():
+        number = _number(figures.spearman if figures.telling else None)
+        rows.append(f"{Path(file).name:<{width}}  {number:>8}  {figures.found:,} of {figures.pairs:,}{_composed(figures)}")
+        rows += [f"  {remark}" for remark in (*_missing(figures.missing), *figures.remarks)]
     return "\n".join(rows)
 
 

@@ -98,5 +98,5 @@ def load_verb(name: str) -> typer.Typer:
             add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
         )
         app.command(cls=class_of(module.command))(module.command)
-    made: typer.Typer = app
-    return made
+    application: typer.Typer = app
+    return application

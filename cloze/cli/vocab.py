@@ -43,13 +43,13 @@ def fit(
 
     rows = {str(f): fit_of(Tokenizer.load(f), _texts(corpus, text_format), counts_words=False) for f in tokenizers}
     if as_json:
-        typer.echo(json.dumps({name: _data(one) for name, one in rows.items()}, indent=2))
+        typer.echo(json.dumps({name: _data(figures) for name, figures in rows.items()}, indent=2))
         return
     wide = max(map(len, rows))
     typer.echo(f"{'':<{wide}}  tokens per word  bytes per token  unknown")
-    for name, one in rows.items():
-        unknown = one.unknown / max(one.tokens, 1)
-        typer.echo(f"{name:<{wide}}  {one.fertility:<15.4f}  {one.bytes_per_token:<15.3f}  {unknown:.4%}")
+    for name, figures in rows.items():
+        unknown = figures.unknown / max(figures.tokens, 1)
+        typer.echo(f"{name:<{wide}}  {figures.fertility:<15.4f}  {figures.bytes_per_token:<15.3f}  {unknown:.4%}")
     sample = sample_text(corpus, text_format)
     for folder in tokenizers:
         costs = costs_of(sample, Tokenizer.load(folder).normalised)
@@ -81,31 +81,31 @@ def candidates(
         require_new(out)
     tokenizer = Tokenizer.load(checkpoint)
     before = fit_of(tokenizer, _texts(corpus, text_format))
-    found = before.candidates(min_count=min_count)[:add]
-    if not found:
+    entries = before.candidates(min_count=min_count)[:add]
+    if not entries:
         raise CorpusError(
             f"{', '.join(corpus)}: every word that occurs at least {min_count} times is already one token of {checkpoint}. Try a "
             "smaller --min-count, or another text."
         )
-    made = extended(tokenizer, [one.word for one in found])
-    after = fit_of(made, _texts(corpus, text_format), counts_words=False)
+    new_tokenizer = extended(tokenizer, [entry.word for entry in entries])
+    after = fit_of(new_tokenizer, _texts(corpus, text_format), counts_words=False)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(out, new=True) as stage:
-            made.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
+            new_tokenizer.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
     if as_json:
-        words = [{"word": one.word, "count": one.times, "pieces": one.pieces, "saved": one.saved} for one in found]
+        words = [{"word": entry.word, "count": entry.times, "pieces": entry.pieces, "saved": entry.saved} for entry in entries]
         typer.echo(json.dumps({"before": _data(before), "after": _data(after), "words": words}, indent=2, ensure_ascii=False))
         return
     typer.echo("saved     count     pieces  word")
-    for one in found:
-        typer.echo(f"{one.saved:<8,}  {one.times:<8,}  {one.pieces:<6}  {one.word}")
+    for entry in entries:
+        typer.echo(f"{entry.saved:<8,}  {entry.times:<8,}  {entry.pieces:<6}  {entry.word}")
     typer.echo(
-        f"{len(found):,} words: {before.tokens:,} tokens become {after.tokens:,}; tokens per word {before.fertility:.4f} → "
+        f"{len(entries):,} words: {before.tokens:,} tokens become {after.tokens:,}; tokens per word {before.fertility:.4f} → "
         f"{after.fertility:.4f}"
     )
     if out is not None:
-        typer.echo(f"{out}: a tokenizer with {made.size:,} ids")
+        typer.echo(f"{out}: a tokenizer with {new_tokenizer.size:,} ids")
 
 
 @app.command()
@@ -122,13 +122,13 @@ def entities(
     """
     from cloze.checkpoint.entity_rows import add_entities
 
-    made = add_entities(checkpoint, vectors, out, prefix=prefix)
+    extension = add_entities(checkpoint, vectors, out, prefix=prefix)
     if as_json:
-        typer.echo(json.dumps({"entities": made.entities, "words": made.words, "explained": made.explained}))
+        typer.echo(json.dumps({"entities": extension.entities, "words": extension.words, "explained": extension.explained}))
         return
-    typer.echo(f"{out}: {made.entities:,} entities; the map was fitted to {made.words:,} words and explains {made.explained:.1%} "
-               "of the variance of their embeddings")
-    for remark in made.remarks:
+    typer.echo(f"{out}: {extension.entities:,} entities; the map was fitted to {extension.words:,} words and explains "
+               f"{extension.explained:.1%} of the variance of their embeddings")
+    for remark in extension.remarks:
         typer.echo(remark)
 
 
@@ -156,9 +156,9 @@ def mentions(
     if reading not in ("concat", "replace"):
         raise UserError(f"--as {reading}: expected concat or replace.")
     tokenizer = Tokenizer.load(checkpoint)
-    given = list(Mentions(file=str(file)).records(read_text(str(file), "mentions")))
-    lines = [with_mentions(one, tokenizer, reading, prefix=prefix).replace("\n", " ") for one in given]  # type: ignore[arg-type]
-    changed = sum(line != one.text.replace("\n", " ") for line, one in zip(lines, given, strict=True))
+    rows = list(Mentions(file=str(file)).records(read_text(str(file), "mentions")))
+    lines = [with_mentions(row, tokenizer, reading, prefix=prefix).replace("\n", " ") for row in rows]  # type: ignore[arg-type]
+    changed = sum(line != row.text.replace("\n", " ") for line, row in zip(lines, rows, strict=True))
     with whole_file(out) as stage:
         stage.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     typer.echo(f"{out}: {len(lines):,} texts, {changed:,} of them with entities that {checkpoint} knows")
@@ -191,20 +191,20 @@ def visual(
     if not name.isidentifier():
         raise UserError(f"--set {name}: expected a name of letters, digits and underscores, such as frames.")
     require_new(out)
-    known = None if tokenizer is None else with_visual_words(Tokenizer.load(tokenizer), name, branches**levels)
+    extended_tokenizer = None if tokenizer is None else with_visual_words(Tokenizer.load(tokenizer), name, branches**levels)
     vectors = sampled(read_pictures(items).pictures, sample, seed)
     words = VisualWords.fit(vectors, branches=branches, levels=levels, seed=seed)
     with whole_folder(out, new=True) as stage:
         words.save(stage / VISUAL_WORDS)
-        if known is not None:
-            known.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
+        if extended_tokenizer is not None:
+            extended_tokenizer.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
     used = int((words.sizes[-1] > 0).sum())
     typer.echo(
         f"{out}: {counted(words.size, 'visual word')} of {counted(words.levels, 'level')}, made from "
         f"{counted(len(vectors), 'vector')}, of which {used:,} have vectors"
     )
-    if known is not None:
-        typer.echo(f"{out}: a tokenizer with {known.size:,} ids")
+    if extended_tokenizer is not None:
+        typer.echo(f"{out}: a tokenizer with {extended_tokenizer.size:,} ids")
 
 
 @app.command()
@@ -224,8 +224,8 @@ def assign(
     from cloze.whole import require_output
 
     require_output(out, overwrite=overwrite)
-    found = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out, overwrite=overwrite)
-    typer.echo(f"{out}: the words of {counted(found.items, 'item')} of {counted(found.pictures, 'picture')}, {found.words:,} "
+    counts = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out, overwrite=overwrite)
+    typer.echo(f"{out}: the words of {counted(counts.items, 'item')} of {counted(counts.pictures, 'picture')}, {counts.words:,} "
                "different ones")
 
 

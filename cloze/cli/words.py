@@ -28,11 +28,11 @@ def odd(model: Source, words: Annotated[list[str], typer.Argument(help="Three wo
     from cloze.cli.vectors import opened, table
     from cloze.decoding.word_sets import fitting
 
-    found = fitting(opened(model), words)
+    ranking = fitting(opened(model), words)
     if as_json:
-        print(json.dumps({"odd": found[0].word, "words": [one._asdict() for one in found]}, indent=2, ensure_ascii=False))
+        print(json.dumps({"odd": ranking[0].word, "words": [word._asdict() for word in ranking]}, indent=2, ensure_ascii=False))
         return
-    print(table(found))
+    print(table(ranking))
 
 
 @app.command("classes")
@@ -52,11 +52,11 @@ def classes_of(
 
     require_output(out, overwrite=overwrite)
     vectors = opened(model)
-    found = classes(vectors, count)
+    labels = classes(vectors, count)
     with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
-        for row in found.argsort(kind="stable").tolist():
-            stream.write(f"{vectors.words[row]} {found[row]}\n")
-    typer.echo(f"{out}: {len(vectors):,} words in {len(set(found.tolist())):,} classes")
+        for row in labels.argsort(kind="stable").tolist():
+            stream.write(f"{vectors.words[row]} {labels[row]}\n")
+    typer.echo(f"{out}: {len(vectors):,} words in {len(set(labels.tolist())):,} classes")
 
 
 @app.command()
@@ -80,9 +80,9 @@ def retrofit(
 
     require_output(out, overwrite=overwrite)
     require_files([lexicon])
-    made, moved = retrofitted(opened(model), (cells for line in lines(lexicon) if (cells := cells_of(line.text))), passes=passes)
+    table, moved = retrofitted(opened(model), (cells for line in lines(lexicon) if (cells := cells_of(line.text))), passes=passes)
     with whole_file(out) as stage:
-        remarks = write_text(stage, made, header=True)
-    typer.echo(f"{out}: {len(made):,} vectors, {moved:,} of them moved")
+        remarks = write_text(stage, table, header=True)
+    typer.echo(f"{out}: {len(table):,} vectors, {moved:,} of them moved")
     for remark in remarks:
         typer.echo(remark)

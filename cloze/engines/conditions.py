@@ -42,20 +42,20 @@ def single(run: Run) -> Single | str:
 
 def is_for(run: Run, objective: type | tuple[type, ...]) -> bool:
     """Whether a run trains a single network on one of these objectives."""
-    found = single(run)
-    return not isinstance(found, str) and isinstance(found.objective, objective)
+    setup = single(run)
+    return not isinstance(setup, str) and isinstance(setup.objective, objective)
 
 
 def unlike(run: Run, source: type, objective: type, *, any_device: bool = False) -> str:
     """Why a run is not one network of word vectors on one such source and one such objective, on the CPU (or `any_device`)."""
-    found = single(run)
-    if isinstance(found, str):
-        return found
-    if not isinstance(found.feed.source, source) or found.feed.edits:
+    setup = single(run)
+    if isinstance(setup, str):
+        return setup
+    if not isinstance(setup.feed.source, source) or setup.feed.edits:
         return f"the data are not {source.__name__.removeprefix('Bound').lower()} without edits"
-    if not isinstance(found.objective, objective):
+    if not isinstance(setup.objective, objective):
         return f"the objective is not {objective.__name__}"
-    if not isinstance(found.network, WordVectors) or found.network.buckets:
+    if not isinstance(setup.network, WordVectors) or setup.network.buckets:
         return "the network is not word_vectors without n-grams"
     return "" if any_device or on_cpu(run) else "the device is not the CPU"
 

@@ -76,17 +76,17 @@ class GloveTrainer:
     def __init__(self, steps: Steps, *, threads: int) -> None:
         from cloze.engines.kernels.glove import glove
 
-        found = single(steps.run)
-        assert isinstance(found, Single)  # or the engine would not fit
-        self.steps, self.threads, self.feed = steps, threads, found.feed
+        setup = single(steps.run)
+        assert isinstance(setup, Single)  # or the engine would not fit
+        self.steps, self.threads, self.feed = steps, threads, setup.feed
         data: Any = steps.run.data
         self.batch: int = data.batch
         source: Any = self.feed.source
         self.source: BoundCooccurrences = source
-        network, objective = found.network, found.objective
+        network, objective = setup.network, setup.objective
         optimizer: Any = steps.run.optimizer
-        one = {"cell": torch.zeros(1, 2, dtype=torch.long)}
-        self.flops_per_cell = network.flops(one, want=frozenset({"association"}), positions=None)
+        cell = {"cell": torch.zeros(1, 2, dtype=torch.long)}
+        self.flops_per_cell = network.flops(cell, want=frozenset({"association"}), positions=None)
         self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
         self.words = self._side(network.embeddings.weight, network.bias)
         self.contexts = self._side(network.contexts.weight, network.context_bias)
@@ -144,5 +144,5 @@ def _jobs(plan: CellPlan, low: int, high: int) -> Job:
 
 
 def _view(tensor: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = tensor.detach().numpy()
-    return found
+    array: NDArray[np.float32] = tensor.detach().numpy()
+    return array

@@ -63,9 +63,9 @@ class LockFree:
 
     def fits(self, run: Run) -> str:
         """Why this engine cannot train the run; empty if it can."""
-        found = shape_of(run)
-        if isinstance(found, str):
-            return found
+        shape = shape_of(run)
+        if isinstance(shape, str):
+            return shape
         return unlike_sgd(run) or ("" if run.training.divide == "nothing" else "training.divide is not nothing")
 
     def require(self, run: Run) -> str:
@@ -81,10 +81,10 @@ class LockFree:
 
 def shape_of(run: Run) -> _Shape | str:
     """The parts of a run of word vectors, or why it is not one."""
-    found = single(run)
-    if isinstance(found, str):
-        return found
-    entry, feed, network, objective, weighted = found
+    setup = single(run)
+    if isinstance(setup, str):
+        return setup
+    entry, feed, network, objective, weighted = setup
     if feed.packing or not isinstance(feed.source, BoundLines):
         return "the data are not lines of one corpus"
     if feed.changes:
@@ -97,12 +97,12 @@ def shape_of(run: Run) -> _Shape | str:
     parts = asked_of([placed.edit for placed in feed.edits if placed.view == "main"], owned=owned)
     if parts is None or any(placed.view != "main" for placed in feed.edits):
         return "the exercise is not windows, after subsample or alone, or for paragraphs those or `predict: all`"
-    keep, asked = parts
-    together = isinstance(asked, Windows) and asked.together
+    keep, edit = parts
+    together = isinstance(edit, Windows) and edit.together
     state = next(iter(weighted.read.values()), objective.reads[0]).rpartition(".")[2]
-    if state != ("context" if together else "hidden") or asked.set != objective.set:
+    if state != ("context" if together else "hidden") or edit.set != objective.set:
         return "the objective does not read what the windows ask: `together` goes with `read: context`, else `hidden`"
-    return _Shape(entry, feed, keep, asked, network, objective)
+    return _Shape(entry, feed, keep, edit, network, objective)
 
 
 def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, Windows | Predict] | None:
@@ -115,10 +115,10 @@ def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, Wi
     keep = left.pop(0) if left and isinstance(left[0], Subsample) else None
     if len(left) != 1:
         return None
-    asked = left[0]
-    if isinstance(asked, Windows) and (asked.together or not owned):
-        return keep, asked
-    return (keep, asked) if owned and isinstance(asked, Predict) and asked == Predict("all", set=asked.set) else None
+    edit = left[0]
+    if isinstance(edit, Windows) and (edit.together or not owned):
+        return keep, edit
+    return (keep, edit) if owned and isinstance(edit, Predict) and edit == Predict("all", set=edit.set) else None
 
 
 class LockFreeTrainer(Threads):
@@ -175,13 +175,13 @@ class LockFreeTrainer(Threads):
     def gather(self, runs: Any) -> Arrays:
         """First token, length and random key of each row in `runs`."""
         seed, entry = self.steps.run.seed, self.entry
-        found = []
+        pieces = []
         for epoch, rows in runs:
             plan = self.plan(epoch)
             chosen = plan.order[rows]
             keys = rng.row_keys(seed, "lock_free", entry, epoch, items=chosen)
-            found.append((plan.start[chosen], plan.length[chosen].astype(np.int64), keys))
-        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+            pieces.append((plan.start[chosen], plan.length[chosen].astype(np.int64), keys))
+        return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
     def plan(self, epoch: int) -> LinePlan:
         """The rows of an epoch."""

@@ -60,8 +60,8 @@ class Inferred:
         width = self.network.width
         begin = (2.0 * rng.Draw(keys).uniform("start", width) - 1.0) * self.network.spread / width
         train = self._compiled if has_numba() else self._plain
-        found = train(texts, keys, begin.astype(np.float32))
-        return torch.from_numpy(found).to(tokens.device)
+        vectors = train(texts, keys, begin.astype(np.float32))
+        return torch.from_numpy(vectors).to(tokens.device)
 
     # --- compiled ---------------------------------------------------------------------------------------------------------
 
@@ -72,15 +72,15 @@ class Inferred:
         borders = np.linspace(0, len(texts), threads + 1).astype(int).tolist()
         parts = [slice(a, b) for a, b in zip(borders[:-1], borders[1:], strict=True) if b > a]
         with _ONE:  # all calls train rows of one table
-            own = self._rows(len(texts))[self.network.first :][: len(texts)]
-            own[:, : begin.shape[1]] = begin
-            own[:, begin.shape[1] :] = 0.0
+            rows = self._rows(len(texts))[self.network.first :][: len(texts)]
+            rows[:, : begin.shape[1]] = begin
+            rows[:, begin.shape[1] :] = 0.0
             if threads == 1:
                 self._train(texts, keys, 0)
             else:
                 with ThreadPoolExecutor(threads) as pool:
                     list(pool.map(lambda part: self._train(list(texts[part]), keys[part], part.start), parts))
-            return own[:, : begin.shape[1]].copy()
+            return rows[:, : begin.shape[1]].copy()
 
     @cached_property
     def _described(self) -> tuple[Any, Any, Any]:
@@ -130,18 +130,18 @@ class Inferred:
             row[: len(text)] = text
         state, clock = self.objective.reads[0] if isinstance(self.asked, Predict) else "context", self.network.clock
         with torch.inference_mode(False), torch.enable_grad():
-            own = torch.from_numpy(begin.copy())
+            vectors = torch.from_numpy(begin.copy())
             for number, rate in enumerate(self.rates):
                 clock.set(step=number)
                 block = self._exercise(tokens, lengths, rng.Draw(rng.mix_keys(keys, rng.fold("pass", number))))
-                own.requires_grad_()
+                vectors.requires_grad_()
                 fields = {name: block[name] for name in ("tokens", "centers", "contexts") if name in block}
-                made = self.network.states(own, frozenset({state}), **fields)
-                loss = self.objective.loss(self.objective.scores({self.objective.reads[0]: made[state]}, block), block).total
-                (slope,) = torch.autograd.grad(loss, own)
+                states = self.network.states(vectors, frozenset({state}), **fields)
+                loss = self.objective.loss(self.objective.scores({self.objective.reads[0]: states[state]}, block), block).total
+                (slope,) = torch.autograd.grad(loss, vectors)
                 slope = slope * (_CLIP / slope.norm(dim=1, keepdim=True).clamp(min=_CLIP))
-                own = (own - rate * slope).detach()
-        return own.numpy()
+                vectors = (vectors - rate * slope).detach()
+        return vectors.numpy()
 
     def _exercise(self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], draw: rng.Draw) -> Batch:
         rows = Rows({"tokens": tokens, "length": lengths.astype(np.int32)})

@@ -69,16 +69,16 @@ class Subspace:
         generator = torch.Generator().manual_seed(seed)
         start = torch.randn(matrix.shape[1], size, generator=generator, dtype=values.dtype).to(values.device)
         if begin is not None and bool(begin.any()):
-            kept = begin[:, :size].to(start)
-            start = torch.cat([kept, start[:, kept.shape[1] :] * kept.norm() / start.norm()], dim=1)
+            basis = begin[:, :size].to(start)
+            start = torch.cat([basis, start[:, basis.shape[1] :] * basis.norm() / start.norm()], dim=1)
         self.right = torch.linalg.qr(start).Q
 
     def improve(self) -> Singular:
         """One pass: two products. Returns the singular vectors within the new subspace, at most `rank` of them."""
         left = torch.linalg.qr(self.matrix.across.times(self.right)).Q
-        found, inner = torch.linalg.qr(self.matrix.down.times(left))
+        basis, inner = torch.linalg.qr(self.matrix.down.times(left))
         u, values, v = torch.linalg.svd(inner.double())
-        self.right = found @ u.to(found.dtype)
+        self.right = basis @ u.to(basis.dtype)
         left = left @ v.T.to(left.dtype)
         size = min(self.rank, len(values))
         left, values, right = left[:, :size], values[:size].to(left.dtype), self.right[:, :size]

@@ -67,12 +67,12 @@ class FactoriseTrainer:
     unit = Unit("cells")
 
     def __init__(self, steps: Steps) -> None:
-        found = single(steps.run)
-        assert isinstance(found, Single)  # or the engine would not fit
+        setup = single(steps.run)
+        assert isinstance(setup, Single)  # or the engine would not fit
         self.steps = steps
-        self.objective: Factorisation = found.objective
-        self.network: WordVectors = found.network
-        self.matrix = self._read(found.feed.source)
+        self.objective: Factorisation = setup.objective
+        self.network: WordVectors = setup.network
+        self.matrix = self._read(setup.feed.source)
         self.rows = len(self.matrix) if self.objective.of == "cells" else self.matrix.shape[1]
         begin = self.matrix.down.times(self.objective.basis().detach()) if steps.done else None
         rank = min(int(self.network.width), *self.matrix.shape)
@@ -82,25 +82,25 @@ class FactoriseTrainer:
         """The weighted matrix. The objective also learns the sums over the whole matrix that it needs."""
         device, size = self.steps.device, self.network.vocab_size
         if isinstance(source, BoundTermDocuments):
-            found = source.counts()
-            rows, columns, counts = (_tensor(array, device) for array in (found.terms, found.documents, found.counts))
+            entries = source.counts()
+            rows, columns, counts = (_tensor(array, device) for array in (entries.terms, entries.documents, entries.counts))
             self.objective.learn_entropy(rows, counts, len(source.start))
             return Sparse(rows, columns, self.objective.values(counts, rows), (size, len(source.start)))
         cells = source.cells
         self.objective.learn_sums(_tensor(cells.row_sums, device), _tensor(cells.column_sums, device))
         rows, columns, counts = (_tensor(array, device) for array in (cells.rows, cells.columns, cells.counts))
         values = self.objective.values(counts, rows, columns)
-        kept = values != 0
-        return Sparse(rows[kept], columns[kept], values[kept], (size, size))
+        mask = values != 0
+        return Sparse(rows[mask], columns[mask], values[mask], (size, size))
 
     @torch.no_grad()
     def train(self) -> None:
         """One pass."""
-        found = self.subspace.improve()
-        converged = self._converged(found)
-        self._keep(found)
+        decomposition = self.subspace.improve()
+        converged = self._converged(decomposition)
+        self._keep(decomposition)
 
-        lost = max(self.matrix.squares - float(found.values.double().square().sum()), 0.0)
+        lost = max(self.matrix.squares - float(decomposition.values.double().square().sum()), 0.0)
         cells = float(len(self.matrix))
         flops = 4 * cells * self.subspace.right.shape[1]
         after = Cursor(self.steps.cursor.epoch + 1, 0)
@@ -140,5 +140,5 @@ class FactoriseTrainer:
 
 def _tensor(array: Any, device: torch.device) -> Tensor:
     """A tensor with its own memory, since the array may be a read-only map; ids as int64, for indexing."""
-    made = torch.from_numpy(array.copy())
-    return (made.long() if not made.is_floating_point() else made).to(device)
+    tensor = torch.from_numpy(array.copy())
+    return (tensor.long() if not tensor.is_floating_point() else tensor).to(device)

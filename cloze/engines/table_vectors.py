@@ -50,8 +50,8 @@ class Vectors:
             read += len(words.ids) - words.new
             if read >= self.tokens:
                 break
-        known = counts.sum((1, 2)) > 0
-        return _decomposed(_information(counts, self.smoothing).flatten(1), width, seed=seed), known
+        has_vector = counts.sum((1, 2)) > 0
+        return _decomposed(_information(counts, self.smoothing).flatten(1), width, seed=seed), has_vector
 
 
 def _count(words: Words, counts: Tensor, column: Tensor) -> None:

@@ -53,10 +53,10 @@ class LockFreeTexts:
 
     def fits(self, run: Run) -> str:
         """Why this engine cannot train the run; empty if it can."""
-        found = shape_of(run)
-        if isinstance(found, str):
-            return found
-        if not (found.network.embeddings.weight.requires_grad and found.objective.head.weight.requires_grad):
+        shape = shape_of(run)
+        if isinstance(shape, str):
+            return shape
+        if not (shape.network.embeddings.weight.requires_grad and shape.objective.head.weight.requires_grad):
             return "the recipe does not train everything"
         return unlike_sgd(run) or ("" if run.training.divide == "nothing" else "training.divide is not nothing")
 
@@ -71,10 +71,10 @@ class LockFreeTexts:
 
 def shape_of(run: Run) -> _Shape | str:
     """The parts of a run of the classifier, or why it is not one."""
-    found = single(run)
-    if isinstance(found, str):
-        return found
-    entry, feed, network, objective, _ = found
+    setup = single(run)
+    if isinstance(setup, str):
+        return setup
+    entry, feed, network, objective, _ = setup
     if feed.packing or not isinstance(feed.source, BoundRecords) or feed.source.store.texts > 1:
         return "the data are not records with one text"
     if not isinstance(objective, LinearClassification):
@@ -126,14 +126,14 @@ class TextTrainer(Threads):
     def gather(self, runs: Any) -> Arrays:
         """First token, length, record and random key of each row in `runs`."""
         seed, entry, source, room = self.steps.run.seed, self.entry, self.shape.source, self.feed.exercise.room
-        found = []
+        pieces = []
         for epoch, rows in runs:
             plan = source.plan(epoch, room)
             chosen = plan.order[rows]
             keys = rng.row_keys(seed, "lock_free_texts", entry, epoch, items=chosen)
             records = source.records[plan.passages.record[chosen]]
-            found.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), records, keys))
-        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+            pieces.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), records, keys))
+        return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
 
 def _kernels() -> tuple[Any, ...]:

@@ -56,8 +56,8 @@ class TranslationEngine:
 
     def fits(self, run: Run) -> str:
         """Why this engine cannot train the run; empty if it can."""
-        found = _shape_of(run)
-        return found if isinstance(found, str) else unlike_sgd(run)
+        shape = _shape_of(run)
+        return shape if isinstance(shape, str) else unlike_sgd(run)
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
@@ -71,19 +71,19 @@ class TranslationEngine:
 
 
 def _shape_of(run: Run) -> _Shape | str:
-    found = single(run)
-    if isinstance(found, str):
-        return found
-    feed, network, objective = found.feed, found.network, found.objective
+    setup = single(run)
+    if isinstance(setup, str):
+        return setup
+    feed, network, objective = setup.feed, setup.network, setup.objective
     if not isinstance(feed.source, BoundTriples) or feed.edits or feed.packing:
         return "the data are not triples without edits"
     if feed.source.width < 2:
         return "the facts have no negatives"
     if not isinstance(network, GraphVectors) or network.unit == "read":
         return "the network is not graph_vectors with unit updated or free"
-    if not isinstance(objective, Margin) or found.weighted.read:
+    if not isinstance(objective, Margin) or setup.weighted.read:
         return "the objective is not margin on the distance of the network"
-    return _Shape(found.entry, feed, network, objective)
+    return _Shape(setup.entry, feed, network, objective)
 
 
 def _kernel_of(network: GraphVectors) -> Any:
@@ -180,12 +180,12 @@ def facts_of(source: BoundTriples) -> Facts:
     """The facts of a source as the kernel takes them. Its numbers are in range: a store is checked when it is opened."""
     from cloze.engines.kernels.translation import Facts
 
-    found: Corruption = source.corruption
-    n = found.negatives
+    corruption: Corruption = source.corruption
+    n = corruption.negatives
     tokens = np.ascontiguousarray(source.store.triples[source.facts] + np.int32(1), np.int32)
     salts = np.array([[int(part) for part in rng.salts("main", name)] for name in (SIDE, COIN, ENTITY)], np.uint64)
-    counts = np.array([n.either, n.head, n.tail, n.one_side, found.entities, n.known == "exclude"], np.int64)
-    heads, tails = found.heads, found.tails
+    counts = np.array([n.either, n.head, n.tail, n.one_side, corruption.entities, n.known == "exclude"], np.int64)
+    heads, tails = corruption.heads, corruption.tails
     return Facts(
-        tokens, found.rate, heads.of, heads.start, heads.less, tails.of, tails.start, tails.less, salts, counts
+        tokens, corruption.rate, heads.of, heads.start, heads.less, tails.of, tails.start, tails.less, salts, counts
     )

@@ -54,15 +54,15 @@ def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     lines = []
     for group in range(arguments["share.groups"]):
         ours = f"layers.{-(-group * arguments['layers'] // arguments['share.groups'])}."
-        theirs = f"{{base}}encoder.albert_layer_groups.{group}.albert_layers.0."
-        parts = tuple(theirs + f"attention.{name}.*" for name in ("query", "key", "value"))
+        upstream = f"{{base}}encoder.albert_layer_groups.{group}.albert_layers.0."
+        parts = tuple(upstream + f"attention.{name}.*" for name in ("query", "key", "value"))
         lines += [
             Line(ours + "attention.projections.*", parts, "3D D", STACKED),
-            Line(ours + "attention.out.*", theirs + "attention.dense.*", "D D"),
-            Line(ours + "attention_norm.*", theirs + "attention.LayerNorm.*", "D"),
-            Line(ours + "inner.*", theirs + "ffn.*", "I D"),
-            Line(ours + "outer.*", theirs + "ffn_output.*", "D I"),
-            Line(ours + "inner_norm.*", theirs + "full_layer_layer_norm.*", "D"),
+            Line(ours + "attention.out.*", upstream + "attention.dense.*", "D D"),
+            Line(ours + "attention_norm.*", upstream + "attention.LayerNorm.*", "D"),
+            Line(ours + "inner.*", upstream + "ffn.*", "I D"),
+            Line(ours + "outer.*", upstream + "ffn_output.*", "D I"),
+            Line(ours + "inner_norm.*", upstream + "full_layer_layer_norm.*", "D"),
         ]
     return (*lines, Line("project.*", "{base}encoder.embedding_hidden_mapping_in.*", "D E"))
 
@@ -76,10 +76,10 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings() -> tuple[Setting, ...]:
     """The settings of the encoders; transformers' defaults are those of the xxlarge model."""
-    own = {"feed_forward.activation": "gelu_new", "dropout.hidden": 0.0, "dropout.attention": 0.0}
+    defaults = {"feed_forward.activation": "gelu_new", "dropout.hidden": 0.0, "dropout.attention": 0.0}
     shared = encoder.settings(layers=12, width=4096, heads=64, inner=16384)
     return (
-        *(replace(setting, default=own.get(setting.ours, setting.default)) for setting in shared),
+        *(replace(setting, default=defaults.get(setting.ours, setting.default)) for setting in shared),
         Setting("embedding.width", "embedding_size", 128),
         Setting("share.groups", "num_hidden_groups", 1),
     )

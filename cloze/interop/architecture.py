@@ -92,8 +92,8 @@ class HeadTable:
 
     def made(self) -> dict[str, Any]:
         """The arguments of a new head of this kind: the layers between the states and the outputs."""
-        found = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
-        return {name: value for name, value in found.items() if name not in ("classes", "set", "reading")}
+        arguments = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
+        return {name: value for name, value in arguments.items() if name not in ("classes", "set", "reading")}
 
 
 #: Roles of heads whose outputs are classes with names (`id2label`).
@@ -184,14 +184,14 @@ class Architecture:
 
     def keys(self, arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         """The keys of config.json that express the arguments; a number that follows a schedule is written as 0.0."""
-        found = dict(self.write(arguments, order))
+        config = dict(self.write(arguments, order))
         for setting in self.settings:
             if setting.ours not in arguments:
-                found[setting.theirs] = setting.default
+                config[setting.theirs] = setting.default
                 continue
             value = arguments[setting.ours]
-            found[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
-        return found
+            config[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
+        return config
 
     def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> Facts:
         """The sizes that the letters of the tables stand for."""
@@ -232,9 +232,9 @@ class Architecture:
         covered = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
         covered |= set(self.read(self.keys(arguments, self.orders[0])))
         plain, same_parts = flat({}, self.part), usual(arguments, self.part)
-        known = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
+        requirements = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
         judged = [name for name in arguments if name not in covered and not name.startswith("initial.")]
-        others = {name: known.get(name) for name in judged if name in plain or "." in name}
+        others = {name: requirements.get(name) for name in judged if name in plain or "." in name}
         if "embedding.project" in others:
             others["embedding.project"] = _narrower(arguments)
         return {**others, **self.fixed}

@@ -110,7 +110,7 @@ def _known(kind: str, name: str, path: str) -> Callable[..., Any]:
 
 
 def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, parameter in parameters(builder).items():
         mark, section, path = mark_of(parameter), section_of(parameter.annotation), f"{prefix}{name}"
         if isinstance(mark, PartMark):
@@ -119,10 +119,10 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
                 continue
             chosen = arguments[path] if path in arguments else next(iter(as_data(parameter.default, mark.kind)))
             named = isinstance(chosen, str)
-            made[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if named else chosen
+            tree[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if named else chosen
         elif mark is None and section is not None and any(key.startswith(f"{path}.") for key in arguments):
             inner = _nested(section, arguments, f"{path}.")
-            made[name] = None if parameter.default is None and all(value is None for value in inner.values()) else inner
+            tree[name] = None if parameter.default is None and all(value is None for value in inner.values()) else inner
         elif mark is None and path in arguments:
-            made[name] = arguments[path]
-    return made
+            tree[name] = arguments[path]
+    return tree

@@ -53,21 +53,21 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 def _body() -> tuple[Line, ...]:
     lines = [Line("embeddings.tokens.weight", "{base}shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
-        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{{base}}{stack}.layers.{{{letter}}}."
+        ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{{base}}{stack}.layers.{{{letter}}}."
         lines += [
             Line(f"{stack}.positions.weight", f"{{base}}{stack}.embed_positions.weight", "P D", Spare()),
             Line(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"),
-            *seq2seq.attention(ours + "attention", theirs + "self_attn.", _NAMES, "*"),
-            Line(ours + "attention_norm.*", theirs + "self_attn_layer_norm.*", "D"),
-            Line(ours + "inner.*", theirs + "fc1.*", "I D"),
-            Line(ours + "outer.*", theirs + "fc2.*", "D I"),
-            Line(ours + "inner_norm.*", theirs + "final_layer_norm.*", "D"),
+            *seq2seq.attention(ours + "attention", upstream + "self_attn.", _NAMES, "*"),
+            Line(ours + "attention_norm.*", upstream + "self_attn_layer_norm.*", "D"),
+            Line(ours + "inner.*", upstream + "fc1.*", "I D"),
+            Line(ours + "outer.*", upstream + "fc2.*", "D I"),
+            Line(ours + "inner_norm.*", upstream + "final_layer_norm.*", "D"),
         ]
-    theirs = "{base}decoder.layers.{j}."
+    upstream = "{base}decoder.layers.{j}."
     return (
         *lines,
-        *seq2seq.crossing("decoder.layers.{j}.crossing", theirs + "encoder_attn.", _NAMES, "*"),
-        Line("decoder.layers.{j}.crossing_norm.*", theirs + "encoder_attn_layer_norm.*", "D"),
+        *seq2seq.crossing("decoder.layers.{j}.crossing", upstream + "encoder_attn.", _NAMES, "*"),
+        Line("decoder.layers.{j}.crossing_norm.*", upstream + "encoder_attn_layer_norm.*", "D"),
     )
 
 

@@ -128,9 +128,9 @@ def _tasks(card: Card) -> Mapping[str, Mapping[str, Any]]:
 def _answers(task: Mapping[str, Any]) -> list[str]:
     """The labels of a task, and how much it reads of a text."""
     labels, length = task.get("labels") or (), task.get("length")
-    shown = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
+    names = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
     more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
-    lines = [f"Labels of {_code(str(task.get('task')))}: {shown}{more}.", ""] if labels else []
+    lines = [f"Labels of {_code(str(task.get('task')))}: {names}{more}.", ""] if labels else []
     read = f"It was trained on the first {length} tokens of each text; cloze reads as many, or `--length` of them."
     return lines + ([read, ""] if length else [])
 
@@ -155,12 +155,12 @@ def _all(model: Model) -> Iterable[Tensor]:
 
 
 def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
-    place = json.dumps(folder, ensure_ascii=False)
+    path = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
         prediction = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
-        return ["# pip install cloze-lm", "import cloze", "", f"model = cloze.load({place})", *prediction]
+        return ["# pip install cloze-lm", "import cloze", "", f"model = cloze.load({path})", *prediction]
     if choice.cls.pipeline in CLASSIFYING and choice.architecture.until is None:
-        return _classifying(card, choice.cls.pipeline, place)
+        return _classifying(card, choice.cls.pipeline, path)
     until = choice.architecture.until
     old = [] if until is None else [
         f"# Version {until} of transformers is the last with {choice.cls.name}: pip install 'transformers<5'", ""
@@ -169,8 +169,8 @@ def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
         *old,
         f"from transformers import {choice.cls.auto}, AutoTokenizer",
         "",
-        f"tokenizer = AutoTokenizer.from_pretrained({place})",
-        f"model = {choice.cls.auto}.from_pretrained({place})",
+        f"tokenizer = AutoTokenizer.from_pretrained({path})",
+        f"model = {choice.cls.auto}.from_pretrained({path})",
     ]
 
 
@@ -204,20 +204,20 @@ def _example(task: Mapping[str, Any]) -> str:
 
 
 def _commands(card: Card, choice: Choice | list[str], model: Model, folder: str) -> list[str]:
-    place = shlex.quote(folder)
+    path = shlex.quote(folder)
     if _predicts(card, choice):
         return [
-            f"cloze predict {place}{f' --task {shlex.quote(name)}' if name else ''} {_example(task)}"
+            f"cloze predict {path}{f' --task {shlex.quote(name)}' if name else ''} {_example(task)}"
             for name, task in (_tasks(card) or {"": {}}).items()
         ]
-    embed = f'cloze embed {place} "A text." "Another text." --out vectors.npy'
+    embed = f'cloze embed {path} "A text." "Another text." --out vectors.npy'
     if model.answers:
-        return [f'cloze generate {place} "A text to answer" --beams 4']
+        return [f'cloze generate {path} "A text to answer" --beams 4']
     if all(head.kind != "token_prediction" for head in model.heads.values()):
         return [embed]
     if model.order == "left_to_right":
-        return [f'cloze generate {place} "Once upon a time"', embed]
-    return [f'cloze fill {place} "The capital of France is [MASK]."', embed]
+        return [f'cloze generate {path} "Once upon a time"', embed]
+    return [f'cloze fill {path} "The capital of France is [MASK]."', embed]
 
 
 def _table(model: Model) -> list[str]:

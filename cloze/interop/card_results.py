@@ -36,10 +36,10 @@ def add_results(path: Path, described: Mapping[str, Any], *, title: str | None =
     results = list(_results(described))
     if results:
         front["model-index"] = [{"name": title or (heading[1] if heading else "model"), "results": results}]
-    shown = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     body = re.sub(rf"^{RESULTS}\n.*?(?=^{TRAINING}$)", "", body, flags=re.MULTILINE | re.DOTALL)
     before, after = body.split(TRAINING, 1)
-    path.write_text(f"---\n{shown}---\n{before}{_section(described)}{TRAINING}{after}", encoding="utf-8")
+    path.write_text(f"---\n{front_matter}---\n{before}{_section(described)}{TRAINING}{after}", encoding="utf-8")
 
 
 def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
@@ -76,7 +76,7 @@ def _section(described: Mapping[str, Any]) -> str:
     lines = [f"Fine-tuned from {_code(base['name'])}.", ""] if base.get("name") else []
     if parts:
         simple = {f"always {_code(str(constant['always'])[:40])} (dev)": constant} if constant else {}
-        simple |= {f"n-grams ({part})": own for part, own in _parts(ngrams)}
+        simple |= {f"n-grams ({part})": metrics for part, metrics in _parts(ngrams)}
         names = list(dict.fromkeys(name for metrics in parts.values() for name in metrics))
         lines += [_row(["metric", *parts, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
         for name in names:

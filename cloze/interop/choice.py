@@ -49,12 +49,12 @@ def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | N
     """A remark if the chosen architecture is not the requested one."""
     if hint is None or hint == choice.architecture.name:
         return []
-    asked = ARCHITECTURES[hint]
-    if asked.part != model.part:
-        reasons = [f"transformers' {asked.title} is no {model.part}"]
+    architecture = ARCHITECTURES[hint]
+    if architecture.part != model.part:
+        reasons = [f"transformers' {architecture.title} is no {model.part}"]
     else:
-        left = place_heads(asked, model).left
-        reasons = asked.objections(model.flat, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
+        left = place_heads(architecture, model).left
+        reasons = architecture.objections(model.flat, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
     return [f"the folder is of the type {choice.architecture.name}, not {hint}: {'; '.join(reasons)}."]
 
 
@@ -112,5 +112,5 @@ def _fill(
 
 def _is_next(role: str, head: Head) -> bool:
     """Whether a head predicts the next sentence; a classifier of pairs or texts has the same tensors but another role."""
-    asked = head.argument("set")
-    return {"next_sentence": asked == "next", "classifier": asked != "next"}.get(role, True)
+    target_set = head.argument("set")
+    return {"next_sentence": target_set == "next", "classifier": target_set != "next"}.get(role, True)

@@ -60,22 +60,22 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def architecture_of(folder: Path, config: Mapping[str, Any]) -> Architecture:
     """The architecture of a config; an unknown one, or a key whose value cloze lacks, is a `CheckpointError`."""
-    place, kind = config_file(folder), str(config.get("model_type") or "")
+    path, kind = config_file(folder), str(config.get("model_type") or "")
     if kind not in ARCHITECTURES:
-        raise CheckpointError(f"{place}: {_unknown(folder, kind)}")
+        raise CheckpointError(f"{path}: {_unknown(folder, kind)}")
     architecture = ARCHITECTURES[kind]
     if "quantization_config" in config:
-        raise CheckpointError(f"{place}: the weights are quantised; expected fp32, fp16 or bf16. Take the original folder.")
+        raise CheckpointError(f"{path}: the weights are quantised; expected fp32, fp16 or bf16. Take the original folder.")
     for key, values in architecture.legal.items():
         if config.get(key, values[0]) not in values:
             raise CheckpointError(
-                f"{place}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, "
+                f"{path}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, "
                 "so this model cannot be imported."
             )
     activation = architecture.setting("feed_forward.activation")
     if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
         raise CheckpointError(
-            f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
+            f"{path}: {activation.theirs} is {config[activation.theirs]!r}. "
             f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
         )
     return architecture

@@ -50,22 +50,22 @@ def plain_embeddings(model: Model) -> Model:
     the token table lack them, so these heads get rows of their own. Labels: a text shows none, and the vectors of "none" are part
     of the positions.
     """
-    found = added_up(model)
-    if not found:
+    embeddings = added_up(model)
+    if not embeddings:
         return model
     kind = str(model.flat["embedding"])
     part = model.arguments["embedding"][kind]
-    kept = {name: tensor for name, tensor in model.network.items() if name not in found or name in (_TOKENS, _POSITIONS)}
+    tensors = {name: tensor for name, tensor in model.network.items() if name not in embeddings or name in (_TOKENS, _POSITIONS)}
     if kind == _LABELS:
-        none = torch.stack([tensor[0] for name, tensor in found.items() if name != _POSITIONS]).sum(0)
-        network = {**kept, _POSITIONS: found[_POSITIONS] + none}
+        none = torch.stack([tensor[0] for name, tensor in embeddings.items() if name != _POSITIONS]).sum(0)
+        network = {**tensors, _POSITIONS: embeddings[_POSITIONS] + none}
         return replace(model, arguments=with_plain_table(model.arguments), network=network)
     arrays = {key: array.numpy() for key, array in model.tables[part["senses"]].arrays.items()}
     mixed = torch.from_numpy(SupersenseTable.restored(arrays).mixed)
-    table = found[_TOKENS].clone()
-    table[: len(mixed)] += mixed.to(table.dtype) @ found[f"embeddings.senses.{part['senses']}.weight"]
-    heads = {key: _untied(head, found[_TOKENS]) for key, head in model.heads.items()}
-    return replace(model, arguments=with_plain_table(model.arguments), network={**kept, _TOKENS: table}, heads=heads)
+    table = embeddings[_TOKENS].clone()
+    table[: len(mixed)] += mixed.to(table.dtype) @ embeddings[f"embeddings.senses.{part['senses']}.weight"]
+    heads = {key: _untied(head, embeddings[_TOKENS]) for key, head in model.heads.items()}
+    return replace(model, arguments=with_plain_table(model.arguments), network={**tensors, _TOKENS: table}, heads=heads)
 
 
 def own_embeddings(model: Model, folder: Path) -> Model:

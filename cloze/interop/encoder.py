@@ -28,22 +28,22 @@ IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
 
 def body(positions: Move = SAME) -> tuple[Line, ...]:
     """Embeddings and layers. Query, key and value are separate in transformers, and one fused matrix in that order in cloze."""
-    theirs = "{base}encoder.layer.{i}."
+    prefix = "{base}encoder.layer.{i}."
     return (
         Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
         Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E", positions),
         Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
         Line(
             "layers.{i}.attention.projections.*",
-            tuple(theirs + f"attention.self.{name}.*" for name in ("query", "key", "value")),
+            tuple(prefix + f"attention.self.{name}.*" for name in ("query", "key", "value")),
             "3D D",
             STACKED,
         ),
-        Line("layers.{i}.attention.out.*", theirs + "attention.output.dense.*", "D D"),
-        Line("layers.{i}.attention_norm.*", theirs + "attention.output.LayerNorm.*", "D"),
-        Line("layers.{i}.inner.*", theirs + "intermediate.dense.*", "I D"),
-        Line("layers.{i}.outer.*", theirs + "output.dense.*", "D I"),
-        Line("layers.{i}.inner_norm.*", theirs + "output.LayerNorm.*", "D"),
+        Line("layers.{i}.attention.out.*", prefix + "attention.output.dense.*", "D D"),
+        Line("layers.{i}.attention_norm.*", prefix + "attention.output.LayerNorm.*", "D"),
+        Line("layers.{i}.inner.*", prefix + "intermediate.dense.*", "I D"),
+        Line("layers.{i}.outer.*", prefix + "output.dense.*", "D I"),
+        Line("layers.{i}.inner_norm.*", prefix + "output.LayerNorm.*", "D"),
     )
 
 

@@ -59,8 +59,8 @@ def export_folder(
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
     folder = Path(folder)
-    given = _completed(model)
-    model = _with_classifiers(plain_embeddings(given))
+    full_model = _completed(model)
+    model = _with_classifiers(plain_embeddings(full_model))
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -71,7 +71,7 @@ def export_folder(
     model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture)
     remarks = remarks_of(model, choice, reading)
     if rest:
-        remarks.insert(0, only_text(given.part))
+        remarks.insert(0, only_text(full_model.part))
     if isinstance(choice, Choice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
@@ -80,32 +80,32 @@ def export_folder(
         if isinstance(choice, Choice):
             write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
             config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
-            write_json(stage / "config.json", {**config, **problem_of(given, choice)})
+            write_json(stage / "config.json", {**config, **problem_of(full_model, choice)})
             if choice.architecture.generates:
                 write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
-            write_tensors(stage / OWN_NETWORK, given.network)
+            write_tensors(stage / OWN_NETWORK, full_model.network)
         for name, table in model.tables.items():
             write_tensors(stage / OWN_TABLES / f"{name}.safetensors", table.arrays)
         for name, annotating in model.annotators.items():
             if annotating.file is not None:
-                place = stage / annotator_file(name, annotating.file)
-                place.parent.mkdir(exist_ok=True)
-                shutil.copyfile(annotating.file, place)
-        own = {
-            OWN_HEADS: _own_heads(given, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
-            OWN_EMBEDDINGS: added_up(given) if isinstance(choice, Choice) else {},
+                path = stage / annotator_file(name, annotating.file)
+                path.parent.mkdir(exist_ok=True)
+                shutil.copyfile(annotating.file, path)
+        tensor_files = {
+            OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
+            OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, Choice) else {},
         }
-        for name, tensors in own.items():
+        for name, tensors in tensor_files.items():
             if tensors:
                 write_tensors(stage / name, tensors)
         write_tokenizer(stage, tokenizer, reading, model, choice, length)
         pooled = gives_sentences(model, choice)
         if pooled:
             write_sentences(stage, model, reading)
-        write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
+        write_json(stage / DESCRIPTION, _description(full_model, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    for name, tensors in own.items():
+    for name, tensors in tensor_files.items():
         if not tensors:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     drop_sentences(folder, pooled)
@@ -142,8 +142,8 @@ def _annotator(layer: str, one: Annotating) -> dict[str, Any]:
         key: [list(pair) for pair in value.items()] if isinstance(value, Mapping) else value
         for key, value in one.arguments.items()
     }
-    own = {} if one.file is None else {"file": annotator_file(layer, one.file)}
-    return {one.part: {**plain, **own}}
+    file_argument = {} if one.file is None else {"file": annotator_file(layer, one.file)}
+    return {one.part: {**plain, **file_argument}}
 
 
 def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
@@ -205,12 +205,12 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
             + "; ".join(choice).rstrip(".")
             + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
         ]
-    told = sentence_head(model) if gives_sentences(model, choice) else None  # modules.json says what it computes
+    pooling_head = sentence_head(model) if gives_sentences(model, choice) else None  # modules.json says what it computes
     remarks = [
         f"{name}: {reason}. "
         + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")
         + "transformers opens the folder without this head."
-        for name, reason in choice.left.items() if model.heads[name] is not told
+        for name, reason in choice.left.items() if model.heads[name] is not pooling_head
     ]
     for setting in choice.architecture.settings:
         if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:
@@ -268,17 +268,17 @@ def _there(line: Line, base: str) -> str:
 
 def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
-    theirs = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
-    inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in theirs if name.startswith("{base}")}
+    names = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
+    inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in names if name.startswith("{base}")}
     return name.partition(".")[0] not in inside | {"pooler", "encoder"}
 
 
 def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
     """The ids that the configuration names."""
-    found = {
+    ids = {
         key: next((roles[name] for name in names if name in roles), None) for key, names in architecture.tokens.items()
     }
-    return {"pad_token_id": roles.get("[PAD]"), **found}
+    return {"pad_token_id": roles.get("[PAD]"), **ids}
 
 
 def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
@@ -309,13 +309,13 @@ def write_tokenizer(
 
 def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
     """How the system reads text; the start token of a decoder defaults to that of the architecture."""
-    known: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
+    description: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
     start = reading.start
     if start is None and isinstance(choice, Choice):
         start = choice.architecture.reading.start
     rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments,
             "max_length": reading.max_length}  # fmt: skip
-    return known | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
+    return description | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 
 def _description(
@@ -345,7 +345,10 @@ def _description(
         },
         **({"input_edits": [{part: dict(arguments)} for part, arguments in model.input_edits]} if model.input_edits else {}),
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
-        **({"annotators": {name: _annotator(name, one) for name, one in model.annotators.items()}} if model.annotators else {}),
+        **(
+            {"annotators": {name: _annotator(name, annotator) for name, annotator in model.annotators.items()}}
+            if model.annotators else {}
+        ),
         **({"languages": list(model.languages)} if model.languages else {}),
         **({"changes": [{part: dict(arguments)} for part, arguments in model.changes]} if model.changes else {}),
         **({"no_plain_form": model.no_plain_form} if model.no_plain_form else {}),

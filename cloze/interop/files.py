@@ -114,7 +114,7 @@ def parse_modules(path: Path) -> list[tuple[str, str]]:
     """
     try:
         value = parse_json(read_small(path))
-        listed = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in value]
+        listed = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in value]
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: not a list of modules ({error!r}). Copy the file again.") from None
     for _, folder in listed:
@@ -176,7 +176,7 @@ def _read_shards(path: Path) -> dict[str, Tensor]:
         if Path(name).name != name:
             raise CheckpointError(f"{path}: names the file {name!r}; expected files of the same folder.")
         if not (folder / name).exists():
-            count = sum(place == name for place in places.values())
+            count = sum(shard == name for shard in places.values())
             raise CheckpointError(
                 f"{folder / name}: there is no such file; {path.name} places {count} tensors in it.\n"
                 "  Copy the whole folder again."
@@ -207,8 +207,8 @@ def _damage(path: Path, error: Exception) -> str:
 
 def _no_weights(folder: Path) -> str:
     others = [name for name in _OTHERS if (folder / name).exists()]
-    found = f"only {others[0]}" if others else "no weights"
-    return f"{folder}: {found}; expected {WEIGHTS} or {PICKLE}, or an index with its shards.\n  Copy the missing file."
+    contents = f"only {others[0]}" if others else "no weights"
+    return f"{folder}: {contents}; expected {WEIGHTS} or {PICKLE}, or an index with its shards.\n  Copy the missing file."
 
 
 def _sync(path: Path) -> None:

@@ -36,26 +36,26 @@ def read_heads(
     for table in architecture.heads:
         tie = architecture.ties(config)
         if tie:
-            tie, found = _drop_repeats(table, tensors, network, facts, place)
+            tie, notes = _drop_repeats(table, tensors, network, facts, place)
         else:
-            found = _share(table, architecture, config, tensors, network)
-        remarks += found
+            notes = _share(table, architecture, config, tensors, network)
+        remarks += notes
         if not _present(table, architecture, config, tensors, facts, tie):
             continue
         other = _other_head(table, config)
         if other:
             remarks.append(f"{other}, so this head is left out.")
             continue
-        own = table.arguments(config, tensors)
+        head_arguments = table.arguments(config, tensors)
         if "tie" in defaults("objective", table.part):
-            own["tie"] = table.tie if tie else False
+            head_arguments["tie"] = table.tie if tie else False
         if not tie:
             for copy, source in table.copies.items():  # 4.57 ties the two and keeps only the name of the copy
-                kept = tensors.pop(copy, None)
-                if kept is not None:
-                    tensors.setdefault(source, kept)
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=own.get("classes", 0)), place)
-        head = Head(table.part, own, state)
+                tensor = tensors.pop(copy, None)
+                if tensor is not None:
+                    tensors.setdefault(source, tensor)
+        state = to_ours(table.rows(tie), tensors, facts.sized(C=head_arguments.get("classes", 0)), place)
+        head = Head(table.part, head_arguments, state)
         for reason in table.objections(head, arguments):
             raise CheckpointError(f"{place}: the head {table.role} cannot be read: {reason}.")
         heads[table.role] = (table, head)
@@ -100,11 +100,11 @@ def _class_predicts(table: HeadTable, architecture: Architecture, config: Mappin
 
 def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
     """The values in config.json that make the head different from ours, in words; empty if there are none."""
-    found = {key: config.get(key, table.absent.get(key, meant)) for key, meant in table.keys.items()}
+    values = {key: config.get(key, table.absent.get(key, expected)) for key, expected in table.keys.items()}
     wrong = [
-        f"{key} is {found[key]!r}, where cloze has {meant!r}"
-        for key, meant in table.keys.items()
-        if found[key] != meant and (found[key] or meant)
+        f"{key} is {values[key]!r}, where cloze has {expected!r}"
+        for key, expected in table.keys.items()
+        if values[key] != expected and (values[key] or expected)
     ]
     return f"config.json: {'; '.join(wrong)} in the head {table.role}" if wrong else ""
 
@@ -154,12 +154,12 @@ def _drop_repeats(
 def names_of(heads: Mapping[str, tuple[HeadTable, Head]], config: Mapping[str, Any]) -> dict[str, str]:
     """The names of heads in a folder that gives them none, with their roles: the one that the recipe of their task uses, else the
     part, or the role where a name repeats."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for role, (table, _) in heads.items():
         purpose = purpose_of(role, config)
         name = table.part if purpose is None else purpose.head
-        found[role if name in found else name] = role
-    return found
+        names[role if name in names else name] = role
+    return names
 
 
 def own_names(
@@ -177,8 +177,8 @@ def own_names(
     result: dict[str, Head] = {}
     for name, entry in own["heads"].items():
         if entry["role"] in heads:
-            table, found = heads[entry["role"]]
-            result[name] = Head(entry["part"], entry["arguments"], found.state, entry.get("read") or table.read)
+            table, head = heads[entry["role"]]
+            result[name] = Head(entry["part"], entry["arguments"], head.state, entry.get("read") or table.read)
         elif entry["role"] is None:
             state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
             result[name] = Head(entry["part"], entry["arguments"], state, entry.get("read", {}))

@@ -39,15 +39,15 @@ def _layer(ours: str, theirs: str, names: tuple[str, str, str, str]) -> tuple[Li
 
 
 def _cross() -> tuple[Line, ...]:
-    ours, theirs = "cross_layers.{k}.", "{base}encoder.x_layers.{k}."
-    reading = f"{theirs}visual_attention."
+    ours, upstream = "cross_layers.{k}.", "{base}encoder.x_layers.{k}."
+    reading = f"{upstream}visual_attention."
     return (
         Line(f"{ours}crossing.query.*", f"{reading}att.query.*", "D D"),
         Line(f"{ours}crossing.memory.*", (f"{reading}att.key.*", f"{reading}att.value.*"), "2D D", STACKED),
         Line(f"{ours}crossing.out.*", f"{reading}output.dense.*", "D D"),
         Line(f"{ours}crossing_norm.*", f"{reading}output.LayerNorm.*", "D"),
-        *_layer(f"{ours}text.", theirs, ("lang_self_att.self", "lang_self_att.output", "lang_inter", "lang_output")),
-        *_layer(f"{ours}items.", theirs, ("visn_self_att.self", "visn_self_att.output", "visn_inter", "visn_output")),
+        *_layer(f"{ours}text.", upstream, ("lang_self_att.self", "lang_self_att.output", "lang_inter", "lang_output")),
+        *_layer(f"{ours}items.", upstream, ("visn_self_att.self", "visn_self_att.output", "visn_inter", "visn_output")),
     )
 
 
@@ -109,8 +109,8 @@ def _of_items(role: str, name: str, says: tuple[str, str | None]) -> HeadTable:
         return {loss: True, "task_obj_predict": True, **size}
 
     def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-        known = {"numbers" if features else "classes": int(tensors[sign].shape[0]), "set": role, "reading": "hidden"}
-        return {**known, "deviation": "smooth_l1"} if features else known
+        head_arguments = {"numbers" if features else "classes": int(tensors[sign].shape[0]), "set": role, "reading": "hidden"}
+        return {**head_arguments, "deviation": "smooth_l1"} if features else head_arguments
 
     return HeadTable(
         role=role, part="regress" if features else "classify", sign=(sign,), read=_TRANSFORMED, says=told, arguments=arguments,
@@ -121,8 +121,8 @@ def _of_items(role: str, name: str, says: tuple[str, str | None]) -> HeadTable:
 
 def _answers(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     transform, wrong = head.transform, []
-    known = None if transform is None else (transform.kind, transform.times, transform.norm_epsilon, transform.biases)
-    if known != ("gelu", 2, _EPSILON, True):
+    options = None if transform is None else (transform.kind, transform.times, transform.norm_epsilon, transform.biases)
+    if options != ("gelu", 2, _EPSILON, True):
         wrong.append("its transform is not transform: {gelu: {times: 2, norm_epsilon: 1e-12}}, which transformers has there")
     if head.argument("reading") != "summary" or not set(head.read.values()) <= {"pooled"}:
         wrong.append("it does not read pooled, as transformers' answers do")
@@ -172,7 +172,7 @@ LXMERT = add(Architecture(
     title="LXMERT",
     part="cross_modal",
     settings=(
-        *(replace(one, default=9) if one.ours == "layers" else one for one in settings(layers="l_layers")),
+        *(replace(setting, default=9) if setting.ours == "layers" else setting for setting in settings(layers="l_layers")),
         Setting("item_layers", "r_layers", 5),
         Setting("cross_layers", "x_layers", 5),
         Setting("items.width", "visual_feat_dim", 2048),

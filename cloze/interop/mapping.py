@@ -100,13 +100,13 @@ class Entry(NamedTuple):
 def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
     """Every pair of names that `lines` expand to."""
     for line in lines:
-        theirs = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
+        names = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
         for layer in _layers(line, facts):
             for ending in ("weight", "bias") if line.ours.endswith("*") else ("",):
                 letters = line.shape.split()[:1] if ending == "bias" else line.shape.split()
                 yield Entry(
                     _name(line.ours, layer, ending, facts),
-                    tuple(_name(name, layer, ending, facts) for name in theirs),
+                    tuple(_name(name, layer, ending, facts) for name in names),
                     tuple(_size(letter, facts) for letter in letters),
                     line.move,
                 )
@@ -128,12 +128,12 @@ def to_theirs(lines: Iterable[Line], ours: Mapping[str, Tensor], facts: Facts) -
 
 def to_ours(lines: Iterable[Line], theirs: MutableMapping[str, Tensor], facts: Facts, place: str) -> dict[str, Tensor]:
     """Our state from their tensors. Used tensors are removed from `theirs`; all missing ones are reported together."""
-    found = list(entries(lines, facts))
-    missing = [name for entry in found for name in entry.theirs if name not in theirs]
+    expansions = list(entries(lines, facts))
+    missing = [name for entry in expansions for name in entry.theirs if name not in theirs]
     if missing:
         raise CheckpointError(_missing(place, missing))
     result: dict[str, Tensor] = {}
-    for entry in found:
+    for entry in expansions:
         tensor = entry.move.back(tuple(theirs.pop(name) for name in entry.theirs), facts)
         if tuple(tensor.shape) != entry.shape:
             raise CheckpointError(
@@ -145,10 +145,10 @@ def to_ours(lines: Iterable[Line], theirs: MutableMapping[str, Tensor], facts: F
 
 
 def _missing(place: str, missing: list[str]) -> str:
-    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    names = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     noun = "tensor is" if len(missing) == 1 else "tensors are"
     return (
-        f"{place}: {len(missing)} {noun} missing that config.json asks for: {shown}.\n"
+        f"{place}: {len(missing)} {noun} missing that config.json asks for: {names}.\n"
         "  The copy is incomplete or config.json belongs to another model: copy the whole folder again."
     )
 

@@ -23,7 +23,7 @@ from cloze.interop.tagging import TAGGER, tagger_class
 
 _LAYER = "{base}encoder.layer.{i}."
 _NORMS = {"none": "no_norm", "layer": "layer_norm"}
-_NORMS_BACK = {theirs: ours for ours, theirs in _NORMS.items()}
+_NORMS_BACK = {upstream: ours for ours, upstream in _NORMS.items()}
 _IMPLIED = 1e-5  # two norms of a layer, and that of the embeddings, have torch's epsilon whatever config.json says
 
 

@@ -36,8 +36,8 @@ class Head:
     @property
     def kind(self) -> Kind | None:
         """What commands may use the head for."""
-        found: Kind | None = class_of("objective", self.part).kind
-        return found
+        head_kind: Kind | None = class_of("objective", self.part).kind
+        return head_kind
 
     def argument(self, name: str) -> Any:
         """The value of an argument: the given one, else the builder's default."""
@@ -69,14 +69,14 @@ def as_classifier(head: Head) -> Head:
     """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
     if not is_of_texts(head):
         return head
-    given = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
-    given["classes"] = int(head.state["head.output.weight"].shape[0])
+    arguments = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
+    arguments["classes"] = int(head.state["head.output.weight"].shape[0])
     if head.argument("pool") or "head.pool.weight" in head.state:
-        pooled = {name: given[name] for name in ("set", "dropout", "classes")}
+        pooled = {name: arguments[name] for name in ("set", "dropout", "classes")}
         if head.argument("relations"):
             pooled["relations"] = head.argument("relations")  # the names of the classes
         return Head("relation_prediction", {**pooled, "pool": True}, head.state, head.read)
-    return Head("classify", {**given, "reading": head.argument("reading")}, head.state, head.read)
+    return Head("classify", {**arguments, "reading": head.argument("reading")}, head.state, head.read)
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ def _register() -> None:
 def defaults(kind: str, part: str) -> dict[str, Any]:
     """The defaults in a builder's signature, without the parameters that are supplied (`Given`)."""
     _register()
-    found = parameters(lookup(kind, part))
+    signature = parameters(lookup(kind, part))
     return {
         name: parameter.default
-        for name, parameter in found.items()
+        for name, parameter in signature.items()
         if parameter.default is not parameter.empty and mark_of(parameter) is None
     }

@@ -136,9 +136,9 @@ ANSWER = HeadTable(
 
 
 def _choice(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-    own = CLASSIFIER.arguments(config, tensors)
-    del own["classes"]
-    return own
+    arguments = CLASSIFIER.arguments(config, tensors)
+    del arguments["classes"]
+    return arguments
 
 
 CHOOSER = replace(CLASSIFIER, role="chooser", part="choose", lines=_lines(1), arguments=_choice, by_class=True)
@@ -206,12 +206,12 @@ def write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 def body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The maps, with their biases or without."""
     attention, dense = ("*" if arguments[name] else "weight" for name in ("attention.biases", "feed_forward.biases"))
-    theirs = "{base}layers.{i}."
+    prefix = "{base}layers.{i}."
     return (
-        Line(f"layers.{{i}}.attention.projections.{attention}", f"{theirs}attn.Wqkv.{attention}", "3D D"),
-        Line(f"layers.{{i}}.attention.out.{attention}", f"{theirs}attn.Wo.{attention}", "D D"),
-        Line(f"layers.{{i}}.inner.{dense}", f"{theirs}mlp.Wi.{dense}", "2I D"),
-        Line(f"layers.{{i}}.outer.{dense}", f"{theirs}mlp.Wo.{dense}", "D I"),
+        Line(f"layers.{{i}}.attention.projections.{attention}", f"{prefix}attn.Wqkv.{attention}", "3D D"),
+        Line(f"layers.{{i}}.attention.out.{attention}", f"{prefix}attn.Wo.{attention}", "D D"),
+        Line(f"layers.{{i}}.inner.{dense}", f"{prefix}mlp.Wi.{dense}", "2I D"),
+        Line(f"layers.{{i}}.outer.{dense}", f"{prefix}mlp.Wo.{dense}", "D I"),
     )
 
 

@@ -49,10 +49,10 @@ CLASSIFIER = replace(
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = modernbert.read(config)
-    if found["attention.band.width"] is not None:
-        found["attention.band.width"] //= 2
-    return found
+    arguments = modernbert.read(config)
+    if arguments["attention.band.width"] is not None:
+        arguments["attention.band.width"] //= 2
+    return arguments
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The maps, with their biases or without."""
     ending = "*" if arguments["attention.biases"] else "weight"
-    theirs = "{base}layers.{i}.attn."
-    apart = tuple(f"{theirs}{letter}_proj.{ending}" for letter in "qkv")
+    prefix = "{base}layers.{i}.attn."
+    apart = tuple(f"{prefix}{letter}_proj.{ending}" for letter in "qkv")
     fused, *others = modernbert.body(arguments)
     return (replace(fused, theirs=apart, move=STACKED), *others)
 

@@ -65,8 +65,8 @@ def files_in(path: Path) -> Mapping[str, str]:
 
 def _is_safe(name: str, text: Any) -> bool:
     """Whether a file of this name can be written below a folder, and holds text."""
-    place, ordinary = PurePosixPath(name), isinstance(text, str) and without_surrogates(name + text) == name + text
-    return ordinary and "\0" not in name and not place.is_absolute() and ".." not in place.parts and place.suffix in _ENDINGS
+    path, ordinary = PurePosixPath(name), isinstance(text, str) and without_surrogates(name + text) == name + text
+    return ordinary and "\0" not in name and not path.is_absolute() and ".." not in path.parts and path.suffix in _ENDINGS
 
 
 def session_of(path: Path, *, threads: int = 1) -> Any:

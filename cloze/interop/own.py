@@ -18,17 +18,17 @@ def own_description(folder: Path) -> dict[str, Any] | None:
     path = folder / DESCRIPTION
     if not path.exists():
         return None
-    own = read_json(path, "what cloze knows of the model in addition to config.json")
+    description = read_json(path, "what cloze knows of the model in addition to config.json")
     expected = ("version", "part", "arguments", "order", "architecture", "reading", "heads")
-    missing = [key for key in expected if key not in own]
+    missing = [key for key in expected if key not in description]
     if missing:
         raise CheckpointError(f"{path}: {', '.join(missing)} missing; expected what cloze writes. Copy the file again.")
-    if own["version"] != 1:
-        raise CheckpointError(f"{path}: version {own['version']!r}; this cloze reads version 1. Use a newer cloze.")
-    wrong = _of_wrong_kind(own)
+    if description["version"] != 1:
+        raise CheckpointError(f"{path}: version {description['version']!r}; this cloze reads version 1. Use a newer cloze.")
+    wrong = _of_wrong_kind(description)
     if wrong:
         raise CheckpointError(f"{path}: {wrong[0]} is not what cloze writes there. Copy the file again.")
-    return own
+    return description
 
 
 def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
@@ -38,9 +38,9 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
 
     def heads(value: Any) -> bool:
         return isinstance(value, dict) and all(
-            isinstance(one, dict) and "role" in one and named(one.get("part")) and isinstance(one.get("arguments"), dict)
-            and named(one.get("role"), empty=True) and isinstance(one.get("read") or {}, dict)
-            for one in value.values()
+            isinstance(head, dict) and "role" in head and named(head.get("part")) and isinstance(head.get("arguments"), dict)
+            and named(head.get("role"), empty=True) and isinstance(head.get("read") or {}, dict)
+            for head in value.values()
         )
 
     step, edits, annotators = own.get("step") or 0, own.get("input_edits", ()), own.get("annotators", {})
@@ -52,8 +52,8 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
         "input_edits": isinstance(edits, (list, tuple)) and all(isinstance(edit, dict) for edit in edits),
         "changes": isinstance(own.get("changes", ()), (list, tuple)) and all(map(_is_part, own.get("changes", ()))),
         "annotators": isinstance(annotators, dict) and all(
-            name.isidentifier() and _is_part(one) and named(next(iter(one.values())).get("file"), empty=True)
-            for name, one in annotators.items()
+            name.isidentifier() and _is_part(annotator) and named(next(iter(annotator.values())).get("file"), empty=True)
+            for name, annotator in annotators.items()
         ),
         "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
         "labels": isinstance(own.get("labels") or (), (list, tuple)),
@@ -62,16 +62,18 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
 
 
 def _is_reading(value: Any) -> bool:
-    if not isinstance(value, dict) or not {"single", "pair", "summary"} <= value.keys() <= {one.name for one in fields(Reading)}:
+    if not isinstance(value, dict) or not (
+        {"single", "pair", "summary"} <= value.keys() <= {field.name for field in fields(Reading)}
+    ):
         return False
     texts = [value["pair"], value.get("start")]
     return (
         all(isinstance(value[key], str) for key in ("single", "summary"))
-        and all(one is None or isinstance(one, str) for one in texts)
+        and all(text is None or isinstance(text, str) for text in texts)
         and isinstance(value.get("shift", 0), int)
         and isinstance(value.get("max_length"), int | None)
-        and all(isinstance(one, str) for one in _items(value.get("orders")))
-        and all(isinstance(one, int) for one in _items(value.get("segments")))
+        and all(isinstance(order, str) for order in _items(value.get("orders")))
+        and all(isinstance(segment, int) for segment in _items(value.get("segments")))
     )
 
 

@@ -87,7 +87,7 @@ def task_of_config(folder: Path) -> dict[str, Any] | None:
     """The contents that a task.json would have for a folder of others, read from its config; None if its class has no task."""
     config = read_config(folder)
     roles = {role for cls in classes_of(architecture_of(folder, config), config) for role in cls.roles}
-    purpose = next((found for role in sorted(roles) if (found := purpose_of(role, config)) is not None), None)
+    purpose = next((candidate for role in sorted(roles) if (candidate := purpose_of(role, config)) is not None), None)
     if purpose is None:
         return None
     described: dict[str, Any] = {"task": purpose.task, "columns": {}, "labels": None, "head": purpose.head, "length": None}
@@ -108,12 +108,12 @@ def unread_head(folder: Path) -> str:
         return ""
     config = read_config(folder)
     architecture = architecture_of(folder, config)
-    named, known = config.get("architectures") or [], sorted(cls.name for cls in architecture.classes)
+    named, class_names = config.get("architectures") or [], sorted(cls.name for cls in architecture.classes)
     if not named:
         example = next((cls for cls in architecture.classes if cls.roles & _ROLES.keys()), architecture.classes[0])
         return f'{config_file(folder)} names no class, such as "architectures": ["{example.name}"]'
     if not classes_of(architecture, config):
-        return f"cloze does not read the head of {named[0]}; of {architecture.title} it reads {', '.join(known)}"
+        return f"cloze does not read the head of {named[0]}; of {architecture.title} it reads {', '.join(class_names)}"
     return ""
 
 

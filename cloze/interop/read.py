@@ -74,15 +74,15 @@ def import_folder(folder: Path | str) -> Imported:
     """
     folder = Path(folder)
     require_folder(folder)
-    own = own_description(folder)
-    if own is not None and own["architecture"] is None:
-        return _read_own(folder, own)
+    description = own_description(folder)
+    if description is not None and description["architecture"] is None:
+        return _read_own(folder, description)
     if what_is(folder) in ("a token store", "a knowledge graph"):
         way_out = f"Train one on it: cloze pretrain RECIPE --corpus {folder} --out RUN"
         raise CheckpointError(f"{folder}: is {what_is(folder)}, not a checkpoint.\n  {way_out}")
     config = read_config(folder)
     architecture = architecture_of(folder, config)
-    model, labels, remarks = _model(folder, config, architecture, own)
+    model, labels, remarks = _model(folder, config, architecture, description)
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
     return Imported(
@@ -90,9 +90,9 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(own["reading"]) if own else _reading(folder, architecture, model),
+        reading=Reading.of(description["reading"]) if description else _reading(folder, architecture, model),
         labels=labels,
-        step=int(own.get("step") or 0) if own else 0,
+        step=int(description.get("step") or 0) if description else 0,
         remarks=tuple(remarks),
     )
 
@@ -110,18 +110,18 @@ def import_heads(
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     lead = architecture.base
     named = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
-    tensors |= {name: further[theirs] for name, theirs in named.items()}
+    tensors |= {name: further[upstream] for name, upstream in named.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
-    facts, place = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
-    _fold_segments(tensors, architecture, config, arguments, base, place)
-    _drop_copies(architecture, tensors, base, place)
-    network = to_ours(architecture.rows(arguments), tensors, facts, place)
+    facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
+    _fold_segments(tensors, architecture, config, arguments, base, source)
+    _drop_copies(architecture, tensors, base, source)
+    network = to_ours(architecture.rows(arguments), tensors, facts, source)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
-    own = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
-    found, _ = read_heads(own, config, tensors, network, arguments, facts, place)
-    heads = own_names(found, None, folder, config)
-    labels = _labels(folder, config, heads, dict(names_of(found, config)))
-    return heads, labels, [theirs for name, theirs in named.items() if name in tensors]
+    variant = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
+    head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
+    heads = own_names(head_tables, None, folder, config)
+    labels = _labels(folder, config, heads, dict(names_of(head_tables, config)))
+    return heads, labels, [upstream for name, upstream in named.items() if name in tensors]
 
 
 def _model(
@@ -140,13 +140,13 @@ def _model(
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
-    place = str(folder / WEIGHTS)
-    _fold_segments(tensors, architecture, config, arguments, base, place)
-    _drop_copies(architecture, tensors, base, place)
-    network = to_ours(architecture.rows(arguments), tensors, facts, place)
-    found, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, place)
+    source = str(folder / WEIGHTS)
+    _fold_segments(tensors, architecture, config, arguments, base, source)
+    _drop_copies(architecture, tensors, base, source)
+    network = to_ours(architecture.rows(arguments), tensors, facts, source)
+    head_tables, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, source)
     remarks += about_heads
-    heads = own_names(found, own, folder, config)
+    heads = own_names(head_tables, own, folder, config)
     if own is None:
         sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
@@ -170,7 +170,7 @@ def _model(
     if own is not None and tower:
         model = whole_of(model, folder, own["part"], own["arguments"])
     model = own_embeddings(model, folder)
-    roles = _roles(found, own, config)
+    roles = _roles(head_tables, own, config)
     return model, _labels(folder, config, heads, roles), remarks
 
 
@@ -178,16 +178,16 @@ def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Pa
     """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
         own_part = own["part"] != architecture.part and has_tower(own["part"])
-        given = tower_arguments(own["arguments"]) if own_part else own["arguments"]
-        found = flat(given, architecture.part)
-        unknown = found.keys() - flat(nested(found, architecture.part), architecture.part).keys()
+        arguments = tower_arguments(own["arguments"]) if own_part else own["arguments"]
+        flat_arguments = flat(arguments, architecture.part)
+        unknown = flat_arguments.keys() - flat(nested(flat_arguments, architecture.part), architecture.part).keys()
         if unknown:
             raise CheckpointError(
                 f"{place}: {architecture.part} has no argument {min(unknown)!r}: another version of cloze wrote the folder, or "
                 "the file was changed.\n  Open it with the version that wrote it, or copy the folder again."
             )
-        _check_own_arguments(found, architecture, place)
-        return derived(found)
+        _check_own_arguments(flat_arguments, architecture, place)
+        return derived(flat_arguments)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
 
@@ -214,40 +214,40 @@ def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
 
 
 def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
-    place = folder / "config.json"
+    path = folder / "config.json"
     segments = {"segments": 0} if "segments" in defaults("network", architecture.part) else {}  # unless config.json counts them
-    found: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
+    arguments: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
     for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", 30522)):
         value = config.get(setting.theirs, setting.default)
         if not _sound(value, setting.default):
             raise CheckpointError(
-                f"{place}: {setting.theirs} is {value!r}; expected a value such as {setting.default!r}.\n"
+                f"{path}: {setting.theirs} is {value!r}; expected a value such as {setting.default!r}.\n"
                 "  Copy the file again."
             )
-        found[setting.ours] = setting.back(value)
+        arguments[setting.ours] = setting.back(value)
         if "layers" in setting.ours and isinstance(value, int) and value > DEEPEST:
-            raise CheckpointError(f"{place}: {setting.theirs} is {value}; expected at most {DEEPEST}. Copy the file again.")
-    del found["vocab_size"]
+            raise CheckpointError(f"{path}: {setting.theirs} is {value}; expected at most {DEEPEST}. Copy the file again.")
+    del arguments["vocab_size"]
     try:
-        found.update(architecture.read(config))
+        arguments.update(architecture.read(config))
     except ValueError as error:
-        raise CheckpointError(f"{place}: {error} This model cannot be imported.") from None
+        raise CheckpointError(f"{path}: {error} This model cannot be imported.") from None
     if architecture.shifted:
         pad = config.get("pad_token_id", 1)
-        if not isinstance(pad, int) or pad < 0 or found["positions.max_length"] <= pad + 1:
+        if not isinstance(pad, int) or pad < 0 or arguments["positions.max_length"] <= pad + 1:
             raise CheckpointError(
-                f"{place}: pad_token_id is {pad!r}, and {architecture.title} counts its "
-                f"{found['positions.max_length']} positions from there.\n"
+                f"{path}: pad_token_id is {pad!r}, and {architecture.title} counts its "
+                f"{arguments['positions.max_length']} positions from there.\n"
                 "  Copy the file again."
             )
-        found["positions.max_length"] -= pad + 1
-    if architecture.segments is not None and found.get("segments") and not gives_segments(folder, architecture):
-        found["segments"] = 0
-    if not found.get("head_width") and found["width"] % found["heads"]:
+        arguments["positions.max_length"] -= pad + 1
+    if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
+        arguments["segments"] = 0
+    if not arguments.get("head_width") and arguments["width"] % arguments["heads"]:
         raise CheckpointError(
-            f"{place}: {found['heads']} attention heads do not divide the width {found['width']}. Copy the file again."
+            f"{path}: {arguments['heads']} attention heads do not divide the width {arguments['width']}. Copy the file again."
         )
-    return derived(flat(nested(found, architecture.part), architecture.part))
+    return derived(flat(nested(arguments, architecture.part), architecture.part))
 
 
 def _sound(value: Any, example: Any) -> bool:
@@ -292,9 +292,9 @@ def _fold_segments(
     """A segment that all tokens share carries no information: its vector is added to the positions instead."""
     if architecture.segments is None or arguments.get("segments"):
         return
-    theirs = architecture.segments.theirs
-    assert isinstance(theirs, str)
-    name = theirs.replace("{base}", base)
+    pattern = architecture.segments.theirs
+    assert isinstance(pattern, str)
+    name = pattern.replace("{base}", base)
     table = tensors.pop(name, None)
     positions = f"{base}embeddings.position_embeddings.weight"
     if table is not None and positions in tensors:
@@ -347,7 +347,7 @@ def _input_edits(
 
 def _annotators(folder: Path, own: Mapping[str, Any]) -> dict[str, Annotating]:
     """How the labelled layers that the network reads are made."""
-    found = {}
+    annotators = {}
     for name, described in own.get("annotators", {}).items():
         ((part, arguments),) = described.items()
         rest = {key: _as_mapping(value) for key, value in arguments.items() if key != "file"}
@@ -357,13 +357,13 @@ def _annotators(folder: Path, own: Mapping[str, Any]) -> dict[str, Annotating]:
                 f"{path}: there is no such file; {DESCRIPTION} says that the layer {name!r} of a text is made with it.\n"
                 "  The copy is incomplete: copy the whole folder again."
             )
-        found[name] = Annotating(part, rest, path)
-    return found
+        annotators[name] = Annotating(part, rest, path)
+    return annotators
 
 
 def _as_mapping(value: Any) -> Any:
     """A mapping that the description holds as pairs; any other value unchanged."""
-    pairs = isinstance(value, list) and value and all(isinstance(one, list) and len(one) == 2 for one in value)
+    pairs = isinstance(value, list) and value and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
     return dict(value) if pairs else value
 
 

@@ -70,27 +70,27 @@ def _text(tokenizer: Tokenizer) -> dict[str, Any]:
 def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
     """A quarter of the width in heads of 64, sharing the embeddings and so their width (ELECTRA §3.2)."""
     width = max(1, discriminator["width"] // 4 // 64) * 64
-    ((maps, own),) = discriminator["feed_forward"].items()
-    narrow = {"width": width, "heads": width // 64, "feed_forward": {maps: {**own, "inner": 4 * width}}}
+    ((maps, options),) = discriminator["feed_forward"].items()
+    narrow = {"width": width, "heads": width // 64, "feed_forward": {maps: {**options, "inner": 4 * width}}}
     return {**discriminator, **narrow}
 
 
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
     """The model's token prediction; the relation of texts, and the edit that makes its targets, only if a head predicts it."""
-    found = next((head for head in heads.values() if head.kind == "token_prediction"), None)
+    token_head = next((head for head in heads.values() if head.kind == "token_prediction"), None)
     learned = {head.argument("set") for head in heads.values() if head.kind == "relation_prediction"}
     objectives, dropped = [], set()
     for objective in recipe["objectives"]:
-        name, given = _named(objective)
-        kind, own = class_of("objective", name).kind, given or {}
-        predicts = own.get("set", defaults("objective", name).get("set"))
+        name, raw_options = _named(objective)
+        kind, options = class_of("objective", name).kind, raw_options or {}
+        predicts = options.get("set", defaults("objective", name).get("set"))
         if kind == "relation_prediction" and predicts not in learned:
             dropped.add(predicts)
-        elif kind == "token_prediction" and found is not None:
+        elif kind == "token_prediction" and token_head is not None:
             keys = ("transform", "tie", "bias", "biases", "norm_epsilon", "scale")
-            arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
-            kept = {key: value for key, value in own.items() if key in ("read", "weight", "z_loss")}
-            objectives.append({found.part: {**arguments, **kept}})
+            arguments = {key: token_head.argument(key) for key in keys if token_head.argument(key) is not None}
+            training_options = {key: value for key, value in options.items() if key in ("read", "weight", "z_loss")}
+            objectives.append({token_head.part: {**arguments, **training_options}})
         else:
             objectives.append(objective)
     recipe["objectives"] = objectives
@@ -105,9 +105,9 @@ def _named(part: Any) -> tuple[str, Any]:
 
 def _set_of(edit: Any) -> str | None:
     """The set of targets that an edit makes."""
-    name, given = _named(edit)
+    name, options = _named(edit)
     usual: str | None = defaults("edit", name).get("set")
-    return given.get("set", usual) if isinstance(given, dict) else usual
+    return options.get("set", usual) if isinstance(options, dict) else usual
 
 
 def _alone(edit: Any, recipe: Mapping[str, Any]) -> Any:
@@ -118,10 +118,10 @@ def _alone(edit: Any, recipe: Mapping[str, Any]) -> Any:
 
 def _without_languages(recipe: dict[str, Any]) -> None:
     """No language next to the tokens: rows are framed without one, and no corpus is drawn by language."""
-    for place, edit in enumerate(recipe["exercise"]):
-        name, given = _named(edit)
-        if class_of("edit", name).frames and isinstance(given, dict) and "inputs" in given:
-            recipe["exercise"][place] = {name: given["template"]}
+    for index, edit in enumerate(recipe["exercise"]):
+        name, options = _named(edit)
+        if class_of("edit", name).frames and isinstance(options, dict) and "inputs" in options:
+            recipe["exercise"][index] = {name: options["template"]}
     for source in _sources(recipe):
         source.pop("languages", None)
 

@@ -58,8 +58,8 @@ def sentence_head(model: Model) -> Head | None:
 def write_sentences(stage: Path, model: Model, reading: Reading) -> None:
     """Write modules.json and what it lists: the network, the pooling, and the map and the norm of the head `embedding`."""
     head = sentence_head(model)
-    said = {name: None if head is None else head.argument(name) for name in ("reading", "activation", "normalise", "length")}
-    mode = _SUMMARY[reading.summary] if said["reading"] == "summary" else said["reading"] or "mean"
+    settings = {name: None if head is None else head.argument(name) for name in ("reading", "activation", "normalise", "length")}
+    mode = _SUMMARY[reading.summary] if settings["reading"] == "summary" else settings["reading"] or "mean"
     modules = [("", "Transformer"), (_POOLING, "Pooling")]
     width = int(model.arguments["width"])
     write_json(stage / _POOLING / "config.json", {
@@ -70,18 +70,18 @@ def write_sentences(stage: Path, model: Model, reading: Reading) -> None:
         modules.append((_DENSE, "Dense"))
         write_json(stage / _DENSE / "config.json", {
             "in_features": weight.shape[1], "out_features": weight.shape[0], "bias": "head.bias" in head.state,
-            "activation_function": _TORCH[said["activation"]],
+            "activation_function": _TORCH[settings["activation"]],
         })  # fmt: skip
         named = {f"linear.{name.removeprefix('head.')}": tensor for name, tensor in head.state.items()}
         write_tensors(stage / _DENSE / "model.safetensors", named)
-    if said["normalise"]:
+    if settings["normalise"]:
         modules.append((_NORM, "Normalize"))
     listed = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
         for number, (path, name) in enumerate(modules)
     ]
     write_json(stage / MODULES, listed)
-    length = said["length"] or model.flat.get("positions.max_length")
+    length = settings["length"] or model.flat.get("positions.max_length")
     write_json(stage / _LENGTH, {"max_seq_length": length, "do_lower_case": False})
 
 
@@ -107,26 +107,26 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
     if names != expected or names[:2] != ["Transformer", "Pooling"] or listed[0][1]:
         raise _refused(folder / MODULES, f"the modules {', '.join(names)}", "Transformer, Pooling, Dense, Normalize")
     places, width = dict(listed), int(arguments["width"])
-    said: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "reading": _pooling(folder / places["Pooling"] / "config.json", width, reading), "normalise": "Normalize" in places,
     }  # fmt: skip
     state: Mapping[str, Tensor] = {}
     if "Dense" in places:
-        own, state = _dense(folder / places["Dense"], width)
-        said |= own
+        dense_settings, state = _dense(folder / places["Dense"], width)
+        settings |= dense_settings
     _require_no_prompt(folder / _PROMPTS)
     _require_capitals(folder)
     length, longest = _length(folder), arguments.get("positions.max_length")
-    if said == _PLAIN and (length is None or (longest is not None and length >= longest)):
+    if settings == _PLAIN and (length is None or (longest is not None and length >= longest)):
         return None
-    return Head(PART, {**said, **({} if length is None else {"length": length})}, state)
+    return Head(PART, {**settings, **({} if length is None else {"length": length})}, state)
 
 
 def _pooling(place: Path, width: int, reading: Reading) -> str:
     """Which reading of the objective `embedding` a pooling is."""
     config = read_json(place, "the pooling that modules.json lists")
-    given = config.get("pooling_mode")
-    modes = [name for name, key in _MODES.items() if config.get(key)] if given is None else given
+    mode = config.get("pooling_mode")
+    modes = [name for name, key in _MODES.items() if config.get(key)] if mode is None else mode
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     size = config.get("word_embedding_dimension", config.get("embedding_dimension", width))
     if size != width:
@@ -180,8 +180,8 @@ def _require_no_prompt(place: Path) -> None:
 def _require_capitals(folder: Path) -> None:
     """Refuse a folder that lower-cases texts in front of a tokenizer that does not."""
     if (folder / _LENGTH).is_file() and read_json(folder / _LENGTH, "the length of texts").get("do_lower_case") is True:
-        place = folder / "tokenizer.json"
-        rules = json.dumps(read_json(place, "the tokenizer").get("normalizer")) if place.is_file() else "Lowercase"
+        path = folder / "tokenizer.json"
+        rules = json.dumps(read_json(path, "the tokenizer").get("normalizer")) if path.is_file() else "Lowercase"
         if '"lowercase": true' not in rules and "Lowercase" not in rules:
             raise _refused(folder / _LENGTH, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
 

@@ -52,38 +52,38 @@ def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
 def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The inner map of each layer: `wi`, or with a gate `wi_0` and `wi_1`."""
     lines: list[Line] = []
-    for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
-        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}.DenseReluDense."
+    for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
+        ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}.DenseReluDense."
         if arguments["feed_forward"] == "gated":
-            lines.append(Line(ours + "inner.weight", theirs + "wi_0.weight", "I D"))
-            lines.append(Line(ours + "gate.weight", theirs + "wi_1.weight", "I D"))
+            lines.append(Line(ours + "inner.weight", upstream + "wi_0.weight", "I D"))
+            lines.append(Line(ours + "gate.weight", upstream + "wi_1.weight", "I D"))
         else:
-            lines.append(Line(ours + "inner.weight", theirs + "wi.weight", "I D"))
+            lines.append(Line(ours + "inner.weight", upstream + "wi.weight", "I D"))
     return tuple(lines)
 
 
 def _body() -> tuple[Line, ...]:
     lines = [Line("embeddings.tokens.weight", "shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
-        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.0."
+        ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.0."
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         lines += [
             Line(f"{stack}.buckets.table.weight", first, "R H"),
-            *seq2seq.attention(ours + "attention", theirs + "SelfAttention.", _NAMES, "weight"),
-            Line(ours + "attention_norm.weight", theirs + "layer_norm.weight", "D"),
+            *seq2seq.attention(ours + "attention", upstream + "SelfAttention.", _NAMES, "weight"),
+            Line(ours + "attention_norm.weight", upstream + "layer_norm.weight", "D"),
             Line(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight", "D"),
         ]
-    for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
-        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}."
+    for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
+        ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}."
         lines += [
-            Line(ours + "outer.weight", theirs + "DenseReluDense.wo.weight", "D I"),
-            Line(ours + "inner_norm.weight", theirs + "layer_norm.weight", "D"),
+            Line(ours + "outer.weight", upstream + "DenseReluDense.wo.weight", "D I"),
+            Line(ours + "inner_norm.weight", upstream + "layer_norm.weight", "D"),
         ]
-    theirs = "decoder.block.{j}.layer.1."
+    upstream = "decoder.block.{j}.layer.1."
     return (
         *lines,
-        *seq2seq.crossing("decoder.layers.{j}.crossing", theirs + "EncDecAttention.", _NAMES, "weight"),
-        Line("decoder.layers.{j}.crossing_norm.weight", theirs + "layer_norm.weight", "D"),
+        *seq2seq.crossing("decoder.layers.{j}.crossing", upstream + "EncDecAttention.", _NAMES, "weight"),
+        Line("decoder.layers.{j}.crossing_norm.weight", upstream + "layer_norm.weight", "D"),
     )
 
 

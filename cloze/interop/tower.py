@@ -29,9 +29,9 @@ def has_tower(part: str) -> bool:
 
 def tower_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the text tower, of those of the whole network."""
-    kept = {name: arguments[name] for name in ("layers", "width", "heads", "feed_forward", "segments", "dropout", "initial")}
+    common = {name: arguments[name] for name in ("layers", "width", "heads", "feed_forward", "segments", "dropout", "initial")}
     norm, positions = {"post": {"epsilon": arguments["norm_epsilon"]}}, {"learned": {"max_length": arguments["max_length"]}}
-    return complete({**kept, "norm": norm, "positions": positions})
+    return complete({**common, "norm": norm, "positions": positions})
 
 
 def text_tower(model: Model) -> Model:

@@ -129,8 +129,8 @@ def _biases(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
         )
     layers = [_ATTENTION.replace("{i}", str(number)) for number in range(arguments["layers"])]
     return tuple(
-        Line(ours, ("{base}" + theirs, *(layer + theirs for layer in layers)), "N K", Repeated())
-        for ours, theirs in (("content_bias", "r_w_bias"), ("distance_bias", "r_r_bias"))
+        Line(ours, ("{base}" + upstream, *(layer + upstream for layer in layers)), "N K", Repeated())
+        for ours, upstream in (("content_bias", "r_w_bias"), ("distance_bias", "r_r_bias"))
     )
 
 

@@ -30,12 +30,12 @@ KIND_OF: Mapping[str, Of] = MappingProxyType({kind.gates: name for name, kind in
 
 def attentions(network: Any) -> Mapping[Of, list[Attention]]:
     """The multi-head attentions of a network, one per layer, by kind. Empty if it has none, as in an LSTM."""
-    found: dict[Of, list[Attention]] = {kind: [] for kind in KINDS}
+    groups: dict[Of, list[Attention]] = {kind: [] for kind in KINDS}
     for name, module in network.named_modules():
         if isinstance(module, Attention):
-            inside, _, own = name.rpartition(".")
-            if own == "crossing":
-                found["crossing"].append(module)
-            elif own == "attention" and re.search(r"(?:^|\.)layers\.\d+$", inside):
-                found["decoder" if inside.startswith("decoder.") else "attention"].append(module)
-    return {kind: modules for kind, modules in found.items() if modules}
+            inside, _, leaf = name.rpartition(".")
+            if leaf == "crossing":
+                groups["crossing"].append(module)
+            elif leaf == "attention" and re.search(r"(?:^|\.)layers\.\d+$", inside):
+                groups["decoder" if inside.startswith("decoder.") else "attention"].append(module)
+    return {kind: modules for kind, modules in groups.items() if modules}

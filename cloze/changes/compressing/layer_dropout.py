@@ -74,8 +74,8 @@ class LayerDropout(Change):
             name: module for name, module in network.named_modules()
             if name.rpartition(".")[2] == "around" and isinstance(module, nn.ModuleList)
         }
-        known = any(isinstance(module, Layer) for module in network.modules())
-        if not stacks or not known or isinstance(network, TwoStream):
+        has_layers = any(isinstance(module, Layer) for module in network.modules())
+        if not stacks or not has_layers or isinstance(network, TwoStream):
             why = "computes two streams in each layer" if isinstance(network, TwoStream) else "has no layers that can be skipped"
             raise CheckpointError(f"layer_dropout: {type(network).__name__} {why}. Leave the change out.")
         clock: Any = clock_of(network)  # a `Layer` has dropout, which reads it

@@ -61,22 +61,22 @@ class PruneHeads(Change):
             pruned.setdefault(layer, []).append(head)
         for layer, heads in pruned.items():
             attention = layers[layer]
-            own = next(attention.out.parameters())
-            kept = torch.ones(attention.heads, attention.head_width, dtype=own.dtype, device=own.device)
-            kept[heads] = 0.0
-            compute_weight(attention.out, "prune_heads", HeadMask(kept.flatten()))
+            weight = next(attention.out.parameters())
+            mask = torch.ones(attention.heads, attention.head_width, dtype=weight.dtype, device=weight.device)
+            mask[heads] = 0.0
+            compute_weight(attention.out, "prune_heads", HeadMask(mask.flatten()))
 
 
 def heads_of(network: Any) -> Mapping[Of, list[Any]]:
     """The attentions of a network by kind, as `attentions` gives them; a `CheckpointError` where heads cannot be pruned."""
-    found = attentions(network)
+    layers_by_kind = attentions(network)
     name = type(network).__name__
-    if not found:
+    if not layers_by_kind:
         raise CheckpointError(f"prune_heads: {name} has no attention heads. Use sparsify, quantise or keep_layers.")
-    for kind, layers in found.items():
+    for kind, layers in layers_by_kind.items():
         if len({id(attention.out) for attention in layers}) < len(layers):
             raise CheckpointError(
                 f"prune_heads: the layers of {name} share the weights of {kind}: a head of one layer is a head of all.\n"
                 "  Use sparsify (cloze compress --magnitude) or quantise (--bits)."
             )
-    return found
+    return layers_by_kind

@@ -42,8 +42,8 @@ def round_weight(weight: Tensor, *, bits: int, groups: int = 1, symmetric: bool 
     most = 2 ** (bits - 1) - 1 if symmetric else 2**bits - 1
 
     def extreme(values: Tensor, of: str) -> Tensor:
-        found = values.new_zeros(groups).scatter_reduce(0, group, values, of, include_self=False)
-        return found[group][:, None]
+        extremes = values.new_zeros(groups).scatter_reduce(0, group, values, of, include_self=False)
+        return extremes[group][:, None]
 
     high = extreme((weight.abs() if symmetric else weight).amax(1), "amax")
     low = torch.zeros_like(high) if symmetric else extreme(weight.amin(1), "amin")
@@ -66,8 +66,8 @@ class _Through(torch.autograd.Function):
 
 def pass_gradient(x: Tensor, rounded: Tensor) -> Tensor:
     """The values of `rounded` with the gradient of x, as if nothing were rounded."""
-    made: Tensor = _Through.apply(x, rounded)
-    return made
+    output: Tensor = _Through.apply(x, rounded)
+    return output
 
 
 class Rounding(nn.Module):
@@ -139,15 +139,15 @@ class Quantise(Change):
         layers = network.depth_groups()[1:]
         levels = [self.bits] * max(len(layers), 1) if isinstance(self.bits, int) else list(self.bits)
         fewest = 2 if self.symmetric else 1
-        own = [] if isinstance(self.embeddings, bool) else [self.embeddings]
-        if wrong := [bits for bits in (*levels, *own) if not fewest <= bits <= 16]:
+        embedding_bits = [] if isinstance(self.embeddings, bool) else [self.embeddings]
+        if wrong := [bits for bits in (*levels, *embedding_bits) if not fewest <= bits <= 16]:
             raise CheckpointError(f"quantise: {wrong[0]} bits; expected {fewest} to 16.")
         if not isinstance(self.bits, int) and len(levels) != len(layers):
             raise CheckpointError(
                 f"quantise: bits for {len(levels)} layers; {type(network).__name__} has {len(layers)}. Write one number for each "
                 "of them, or one for all."
             )
-        of_maps = {id(one): bits for bits, layer in zip(levels, layers, strict=False) for one in layer.modules()}
+        of_maps = {id(module): bits for bits, layer in zip(levels, layers, strict=False) for module in layer.modules()}
         return of_maps, max(levels, default=0)
 
     def _round(self, owner: Any, bits: int, groups: int, name: str) -> None:

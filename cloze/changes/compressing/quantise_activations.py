@@ -47,8 +47,8 @@ class ActivationRounding(Observer):
         """The rounded values, in the dtype of x."""
         most = 2 ** (self.bits - 1) - 1
         step = self.range / most
-        made = (x / step).round().clamp(-most, most) * step
-        return torch.where(self.range > 0, made, x).to(x.dtype)
+        quantised = (x / step).round().clamp(-most, most) * step
+        return torch.where(self.range > 0, quantised, x).to(x.dtype)
 
     def learn(self, largest: float) -> None:
         """Move the range towards the largest magnitude of a step."""
@@ -69,8 +69,8 @@ class RoundedMap(nn.Module):
 
     def read(self, x: Tensor) -> Tensor:
         """The rounded input."""
-        made: Tensor = self.input(x)
-        return made
+        rounded: Tensor = self.input(x)
+        return rounded
 
     def give(self, made: Tensor, first: int) -> Tensor:
         """The outputs from the row `first` of the map on, (…, rows), some of them rounded."""
@@ -122,9 +122,9 @@ class QuantiseActivations(Change):
             )
         missing = set(self.outputs)
         for path, linear in maps:
-            own = {name: rows_of(path, linear.out_features, name) for name in self.outputs}
-            found = {name: part for name, part in own.items() if part is not None}
-            missing -= set(found)
-            surround(linear, "quantise_activations", RoundedMap(found, bits=self.bits, average=self.average))
+            rows = {name: rows_of(path, linear.out_features, name) for name in self.outputs}
+            outputs = {name: part for name, part in rows.items() if part is not None}
+            missing -= set(outputs)
+            surround(linear, "quantise_activations", RoundedMap(outputs, bits=self.bits, average=self.average))
         if missing:
             raise CheckpointError(f"quantise_activations: outputs: no chosen map is called {', '.join(sorted(missing))}.")

@@ -59,10 +59,10 @@ class Mask(nn.Module):
             drawn = torch.rand(sizes.shape, generator=torch.Generator().manual_seed(self.seed))
             sizes = drawn.to(sizes.device)
         share = self.share(spent) if callable(self.share) else self.share
-        kept = torch.ones_like(sizes, dtype=torch.bool)
-        kept[sizes.argsort(stable=True)[: int(share * len(sizes) + 1e-6)]] = False
+        selection = torch.ones_like(sizes, dtype=torch.bool)
+        selection[sizes.argsort(stable=True)[: int(share * len(sizes) + 1e-6)]] = False
         mask = torch.ones_like(weight, dtype=torch.bool)
-        mask[self.rows] = kept.view_as(chosen)
+        mask[self.rows] = selection.view_as(chosen)
         return mask
 
 
@@ -106,8 +106,8 @@ class Sparsify(Change):
         chosen += [(table, slice(None)) for table in tables]
         for number, (owner, rows) in enumerate(chosen):
             seed = zlib.crc32(f"sparsify {number}".encode())
-            own = next(owner.parameters())
-            compute_weight(owner, "sparsify", Mask(own, rows, share, self.by, clock=clock, seed=seed))
+            weight = next(owner.parameters())
+            compute_weight(owner, "sparsify", Mask(weight, rows, share, self.by, clock=clock, seed=seed))
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The same tensors, and the masks that they give."""

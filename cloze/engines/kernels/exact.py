@@ -175,7 +175,7 @@ def train_lines(
             pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, words)
             if pairs == 0:
                 continue
-            with_loss, one = centre % LOSS_EVERY == 0, kept[centre : centre + 1]
+            with_loss, word = centre % LOSS_EVERY == 0, kept[centre : centre + 1]
             totals[1] += 1 if together else pairs
             if together:
                 rows, labels, now = work.rows[slot], work.labels[slot], row_count
@@ -192,11 +192,11 @@ def train_lines(
                 first = number - 1 if windows.frozen else 0
                 move_rows(inputs, work.members[first:], number - first, work.gained, part)
             elif of_centre:
-                number = collect(one, 0, 1, subwords, work.members)
+                number = collect(word, 0, 1, subwords, work.members)
                 state = train_words(
                     number, words, pairs, windows, targets, inputs, outputs, work, curve, rate, state, totals, int(with_loss)
                 )
             else:
                 state = train_pairs(
-                    one, words, pairs, windows, targets, subwords, inputs, outputs, work, curve, rate, state, totals, with_loss
+                    word, words, pairs, windows, targets, subwords, inputs, outputs, work, curve, rate, state, totals, with_loss
                 )

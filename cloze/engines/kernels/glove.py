@@ -60,10 +60,10 @@ def glove(width: int) -> Any:
             for index in range(jobs[job, 2], jobs[job, 3]):
                 at = start + shuffle(index, size, keys[job])
                 i, j = rows[at], columns[at]
-                one, other, g_one, g_other = w[i], c[j], gw[i], gc[j]
+                word, context, g_word, g_context = w[i], c[j], gw[i], gc[j]
                 dot = np.float32(0.0)
                 for k in range(width):
-                    dot += one[k] * other[k]
+                    dot += word[k] * context[k]
                 log = np.log(counts[at])
                 diff = dot + b[i] + d[j] - log
                 weight = np.exp(power * (log - limit)) if log < limit else np.float32(1.0)
@@ -71,13 +71,13 @@ def glove(width: int) -> Any:
                 loss += 0.5 * g * diff
                 squares += diff * diff
                 for k in range(width):
-                    x, y = one[k], other[k]
+                    x, y = word[k], context[k]
                     s = min(max(g * y, -clip), clip) * rate
                     t = min(max(g * x, -clip), clip) * rate
-                    one[k] = x - s / np.sqrt(g_one[k])
-                    other[k] = y - t / np.sqrt(g_other[k])
-                    g_one[k] += s * s
-                    g_other[k] += t * t
+                    word[k] = x - s / np.sqrt(g_word[k])
+                    context[k] = y - t / np.sqrt(g_context[k])
+                    g_word[k] += s * s
+                    g_context[k] += t * t
                 b[i] -= g / np.sqrt(gb[i])
                 gb[i] += g * g
                 d[j] -= g / np.sqrt(gd[j])

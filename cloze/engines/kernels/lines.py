@@ -38,11 +38,11 @@ def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state
 def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
     """Write the words around a centre into `words`. Returns their number. A shrinking radius is uniform over 1 … `radius`."""
     reach = radius - below(bits, radius) if shrinks else radius
-    found = 0
+    number = 0
     for position in range(max(0, centre - reach), min(count, centre + reach + 1)):
-        words[found] = kept[position]
-        found += position != centre
-    return found
+        words[number] = kept[position]
+        number += position != centre
+    return number
 
 
 @kernel(**OPTIONS)

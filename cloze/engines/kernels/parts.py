@@ -131,11 +131,11 @@ class Work(NamedTuple):
     def of(cls, windows: Windows, targets: Targets, width: int, subwords: Subwords | None = None) -> Work:
         """Buffers for the largest window, the target with the most rows and the word with the most subwords."""
         groups, pairs = -(-targets.most_rows // GROUP), 2 * windows.radius + 1
-        each = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
+        subword_count = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
         return cls(
             aligned(pairs, groups * ROW_REGISTER), aligned(2, groups * ROW_REGISTER), aligned(pairs, width), np.arange(pairs),
             np.zeros((2, groups * GROUP), np.int64), np.zeros((2, groups * GROUP), np.float32), np.zeros(pairs, np.int64),
-            np.zeros(pairs * each + 1, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
+            np.zeros(pairs * subword_count + 1, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
         )
 
 
@@ -152,9 +152,9 @@ def aligned(rows: int, width: int) -> NDArray[np.float32]:
     """Zeros (rows, width), aligned to a cache line, in huge pages if the system grants them (numpy asks for them)."""
     room = np.empty(rows * width + LINE, np.float32)
     first = -(room.ctypes.data // 4) % LINE
-    found = room[first : first + rows * width].reshape(rows, width)
-    found[:] = 0.0
-    return found
+    matrix = room[first : first + rows * width].reshape(rows, width)
+    matrix[:] = 0.0
+    return matrix
 
 
 class Job(NamedTuple):

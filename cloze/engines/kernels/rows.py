@@ -68,7 +68,7 @@ def add_steps(
     """changes[into[j]] += Σ_r steps[j, r] · outputs[rows[r]], outputs[rows[r]] += Σ_j steps[j, r] · reads[at[j]]."""
     first, cell = group * GROUP, group * ROW_REGISTER
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
-    zero, one = spread(np.float32(0.0)), spread(np.float32(1.0))
+    zero, unit = spread(np.float32(0.0)), spread(np.float32(1.0))
     for block in range(reads.shape[1] // ROW_REGISTER):
         d = block * ROW_REGISTER
         h0, h1, h2 = load(outputs, r0, d), load(outputs, r1, d), load(outputs, r2, d)
@@ -90,12 +90,12 @@ def add_steps(
             c5, moved = add_product(c5, step, seen), add_product(moved, step, h5)
             store(changes, into[j], d, moved)
         # Load before each store: the same negative may have been sampled twice.
-        store(outputs, r0, d, add_product(load(outputs, r0, d), one, c0))
-        store(outputs, r1, d, add_product(load(outputs, r1, d), one, c1))
-        store(outputs, r2, d, add_product(load(outputs, r2, d), one, c2))
-        store(outputs, r3, d, add_product(load(outputs, r3, d), one, c3))
-        store(outputs, r4, d, add_product(load(outputs, r4, d), one, c4))
-        store(outputs, r5, d, add_product(load(outputs, r5, d), one, c5))
+        store(outputs, r0, d, add_product(load(outputs, r0, d), unit, c0))
+        store(outputs, r1, d, add_product(load(outputs, r1, d), unit, c1))
+        store(outputs, r2, d, add_product(load(outputs, r2, d), unit, c2))
+        store(outputs, r3, d, add_product(load(outputs, r3, d), unit, c3))
+        store(outputs, r4, d, add_product(load(outputs, r4, d), unit, c4))
+        store(outputs, r5, d, add_product(load(outputs, r5, d), unit, c5))
 
 
 @kernel(**INNER)
@@ -129,9 +129,9 @@ def sigmoid(x: Any) -> Any:
     lower = add_product(spread(np.float32(4725.0)), square, lower)
     lower = add_product(spread(np.float32(10395.0)), square, lower)
     half = spread(np.float32(0.5))
-    found = add_product(half, half, divide(upper, lower))
-    found = where_below(x, spread(np.float32(BORDER)), found, spread(np.float32(1.0)))
-    return where_below(spread(np.float32(-BORDER)), x, found, spread(np.float32(0.0)))
+    sigma = add_product(half, half, divide(upper, lower))
+    sigma = where_below(x, spread(np.float32(BORDER)), sigma, spread(np.float32(1.0)))
+    return where_below(spread(np.float32(-BORDER)), x, sigma, spread(np.float32(0.0)))
 
 
 @kernel(**INNER)
@@ -232,11 +232,11 @@ def take_mean(inputs: Any, members: Any, number: Any, mean: Any) -> None:
         d = block * ROW_REGISTER
         store(mean, 0, d, multiply(share, load(inputs, members[0], d)) if number % 2 else zero)
     for j in range(number % 2, number, 2):
-        one, other = members[j], members[j + 1]
+        row, next_row = members[j], members[j + 1]
         for block in range(inputs.shape[1] // ROW_REGISTER):
             d = block * ROW_REGISTER
-            found = add_product(load(mean, 0, d), share, load(inputs, one, d))
-            store(mean, 0, d, add_product(found, share, load(inputs, other, d)))
+            total = add_product(load(mean, 0, d), share, load(inputs, row, d))
+            store(mean, 0, d, add_product(total, share, load(inputs, next_row, d)))
 
 
 @kernel(**INNER)

@@ -109,27 +109,27 @@ class TextWork(NamedTuple):
 @kernel(**OPTIONS)
 def collect_rows(tokens: Any, start: Any, length: Any, terms: Any, inputs: Any, members: Any) -> Any:
     """Write the rows of a text into `members` and prefetch them. Returns how many there are, and how many terms its mean has."""
-    found, total = np.int64(0), np.int64(0)
+    row_count, total = np.int64(0), np.int64(0)
     stop = start + length
-    for place in range(start, stop + (terms.end >= 0)):
-        word = np.int64(tokens[place]) if place < stop else np.int64(terms.end)
+    for index in range(start, stop + (terms.end >= 0)):
+        word = np.int64(tokens[index]) if index < stop else np.int64(terms.end)
         total += terms.sizes[word]
         for position in range(terms.starts[word], terms.starts[word + 1]):
-            members[found] = terms.rows[position]
-            fetch_row(inputs, members[found])
-            found += 1
+            members[row_count] = terms.rows[position]
+            fetch_row(inputs, members[row_count])
+            row_count += 1
         if terms.longest > 1:
             value = terms.hashes[word]
-            for other in range(place + 1, min(place + terms.longest, stop + (terms.end >= 0))):
+            for other in range(index + 1, min(index + terms.longest, stop + (terms.end >= 0))):
                 following = np.int64(tokens[other]) if other < stop else np.int64(terms.end)
                 value = value * _RUN + terms.hashes[following]
                 row = np.int64(terms.places[np.int64(value % terms.buckets)])
                 if row >= 0:
-                    members[found] = row
+                    members[row_count] = row
                     fetch_row(inputs, row)
-                    found += 1
+                    row_count += 1
                 total += 1 if row >= 0 or not terms.skips else 0
-    return found, total
+    return row_count, total
 
 
 @kernel(**INNER)
@@ -138,13 +138,13 @@ def take_share(inputs: Any, members: Any, found: Any, share: Any, mean: Any) -> 
     factor = spread_eight(share)
     for block in range(inputs.shape[1] // ROW_REGISTER):
         d = block * ROW_REGISTER
-        one, other = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
+        even_sum, odd_sum = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
         for j in range(0, found - 1, 2):
-            one = add_product(one, factor, load_eight(inputs, members[j], d))
-            other = add_product(other, factor, load_eight(inputs, members[j + 1], d))
+            even_sum = add_product(even_sum, factor, load_eight(inputs, members[j], d))
+            odd_sum = add_product(odd_sum, factor, load_eight(inputs, members[j + 1], d))
         if found % 2:
-            one = add_product(one, factor, load_eight(inputs, members[found - 1], d))
-        store(mean, 0, d, add_product(one, spread_eight(np.float32(1.0)), other))
+            even_sum = add_product(even_sum, factor, load_eight(inputs, members[found - 1], d))
+        store(mean, 0, d, add_product(even_sum, spread_eight(np.float32(1.0)), odd_sum))
 
 
 @kernel(**INNER)
@@ -152,10 +152,10 @@ def take_scores(outputs: Any, classes: Any, mean: Any, scores: Any) -> None:
     """scores (1, C) = mean · outputs; those of the padding are very low."""
     for block in range(outputs.shape[1] // SIMD_WIDTH):
         c = block * SIMD_WIDTH
-        found = spread(np.float32(0.0))
+        sums = spread(np.float32(0.0))
         for d in range(outputs.shape[0]):
-            found = add_product(found, spread(mean[0, d]), load(outputs, d, c))
-        store(scores, 0, c, found)
+            sums = add_product(sums, spread(mean[0, d]), load(outputs, d, c))
+        store(scores, 0, c, sums)
     for c in range(classes.classes, outputs.shape[1]):
         scores[0, c] = np.float32(-1e30)
 
@@ -181,10 +181,10 @@ def to_softmax(scores: Any) -> None:
 @kernel(**INNER)
 def to_sigmoids(scores: Any) -> None:
     """Replace scores by the probability of each class alone."""
-    one, lowest, minus = spread(np.float32(1.0)), spread(np.float32(-80.0)), spread(np.float32(-1.0))
+    unit, lowest, minus = spread(np.float32(1.0)), spread(np.float32(-80.0)), spread(np.float32(-1.0))
     for block in range(scores.shape[1] // SIMD_WIDTH):
         against = exponential(multiply(minus, larger(load(scores, 0, block * SIMD_WIDTH), lowest)))
-        store(scores, 0, block * SIMD_WIDTH, divide(one, add(one, against)))
+        store(scores, 0, block * SIMD_WIDTH, divide(unit, add(unit, against)))
 
 
 @kernel(**INNER)
@@ -221,14 +221,14 @@ def learn_classes(outputs: Any, classes: Any, record: Any, work: Any, rate: Any,
         if with_loss:
             for c in range(classes.classes):
                 loss -= np.log(max(1.0 - np.float64(scores[0, c]), 1e-30))
-            for place in range(first, last):
-                p = np.float64(scores[0, classes.labels[place]])
+            for index in range(first, last):
+                p = np.float64(scores[0, classes.labels[index]])
                 loss += np.log(max(1.0 - p, 1e-30)) - np.log(max(p, 1e-30))
         for block in range(scores.shape[1] // SIMD_WIDTH):
             c = block * SIMD_WIDTH
             store(scores, 0, c, multiply(spread(-rate), load(scores, 0, c)))
-        for place in range(first, last):
-            scores[0, classes.labels[place]] += rate
+        for index in range(first, last):
+            scores[0, classes.labels[index]] += rate
     move_outputs(outputs, work.mean, scores, work.gained)
     return loss
 
@@ -262,13 +262,13 @@ def learn_path(outputs: Any, classes: Any, record: Any, work: Any, rate: Any, ke
 def train_texts(job: Any, terms: Any, classes: Any, inputs: Any, outputs: Any, work: Any, totals: Any) -> None:
     """Train on every text of a job in place. Adds to `totals`: words, texts, the loss and for how many texts it was computed."""
     number = len(job.starts)
-    found, total = np.int64(0), np.int64(0)
+    row_count, total = np.int64(0), np.int64(0)
     if number > 0:
-        found, total = collect_rows(job.tokens, job.starts[0], job.lengths[0], terms, inputs, work.members[0])
+        row_count, total = collect_rows(job.tokens, job.starts[0], job.lengths[0], terms, inputs, work.members[0])
     for text in range(number):
-        members, size, now = work.members[text % 2], total, found
+        members, size, now = work.members[text % 2], total, row_count
         if text + 1 < number:
-            found, total = collect_rows(
+            row_count, total = collect_rows(
                 job.tokens, job.starts[text + 1], job.lengths[text + 1], terms, inputs, work.members[(text + 1) % 2]
             )
         totals[0] += job.lengths[text]

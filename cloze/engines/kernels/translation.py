@@ -95,12 +95,12 @@ def negatives(fact: Any, key: Any, facts: Any, entity: Any, on_head: Any) -> Non
         word = bits(low ^ salts[2, 0], high ^ salts[2, 1], n)
         if counts[5] == 0:
             nth = np.int64((word * np.uint64(entities - 1)) >> _S32)
-            found = nth + np.int64(nth >= (own_head if side else own_tail))
+            number = nth + np.int64(nth >= (own_head if side else own_tail))
         elif side:
-            found = unknown(word, facts.head_of[fact], facts.head_start, facts.head_less, entities)
+            number = unknown(word, facts.head_of[fact], facts.head_start, facts.head_less, entities)
         else:
-            found = unknown(word, facts.tail_of[fact], facts.tail_start, facts.tail_less, entities)
-        entity[n], on_head[n] = found + 1, side
+            number = unknown(word, facts.tail_of[fact], facts.tail_start, facts.tail_less, entities)
+        entity[n], on_head[n] = number + 1, side
 
 
 def _distance(width: int, norm: int) -> Any:
@@ -136,7 +136,7 @@ def translation(width: int, norm: int, shortens: bool) -> Any:
     the facts to do, each with a key for its random numbers and the rate of one wrong triple; `totals` (2,) float64 gains the loss
     and the number of wrong triples that are farther than their fact.
     """
-    one = np.float32(1.0)
+    unit = np.float32(1.0)
     zero = np.float32(0.0)
 
     distance, shorten = _distance(width, norm), _shorten(width)
@@ -176,7 +176,7 @@ def translation(width: int, norm: int, shortens: bool) -> Any:
             for k in range(width):
                 x = tail_like[k] - t[k]
                 if norm == 1:
-                    x = one if x > zero else (-one if x < zero else zero)
+                    x = unit if x > zero else (-unit if x < zero else zero)
                 apart[k] = scale * x
                 to_head[k], to_relation[k], to_tail[k] = -apart[k], -apart[k], apart[k]
             for n in range(count):
@@ -190,7 +190,7 @@ def translation(width: int, norm: int, shortens: bool) -> Any:
                     for k in range(width):
                         x = head_like[k] - e[k]
                         if norm == 1:
-                            x = one if x > zero else (-one if x < zero else zero)
+                            x = unit if x > zero else (-unit if x < zero else zero)
                         x *= step
                         e[k] -= x
                         to_relation[k] -= x
@@ -199,7 +199,7 @@ def translation(width: int, norm: int, shortens: bool) -> Any:
                     for k in range(width):
                         x = tail_like[k] - e[k]
                         if norm == 1:
-                            x = one if x > zero else (-one if x < zero else zero)
+                            x = unit if x > zero else (-unit if x < zero else zero)
                         x *= step
                         e[k] -= x
                         to_relation[k] += x

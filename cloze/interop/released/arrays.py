@@ -28,23 +28,23 @@ class Arrays:
 
     def shape(self, name: str, dimensions: int) -> tuple[int, ...]:
         """The shape of a tensor, which has so many dimensions."""
-        found = self._found(name).shape
-        if len(found) != dimensions:
-            raise CheckpointError(f"{self.path}: {name} has the shape {tuple(found)}; expected {dimensions} dimensions.")
-        return tuple(found)
+        shape = self._found(name).shape
+        if len(shape) != dimensions:
+            raise CheckpointError(f"{self.path}: {name} has the shape {tuple(shape)}; expected {dimensions} dimensions.")
+        return tuple(shape)
 
     def take(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape, float32. Errors: `CheckpointError`."""
-        found = self._found(name)
-        if tuple(found.shape) != shape:
+        tensor = self._found(name)
+        if tuple(tensor.shape) != shape:
             raise CheckpointError(
-                f"{self.path}: {name} has the shape {tuple(found.shape)}; expected {shape}.\n"
+                f"{self.path}: {name} has the shape {tuple(tensor.shape)}; expected {shape}.\n"
                 "  The file belongs to another model than its other files, or was cut: copy all of them again."
             )
-        if not bool(torch.isfinite(found).all()):
+        if not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{self.path}: {name} holds numbers that are not finite. Copy the file again.")
         del self._left[name]
-        return found.float()
+        return tensor.float()
 
     def left(self) -> list[str]:
         """The names that nobody took."""
@@ -52,8 +52,8 @@ class Arrays:
 
     def _found(self, name: str) -> Tensor:
         if name not in self._left:
-            some = ", ".join(sorted(self._left)[:4]) or "nothing"
-            raise CheckpointError(f"{self.path}: there is no {name} in it, only {some} …; expected the whole file.")
+            names = ", ".join(sorted(self._left)[:4]) or "nothing"
+            raise CheckpointError(f"{self.path}: there is no {name} in it, only {names} …; expected the whole file.")
         return self._left[name]
 
 
@@ -63,7 +63,7 @@ def read_hdf5(path: Path) -> Arrays:
         import h5py
     except ImportError:
         raise MissingExtra("h5py", "hdf5", "reading ELMo's weights") from None
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def gather(group: Any, prefix: str) -> None:
         for name in group:
@@ -80,7 +80,7 @@ def read_hdf5(path: Path) -> Arrays:
                 raise CheckpointError(f"{path}: {prefix}{name} is not an array of numbers in this file; expected one.")
             if item.nbytes > _MOST_PACKED * max(item.id.get_storage_size(), 64):
                 raise CheckpointError(f"{path}: {prefix}{name} would grow to {item.nbytes:,} bytes; the file is damaged.")
-            found[f"{prefix}{name}"] = torch.from_numpy(np.asarray(item[...], np.float32))
+            tensors[f"{prefix}{name}"] = torch.from_numpy(np.asarray(item[...], np.float32))
 
     try:
         require_ordinary(path)
@@ -88,7 +88,7 @@ def read_hdf5(path: Path) -> Arrays:
             gather(file, "")
     except OSError as error:
         raise CheckpointError(f"{path}: not a whole HDF5 file ({error}); expected ELMo's weights. Copy the file again.") from None
-    return Arrays(path, found)
+    return Arrays(path, tensors)
 
 
 def read_npz(path: Path) -> Arrays:
@@ -96,21 +96,21 @@ def read_npz(path: Path) -> Arrays:
     try:
         require_ordinary(path)
         with zipfile.ZipFile(path) as archive:
-            grown = [one for one in archive.infolist() if one.file_size > _MOST_PACKED * max(one.compress_size, 64)]
+            grown = [member for member in archive.infolist() if member.file_size > _MOST_PACKED * max(member.compress_size, 64)]
         if grown:
             raise CheckpointError(f"{path}: {grown[0].filename} would grow to {grown[0].file_size:,} bytes; it is damaged.")
         with np.load(path, allow_pickle=False) as file:
-            found = {name: torch.from_numpy(np.asarray(file[name], np.float32)) for name in file.files}
+            tensors = {name: torch.from_numpy(np.asarray(file[name], np.float32)) for name in file.files}
     except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path}: not an archive of arrays ({error}); expected .npz. Copy the file again.") from None
-    return Arrays(path, found)
+    return Arrays(path, tensors)
 
 
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
     """A matrix of numbers, mapped from the file; an array of objects, which would be unpickled, is refused."""
     try:
         require_ordinary(path)
-        found: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        matrix: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file; it belongs to the model: put it into the same folder.") from None
     except (OSError, ValueError, EOFError) as error:
@@ -118,6 +118,6 @@ def read_npy(path: Path) -> np.ndarray[Any, Any]:
             f"{path}: not a plain array ({error}); expected one number per cell.\n"
             "  If it holds objects and you trust it: numpy.save(NEW, numpy.load(PATH, allow_pickle=True).astype('float32'))"
         ) from None
-    if found.ndim != 2 or found.dtype.kind != "f":
-        raise CheckpointError(f"{path}: an array {found.shape} of {found.dtype}; expected a row of numbers for every word.")
-    return found
+    if matrix.ndim != 2 or matrix.dtype.kind != "f":
+        raise CheckpointError(f"{path}: an array {matrix.shape} of {matrix.dtype}; expected a row of numbers for every word.")
+    return matrix

@@ -52,24 +52,24 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
 
     Roles that the words lack begin at the mean of all rows, as new words do in fastai (`convert_weights`).
     """
-    place, listed = found["weights"], read_words(found["words"])
+    path, listed = found["weights"], read_words(found["words"])
     if words is not None:
-        raise CheckpointError(f"{place}: its words are in {found['words'].name}; leave --words out.")
-    if "bwd" in place.stem:
-        raise CheckpointError(f"{place}: reads texts from their end; cloze's lstm reads from left to right. Take the fwd file.")
-    weights = Arrays(place, read_state(place))
+        raise CheckpointError(f"{path}: its words are in {found['words'].name}; leave --words out.")
+    if "bwd" in path.stem:
+        raise CheckpointError(f"{path}: reads texts from their end; cloze's lstm reads from left to right. Take the fwd file.")
+    weights = Arrays(path, read_state(path))
     lead = "0." if "0.encoder.weight" in weights else ""
     rows, width = weights.shape(f"{lead}encoder.weight", 2)
     if rows != len(listed):
         raise CheckpointError(
-            f"{place}: has {rows:,} rows of words, and {found['words']} lists {len(listed):,}.\n"
+            f"{path}: has {rows:,} rows of words, and {found['words']} lists {len(listed):,}.\n"
             "  They belong to different models: copy both again."
         )
     table = weights.take(f"{lead}encoder.weight", rows, width)
     network, cells = _layers(weights, lead, width)
     inner = cells[0] if len(cells) > 1 else width
     if cells != [*[inner] * (len(cells) - 1), width]:
-        raise CheckpointError(f"{place}: layers of {cells} cells over words of {width} numbers; expected {width} in the last.")
+        raise CheckpointError(f"{path}: layers of {cells} cells over words of {width} numbers; expected {width} in the last.")
     tokenizer, places = tokenizer_of(listed, split=split, spelled=_SPELLED, lower=lower_case(listed))
     order = torch.tensor(places)
     network["embeddings.tokens.weight"] = _placed(table, order)
@@ -86,14 +86,14 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     single = "[BOS] {A}" if places[tokenizer.role("[BOS]")] >= 0 else "{A}"
     model = Model(complete(arguments, _PART), "left_to_right", network, heads, part=_PART)
     return Imported(
-        folder=place.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading(single, None, "last"),
+        folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading(single, None, "last"),
         remarks=tuple(remarks), trained_by="awd-lstm",
     )  # fmt: skip
 
 
 def _layers(weights: Arrays, lead: str, width: int) -> tuple[dict[str, Tensor], list[int]]:
     """The layers under our names, and how many cells each has."""
-    made: dict[str, Tensor] = {}
+    network: dict[str, Tensor] = {}
     cells: list[int] = []
     while any(f"{lead}rnns.{len(cells)}.{name}" in weights for name in _RAW):
         layer = f"{lead}rnns.{len(cells)}."
@@ -101,18 +101,18 @@ def _layers(weights: Arrays, lead: str, width: int) -> tuple[dict[str, Tensor], 
             raise CheckpointError(f"{weights.path}: its layers read in both directions; cloze's lstm reads from left to right.")
         raw, *copies = [f"{layer}{name}" for name in _RAW if f"{layer}{name}" in weights]
         four, cell = weights.shape(raw, 2)
-        given, ours = cells[-1] if cells else width, f"layers.{len(cells)}"
+        input_width, ours = cells[-1] if cells else width, f"layers.{len(cells)}"
         inside = f"{layer}module." if f"{layer}module.bias_ih_l0" in weights else layer
-        made[f"{ours}.input.weight"] = weights.take(f"{inside}weight_ih_l0", four, given)
-        made[f"{ours}.recurrent.weight"] = weights.take(raw, 4 * cell, cell)
-        made[f"{ours}.bias"] = weights.take(f"{inside}bias_ih_l0", 4 * cell)
-        made[f"{ours}.recurrent.bias"] = weights.take(f"{inside}bias_hh_l0", 4 * cell)
+        network[f"{ours}.input.weight"] = weights.take(f"{inside}weight_ih_l0", four, input_width)
+        network[f"{ours}.recurrent.weight"] = weights.take(raw, 4 * cell, cell)
+        network[f"{ours}.bias"] = weights.take(f"{inside}bias_ih_l0", 4 * cell)
+        network[f"{ours}.recurrent.bias"] = weights.take(f"{inside}bias_hh_l0", 4 * cell)
         for copy in copies:  # what was left of the weights after the last dropout
             weights.take(copy, 4 * cell, cell)
         cells.append(cell)
     if not cells:
         raise CheckpointError(f"{weights.path}: no layers of LSTM in it (QRNN is not supported); expected rnns.0.*.")
-    return made, cells
+    return network, cells
 
 
 def _head(weights: Arrays, table: Tensor, order: Tensor) -> dict[str, Head]:
@@ -129,6 +129,6 @@ def _head(weights: Arrays, table: Tensor, order: Tensor) -> dict[str, Head]:
 
 def _placed(rows: Tensor, order: Tensor) -> Tensor:
     """The rows in another order; the mean of all where the place is -1."""
-    made = rows[order.clamp(min=0)]
-    made[order < 0] = rows.mean(0)
-    return made
+    table = rows[order.clamp(min=0)]
+    table[order < 0] = rows.mean(0)
+    return table

@@ -32,8 +32,8 @@ def find(source: Path) -> Mapping[str, Path]:
         return {}
     if len(weights) > 1:
         raise CheckpointError(f"{source}: several files of weights; name one: cloze import {weights[0]} --out DIR")
-    own = weights[0].with_name(weights[0].name.replace("weights.hdf5", "options.json"))
-    return {"weights": weights[0], "options": own if own != weights[0] and own.exists() else folder / "options.json"}
+    options = weights[0].with_name(weights[0].name.replace("weights.hdf5", "options.json"))
+    return {"weights": weights[0], "options": options if options != weights[0] and options.exists() else folder / "options.json"}
 
 
 def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -66,7 +66,7 @@ def _arguments(place: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
         cnn, lstm = options["char_cnn"], options["lstm"]
         filters = [[int(span), int(count)] for span, count in cnn["filters"]]
-        made: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "layers": int(lstm["n_layers"]), "width": 2 * int(lstm["projection_dim"]), "inner": int(lstm["dim"]),
             "skip": bool(lstm["use_skip_connections"]),
             "cell_clip": _clip(lstm.get("cell_clip")), "projection_clip": _clip(lstm.get("proj_clip")),
@@ -81,10 +81,10 @@ def _arguments(place: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"{place}: not ELMo's options ({error!r}); expected char_cnn and lstm. Copy it again.") from None
     if cnn["activation"] not in ("relu", "tanh"):
         raise CheckpointError(f"{place}: activation {cnn['activation']!r}; expected relu or tanh.")
-    sizes = [made["layers"], made["width"], made["inner"], *(number for pair in filters for number in pair)]
-    if min(sizes) < 1 or made["layers"] > 64 or max(sizes) > 1 << 20 or int(cnn.get("n_characters", 262)) not in (261, 262):
+    sizes = [arguments["layers"], arguments["width"], arguments["inner"], *(number for pair in filters for number in pair)]
+    if min(sizes) < 1 or arguments["layers"] > 64 or max(sizes) > 1 << 20 or int(cnn.get("n_characters", 262)) not in (261, 262):
         raise CheckpointError(f"{place}: sizes that no such model has; expected those of ELMo. Copy the file again.")
-    return made
+    return arguments
 
 
 def _clip(value: Any) -> float | None:
@@ -97,37 +97,37 @@ def _characters(weights: Arrays, arguments: Mapping[str, Any]) -> dict[str, Tens
     dim, total = cnn["embedding_width"], sum(count for _, count in cnn["filters"])
     part = "embeddings.characters.part"
     table = weights.take("char_embed", _BYTES, dim)
-    made = {f"{part}.table.weight": torch.cat([torch.zeros(1, dim), table])}
+    tensors = {f"{part}.table.weight": torch.cat([torch.zeros(1, dim), table])}
     for number, (span, count) in enumerate(cnn["filters"]):
         kernel = weights.take(f"CNN/W_cnn_{number}", 1, span, dim, count)
-        made[f"{part}.filters.{number}.weight"] = kernel[0].permute(2, 1, 0).contiguous()
-        made[f"{part}.filters.{number}.bias"] = weights.take(f"CNN/b_cnn_{number}", count)
+        tensors[f"{part}.filters.{number}.weight"] = kernel[0].permute(2, 1, 0).contiguous()
+        tensors[f"{part}.filters.{number}.bias"] = weights.take(f"CNN/b_cnn_{number}", count)
     for number in range(cnn["highways"]):
-        for ours, theirs in (("gate", "carry"), ("change", "transform")):
-            mapped = weights.take(f"CNN_high_{number}/W_{theirs}", total, total)
-            made[f"{part}.highways.{number}.{ours}.weight"] = mapped.t().contiguous()
-            made[f"{part}.highways.{number}.{ours}.bias"] = weights.take(f"CNN_high_{number}/b_{theirs}", total)
+        for ours, upstream in (("gate", "carry"), ("change", "transform")):
+            mapped = weights.take(f"CNN_high_{number}/W_{upstream}", total, total)
+            tensors[f"{part}.highways.{number}.{ours}.weight"] = mapped.t().contiguous()
+            tensors[f"{part}.highways.{number}.{ours}.bias"] = weights.take(f"CNN_high_{number}/b_{upstream}", total)
     if total != width:
-        made["embeddings.characters.project.weight"] = weights.take("CNN_proj/W_proj", total, width).t().contiguous()
-        made["embeddings.characters.project.bias"] = weights.take("CNN_proj/b_proj", width)
-    return made
+        tensors["embeddings.characters.project.weight"] = weights.take("CNN_proj/W_proj", total, width).t().contiguous()
+        tensors["embeddings.characters.project.bias"] = weights.take("CNN_proj/b_proj", width)
+    return tensors
 
 
 def _layers(weights: Arrays, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     """The LSTMs of both directions."""
-    width, cell, made = arguments["width"] // 2, arguments["inner"], {}
+    width, cell, tensors = arguments["width"] // 2, arguments["inner"], {}
     for way, ours in enumerate(("forwards", "backwards")):
         for layer in range(arguments["layers"]):
             lead, name = _CELLS.format(way=way, layer=layer), f"layers.{layer}.{ours}"
             maps = _gates(weights.take(f"{lead}W_0", 2 * width, 4 * cell)).t()
             bias = _gates(weights.take(f"{lead}B", 4 * cell)).clone()
             bias[cell : 2 * cell] += 1.0
-            made[f"{name}.input.weight"] = maps[:, :width].contiguous()
-            made[f"{name}.recurrent.weight"] = maps[:, width:].contiguous()
-            made[f"{name}.bias"] = bias
+            tensors[f"{name}.input.weight"] = maps[:, :width].contiguous()
+            tensors[f"{name}.recurrent.weight"] = maps[:, width:].contiguous()
+            tensors[f"{name}.bias"] = bias
             if cell != width:
-                made[f"{name}.projection.weight"] = weights.take(f"{lead}W_P_0", cell, width).t().contiguous()
-    return made
+                tensors[f"{name}.projection.weight"] = weights.take(f"{lead}W_P_0", cell, width).t().contiguous()
+    return tensors
 
 
 def _gates(theirs: Tensor) -> Tensor:

@@ -28,14 +28,14 @@ def read_words(path: Path) -> list[str]:
     if size > _MOST_BYTES:
         raise _refused(path, f"{size:,} bytes")
     try:
-        found = _machine(path, path.read_bytes())
+        words = _machine(path, path.read_bytes())
     except CheckpointError:
         raise
     except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path}: not a whole pickle ({error}); expected a list of words. Copy the file again.") from None
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise _refused(path, f"a {type(found).__name__} in which not everything is a word")
-    return found
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise _refused(path, f"a {type(words).__name__} in which not everything is a word")
+    return words
 
 
 def _machine(path: Path, data: bytes) -> Any:

@@ -28,10 +28,10 @@ def released_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> d
     networks = recipe.get("networks") or {"": recipe["network"]}
     sizes = {key: arguments[key] for key in ("width", "embedding_width", "layers") if key in arguments}
     for role, network in networks.items():
-        own = network[part]
+        network_arguments = network[part]
         if part == "lstm_encoder_decoder" or (role and role != recipe.get("export")):
-            own.update(sizes)  # decoders are not among the files
+            network_arguments.update(sizes)  # decoders are not among the files
         else:
-            own.update(arguments)
+            network_arguments.update(arguments)
     recipe["order"] = imported.model.order
     return recipe

@@ -26,13 +26,13 @@ _TABLES = {False: "utable.npy", True: "btable.npy"}  # by whether both direction
 def find(source: Path) -> Mapping[str, Path]:
     """The archive of weights; a folder with both has to be narrowed down by the user."""
     files = [source] if source.is_file() else sorted(source.glob("*_skip.npz"))
-    own = [file for file in files if file.suffix == ".npz"]
-    if len(own) > 1:
+    archives = [file for file in files if file.suffix == ".npz"]
+    if len(archives) > 1:
         raise CheckpointError(
-            f"{source}: {len(own)} models. Import them one by one: cloze import {own[0]} --out DIR\n"
+            f"{source}: {len(archives)} models. Import them one by one: cloze import {archives[0]} --out DIR\n"
             "  combine-skip is the two vectors side by side, each of length 1: cloze embed DIR --pooling summary --normalise"
         )
-    return {"weights": own[0]} if own else {}
+    return {"weights": archives[0]} if archives else {}
 
 
 def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Imported:
@@ -41,35 +41,35 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     Differs: `read` does not need the pickled options, since the shapes tell the sizes; the decoders, which the released program
     never reads either, are left out.
     """
-    place = found["weights"]
+    path = found["weights"]
     if words is not None:
-        raise CheckpointError(f"{place}: its words are in {_TABLES[False]}; import it first, then add words to the result.")
-    weights = read_npz(place)
+        raise CheckpointError(f"{path}: its words are in {_TABLES[False]}; import it first, then add words to the result.")
+    weights = read_npz(path)
     both = "encoder_r_W" in weights
     read_width, twice = weights.shape("encoder_W", 2)
     cell = twice // 2
     network: dict[str, Tensor] = {}
     for layer, lead in enumerate(("encoder", "encoder_r") if both else ("encoder",)):
         network |= _layer(weights, lead, f"layers.{layer}", read_width, cell)
-    table_file = place.with_name(_TABLES[both])
-    table, listed = read_npy(table_file), lines_of(place.with_name("dictionary.txt"))
+    table_file = path.with_name(_TABLES[both])
+    table, listed = read_npy(table_file), lines_of(path.with_name("dictionary.txt"))
     if table.shape != (len(listed), read_width):
         raise CheckpointError(
             f"{table_file}: {table.shape[0]:,} rows of {table.shape[1]}; dictionary.txt has {len(listed):,} words, and "
-            f"{place.name} reads {read_width} numbers for each.\n  The files belong to different models: copy all of them again."
+            f"{path.name} reads {read_width} numbers for each.\n  The files belong to different models: copy all of them again."
         )
     lower = lower_case([word for word in listed if word != "UNK"])
     tokenizer, places = tokenizer_of(listed, split=split, spelled=_SPELLED, lower=lower)
     rows = np.array(places, np.int64)
-    made = np.array(table[np.maximum(rows, 0)], np.float32)
-    made[rows < 0] = 0.0
-    if not np.isfinite(made).all():
+    vectors = np.array(table[np.maximum(rows, 0)], np.float32)
+    vectors[rows < 0] = 0.0
+    if not np.isfinite(vectors).all():
         raise CheckpointError(f"{table_file}: holds numbers that are not finite. Copy the file again.")
-    network["embeddings.tokens.weight"] = torch.from_numpy(made)
+    network["embeddings.tokens.weight"] = torch.from_numpy(vectors)
     arguments = {"width": cell * (2 if both else 1), "embedding_width": read_width, "both_directions": both}
     model = Model(complete(arguments, _PART), "open" if both else "left_to_right", network, part=_PART)
     return Imported(
-        folder=place.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
+        folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
         remarks=tuple(lost(places, listed, split)), trained_by="skip-thought",
     )  # fmt: skip
 

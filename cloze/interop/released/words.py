@@ -24,27 +24,30 @@ def tokenizer_of(
     spelled `[UNK]` from then on. Words that occur twice keep their first row. Words that the tokenizer would never find in a text
     (with a space or, where punctuation is split off, a mark in them) get no id.
     """
-    known: dict[str, int] = {}
-    for place, word in enumerate(words):
-        known.setdefault(word, place)
-    roles = [next((name for name in spelled.get(role, ()) if name in known), literal) for role, literal in WORD_LITERALS.items()]
+    rows: dict[str, int] = {}
+    for index, word in enumerate(words):
+        rows.setdefault(word, index)
+    roles = [next((name for name in spelled.get(role, ()) if name in rows), literal) for role, literal in WORD_LITERALS.items()]
     maker = Words(min_count=1, split=split)  # type: ignore[arg-type]  # checked by Words
     empty = maker.of_words([], Normalise(lower=lower))
-    found = findable(empty, [word for word in known if word and word not in {*roles, *WORD_LITERALS.values()}])
-    return maker.of_words(found, Normalise(lower=lower)), [known.get(name, -1) for name in [*roles, *found]]
+    ordinary_words = findable(empty, [word for word in rows if word and word not in {*roles, *WORD_LITERALS.values()}])
+    return maker.of_words(ordinary_words, Normalise(lower=lower)), [rows.get(name, -1) for name in [*roles, *ordinary_words]]
 
 
 def findable(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
     """Of words that the vocabulary lacks, those that the tokenizer cuts out of a text as one word."""
-    some = [word for word in words if not (tokenizer.lower and word != word.lower())]
+    candidates = [word for word in words if not (tokenizer.lower and word != word.lower())]
     unknown = tokenizer.role("[UNK]")
-    return [word for word, encoded in zip(some, tokenizer.encode_batch(some), strict=True) if encoded.ids.tolist() == [unknown]]
+    return [
+        word for word, encoded in zip(candidates, tokenizer.encode_batch(candidates), strict=True)
+        if encoded.ids.tolist() == [unknown]
+    ]
 
 
 def lost(places: Sequence[int], words: Sequence[str], split: Split) -> list[str]:
     """A remark on words that got no id; none if all did."""
     different = set(words)
-    missing = len(different) - sum(place >= 0 for place in places)
+    missing = len(different) - sum(row >= 0 for row in places)
     if not missing:
         return []
     other = "; text that is tokenised already keeps them: --split whitespace" if split == "punctuation" else ""

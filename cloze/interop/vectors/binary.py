@@ -61,11 +61,11 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
 
 def write_binary(file: IO[bytes], vectors: Vectors) -> list[str]:
     """Write what word2vec.c writes with `-binary 1`. Returns remarks: words with white space in them are left out."""
-    kept = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
-    file.write(b"%d %d\n" % (len(kept), vectors.width))
-    for row in kept:
+    rows = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
+    file.write(b"%d %d\n" % (len(rows), vectors.width))
+    for row in rows:
         file.write(vectors.words[row].encode() + b" " + vectors.matrix[row].astype("<f4").tobytes() + b"\n")
-    return left_out(vectors, len(kept))
+    return left_out(vectors, len(rows))
 
 
 def _too_short(place: str, rows: int, width: int, size: int, row: int | None = None) -> str:

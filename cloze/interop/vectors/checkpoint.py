@@ -31,14 +31,14 @@ def of_folder(folder: Path) -> Vectors:
     Roles such as [PAD] are left out; pieces are spelled as in the vocabulary. A network without a table of its tokens in
     one piece is a `CheckpointError`, as is whatever `import_folder` refuses.
     """
-    own = _description(folder)
-    if own is not None and own["part"] in (PART, PARAGRAPHS):
-        if not own["arguments"].get("words", True):
+    description = _description(folder)
+    if description is not None and description["part"] in (PART, PARAGRAPHS):
+        if not description["arguments"].get("words", True):
             raise CheckpointError(
                 f"{folder}: has vectors of paragraphs and none of words.\n"
                 f"  `cloze embed {folder} TEXT` gives those of texts; the recipe pv-dm trains vectors of words, too."
             )
-        return _of_words(folder, own["arguments"])
+        return _of_words(folder, description["arguments"])
     imported = import_folder(folder)
     name = next((name for name in _TABLES if name in imported.model.network), None)
     if name is None:
@@ -59,11 +59,11 @@ def has_vectors(model: Model) -> bool:
 
 def answers_of(folder: Path) -> Matrix | None:
     """The output matrix of a checkpoint of `word_vectors`, a row per word as `of_folder` has them; None if it has none."""
-    found = _of_heads(folder, "head.weight")
+    matrix = _of_heads(folder, "head.weight")
     size = len(_ids(tokenizer := Tokenizer.load(folder)))
-    if found is None or found.ndim != 2 or len(found) < tokenizer.size or not size:
+    if matrix is None or matrix.ndim != 2 or len(matrix) < tokenizer.size or not size:
         return None
-    return np.ascontiguousarray(_rows(found, _ids(tokenizer)), dtype=np.float32)
+    return np.ascontiguousarray(_rows(matrix, _ids(tokenizer)), dtype=np.float32)
 
 
 def _of_words(folder: Path, arguments: dict[str, Any]) -> Vectors:
@@ -72,9 +72,9 @@ def _of_words(folder: Path, arguments: dict[str, Any]) -> Vectors:
     table, contexts = tensors.get(TABLE), tensors.get(CONTEXTS)
     grams = arguments.get("subwords")
     if table is None or len(table) < tokenizer.size or (contexts is not None and len(contexts) != tokenizer.size):
-        given = "no table" if table is None else f"a table of {len(table):,} rows"
+        contents = "no table" if table is None else f"a table of {len(table):,} rows"
         raise CheckpointError(
-            f"{folder / OWN_NETWORK}: {given} for {tokenizer.size:,} ids of the tokenizer.\n"
+            f"{folder / OWN_NETWORK}: {contents} for {tokenizer.size:,} ids of the tokenizer.\n"
             f"  They belong to different models: copy the whole folder again."
         )
     words = table[: tokenizer.size]
@@ -89,12 +89,12 @@ def _vectors(
 ) -> Vectors:
     ids = _ids(tokenizer)
     words = [tokenizer.piece(i) for i in ids]
-    own = _rows(table, ids)
-    refuse_infinite(own, words, str(folder))
-    known = counts is not None and len(counts) == tokenizer.size and bool(counts.any())
+    vectors = _rows(table, ids)
+    refuse_infinite(vectors, words, str(folder))
+    has_counts = counts is not None and len(counts) == tokenizer.size and bool(counts.any())
     return Vectors(
-        words, own, str(folder), subwords,
-        counts=counts[ids].astype(np.int64) if known else None,  # type: ignore[index]  # known
+        words, vectors, str(folder), subwords,
+        counts=counts[ids].astype(np.int64) if has_counts else None,  # type: ignore[index]  # has_counts
         lower=tokenizer.lower, marks=_MARKS.get(tokenizer.kind, ()),
     )  # fmt: skip
 
@@ -114,8 +114,11 @@ def _rows(table: Matrix, ids: NDArray[np.int64]) -> Matrix:
 
 def _description(folder: Path) -> dict[str, Any] | None:
     path = folder / DESCRIPTION
-    own = read_json(path, "what cloze knows of the model") if path.exists() else None
-    return own if own is not None and own.get("architecture") is None and "part" in own and "arguments" in own else None
+    description = read_json(path, "what cloze knows of the model") if path.exists() else None
+    return (
+        description if description is not None and description.get("architecture") is None
+        and "part" in description and "arguments" in description else None
+    )
 
 
 def _of_heads(folder: Path, ending: str) -> NDArray[Any] | None:

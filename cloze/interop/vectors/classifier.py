@@ -60,16 +60,16 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
     if settings.loss == 2:
         remarks.append("it was trained with negative sampling; cloze reads its output as one-versus-all, as fastText does.")
     several = loss == "one_versus_all"
-    known = {word: row for row, word in enumerate(model.words)}
-    if END_OF_LINE not in known:
+    word_rows = {word: row for row, word in enumerate(model.words)}
+    if END_OF_LINE not in word_rows:
         remarks.append(f"the word {END_OF_LINE} is not among its words: the end of a text counts as a row of zeros.")
     lost = [word for word in model.words if word in _SPECIAL and word != END_OF_LINE]
     if lost:
         remarks.append(f"{', '.join(lost)} of the file cannot be told from roles of the tokenizer and were left out.")
     words = [word for word in model.words if word not in _SPECIAL.values()]
-    places = np.array([-1, -1, -1, known.get(END_OF_LINE, -1), *(known[word] for word in words)], np.int64)
-    own = np.array(model.table[np.maximum(places, 0)], np.float32)
-    own[places < 0] = 0.0
+    places = np.array([-1, -1, -1, word_rows.get(END_OF_LINE, -1), *(word_rows[word] for word in words)], np.int64)
+    vectors = np.array(model.table[np.maximum(places, 0)], np.float32)
+    vectors[places < 0] = 0.0
     table, rows = _kept(model)
     tokenizer = Words(min_count=1, split="whitespace", special=_SPECIAL).of_words(words, Normalise())
     labels = [label.removeprefix(PREFIX) for label in model.labels]
@@ -80,9 +80,9 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
     head = Head(
         HEAD, {"set": "label", "classes": len(labels), "loss": loss, "several": several, "label_counts": counts}, state
     )
-    made = Model(
+    cloze_model = Model(
         arguments=complete({"width": settings.width, "ngrams": TABLE}, PART), order="open",
-        network={WEIGHT: torch.from_numpy(np.concatenate((own, rows)))}, part=PART, heads={name: head},
+        network={WEIGHT: torch.from_numpy(np.concatenate((vectors, rows)))}, part=PART, heads={name: head},
         tables={TABLE: Table("hashed_ngrams", {key: torch.from_numpy(array) for key, array in table.arrays.items()})},
     )
     task = {
@@ -92,7 +92,7 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
         **({"separator": ",", "threshold": 0.5} if several else {}),
     }
     return Imported(
-        folder=Path(place).parent, architecture=None, model=made, tokenizer=tokenizer,
+        folder=Path(place).parent, architecture=None, model=cloze_model, tokenizer=tokenizer,
         reading=Reading("{A} [EOS]", None, "first"), remarks=tuple(remarks), labels=tuple(labels),
     ), task
 
@@ -108,8 +108,8 @@ def recipe_of_classifier(imported: Imported, base: Mapping[str, Any], name: str)
     letters = {"characters": settings[1:3]} if settings[2] else {}
     recipe["tables"] = {TABLE: {"hashed_ngrams": {"words": settings[0], "buckets": settings[3], **letters}}}
     recipe["network"] = {PART: {**recipe["network"][PART], "width": imported.model.arguments["width"]}}
-    ((part, given),) = ((key, value) for one in recipe["objectives"] for key, value in one.items())
-    recipe["objectives"] = [{part: {**given, "loss": head.arguments["loss"]}}]
+    ((part, options),) = ((key, value) for objective in recipe["objectives"] for key, value in objective.items())
+    recipe["objectives"] = [{part: {**options, "loss": head.arguments["loss"]}}]
     return recipe
 
 
@@ -186,9 +186,9 @@ def _as_fasttext(folder: Path, imported: Imported, table: KeptBuckets) -> tuple[
     if odd is not None:
         raise CheckpointError(f"{folder}: fastText's names hold no white space, and {odd!r} does. Name the label in one word.")
     buckets = (table.kept, table.order) if hashing.buckets or hashing.skips else None
-    made = np.concatenate((rows[ids], rows[tokenizer.size :]))
+    matrix = np.concatenate((rows[ids], rows[tokenizer.size :]))
     remarks = ["word counts are not known: the file contains decreasing numbers that keep the order."]
-    return FastText(settings, words, labels, counts, int(counts.sum()), made, answers, buckets), remarks
+    return FastText(settings, words, labels, counts, int(counts.sum()), matrix, answers, buckets), remarks
 
 
 def pruned(imported: Imported, cutoff: int) -> Imported:
@@ -207,14 +207,14 @@ def pruned(imported: Imported, cutoff: int) -> Imported:
     lengths[0] = np.inf  # the end of a text
     chosen = np.sort(np.argsort(-lengths, kind="stable")[:cutoff])
     grams = chosen[chosen >= len(words)] - len(words)
-    kept = np.isin(table.order, grams)
+    mask = np.isin(table.order, grams)
     absent = np.concatenate((table.absent, np.delete(words, chosen[chosen < len(words)])))
-    made = KeptBuckets(
-        table.hashing._replace(skips=True), table.kept[kept], np.searchsorted(grams, table.order[kept]), np.sort(absent)
+    buckets = KeptBuckets(
+        table.hashing._replace(skips=True), table.kept[mask], np.searchsorted(grams, table.order[mask]), np.sort(absent)
     )
     rows = np.concatenate((weight[:first], weight[first + grams]))
     rows[absent] = 0.0
-    arrays = {key: torch.from_numpy(array) for key, array in made.arrays.items()}
+    arrays = {key: torch.from_numpy(array) for key, array in buckets.arrays.items()}
     model = replace(
         imported.model, network={WEIGHT: torch.from_numpy(rows)},
         tables={**imported.model.tables, TABLE: Table("hashed_ngrams", arrays)},

@@ -72,11 +72,11 @@ class FastText:
         """The words with their n-grams, without labels."""
         count = len(self.words)
         refuse_infinite(self.table[:count], self.words, place)
-        words, own, kept = refuse_repeated(self.words, self.table[:count], place, repeated)
-        counts = self.counts[:count] if kept is None else self.counts[kept]
+        words, rows, indices = refuse_repeated(self.words, self.table[:count], place, repeated)
+        counts = self.counts[:count] if indices is None else self.counts[indices]
         grams = self.settings.longest > 0 and self.pruned is None and len(self.table) > count
         part = Subwords(self.table[count:], self.settings.shortest, self.settings.longest) if grams else None
-        return Vectors(words, own, place, part, counts)
+        return Vectors(words, rows, place, part, counts)
 
 
 def read_fasttext(data: bytes | mmap.mmap, place: str) -> FastText:
@@ -108,8 +108,8 @@ def write_fasttext(file: IO[bytes], model: FastText, quantising: Quantising | No
     entries, pruned = len(model.words) + len(model.labels), model.pruned if quantising is not None else None
     file.write(_SIZES.pack(entries, len(model.words), len(model.labels), model.tokens))
     file.write(struct.pack("<q", -1 if pruned is None else len(pruned[0])))
-    for place, word in enumerate([*model.words, *model.labels]):
-        file.write(word.encode("utf-8") + b"\0" + struct.pack("<qb", model.counts[place], place >= len(model.words)))
+    for index, word in enumerate([*model.words, *model.labels]):
+        file.write(word.encode("utf-8") + b"\0" + struct.pack("<qb", model.counts[index], index >= len(model.words)))
     if quantising is not None:
         if pruned is not None:
             file.write(np.stack(pruned, 1).astype("<i4").tobytes())
@@ -129,9 +129,9 @@ def _write_rows(file: IO[bytes], words: int, model: FastText) -> None:
     count = len(model.table) if model.pruned is None else words + model.settings.buckets
     width = model.table.shape[1]
     file.write(struct.pack("<b2q", 0, count, width))
-    own = model.table if model.pruned is None else model.table[:words]
-    for start in range(0, len(own), _ROWS):
-        file.write(own[start : start + _ROWS].astype("<f4", copy=False).tobytes())
+    table = model.table if model.pruned is None else model.table[:words]
+    for start in range(0, len(table), _ROWS):
+        file.write(table[start : start + _ROWS].astype("<f4", copy=False).tobytes())
     if model.pruned is None:
         return
     buckets, rows = model.pruned
@@ -214,19 +214,19 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
         spelled.append(data[position:end])
         counts[entry], _ = struct.unpack_from("<qb", data, end + 1)
         position = end + 10
-    kept: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    buckets: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     if pruned >= 0 and not old:
         if position + 8 * pruned > len(data):
             raise IndexError
         pairs = np.frombuffer(data, "<i4", 2 * pruned, position).reshape(-1, 2).astype(np.int64)
-        kept = pairs[np.argsort(pairs[:, 0])].T[0], pairs[np.argsort(pairs[:, 0])].T[1]
+        buckets = pairs[np.argsort(pairs[:, 0])].T[0], pairs[np.argsort(pairs[:, 0])].T[1]
         position += 8 * pruned
     table, position = _matrix(data, position, place, marked=not old)
     answers, position = _matrix(data, position, place, marked=not old)
     hashed = settings.buckets if settings.longest > 0 or settings.word_ngrams > 1 else 0
-    expected = count + (hashed if kept is None else len(kept[0]))
-    rows_fit = len(table) == expected or (kept is None and len(table) == count + settings.buckets)
-    if table.shape[1] != settings.width or not rows_fit or (kept is not None and not _fits(*kept, settings.buckets)):
+    expected = count + (hashed if buckets is None else len(buckets[0]))
+    rows_fit = len(table) == expected or (buckets is None and len(table) == count + settings.buckets)
+    if table.shape[1] != settings.width or not rows_fit or (buckets is not None and not _fits(*buckets, settings.buckets)):
         raise CheckpointError(
             f"{place}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
             f"{settings.width} numbers. A damaged file: copy it again."
@@ -234,7 +234,7 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
     spellings = Spellings()
     spellings.add(spelled)
     names = spellings.words(place)
-    return FastText(settings, names[:count], names[count:], counts, tokens, table, answers, kept)
+    return FastText(settings, names[:count], names[count:], counts, tokens, table, answers, buckets)
 
 
 def _fits(buckets: NDArray[np.int64], rows: NDArray[np.int64], most: int) -> bool:

@@ -62,8 +62,8 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
         arguments=complete(arguments, PART), order="open", network={TABLE: torch.from_numpy(table)}, part=PART,
         heads=_head(vectors, fasttext, places, arguments),
     )  # fmt: skip
-    found = [name for name in special.values() if name in vectors.ids]
-    remarks = [f"{', '.join(found)} of the file stand for roles of the tokenizer."] if found else []
+    roles = [name for name in special.values() if name in vectors.ids]
+    remarks = [f"{', '.join(roles)} of the file stand for roles of the tokenizer."] if roles else []
     if escaped := [word for word in vectors.words if _ESCAPED.search(word)]:
         remarks.append(
             f"{len(escaped):,} of {len(vectors):,} words are not UTF-8, such as {escaped[0]}, and were read with \\xNN for their "
@@ -77,8 +77,8 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
 
 def supervised(path: Path) -> FastText | None:
     """A classifier of fastText in a file; None for any other file of vectors."""
-    found = open_fasttext(path) if kind_of(path) == "fasttext" else None
-    return found if found is not None and found.settings.model == 3 and found.labels else None
+    classifier = open_fasttext(path) if kind_of(path) == "fasttext" else None
+    return classifier if classifier is not None and classifier.settings.model == 3 and classifier.labels else None
 
 
 def recipe_of_vectors(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -124,6 +124,6 @@ def _head(
 
 def _taken(table: NDArray[np.float32], places: NDArray[np.int64]) -> NDArray[np.float32]:
     """The rows at `places`; zeros where the place is -1."""
-    made = np.array(table[np.maximum(places, 0)], np.float32)
-    made[places < 0] = 0.0
-    return made
+    rows = np.array(table[np.maximum(places, 0)], np.float32)
+    rows[places < 0] = 0.0
+    return rows

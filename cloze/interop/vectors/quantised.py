@@ -44,30 +44,30 @@ class Quantiser:
                 "--to fasttext."
             )
         draw = np.random.default_rng(seed)
-        found = []
+        centroids = []
         for start in range(0, rows.shape[1], size):
-            some = rows if len(rows) <= _POINTS else rows[draw.choice(len(rows), _POINTS, replace=False)]
-            found.append(_means(np.ascontiguousarray(some[:, start : start + size], np.float32), draw))
-        return cls(rows.shape[1], size, tuple(found))
+            sample = rows if len(rows) <= _POINTS else rows[draw.choice(len(rows), _POINTS, replace=False)]
+            centroids.append(_means(np.ascontiguousarray(sample[:, start : start + size], np.float32), draw))
+        return cls(rows.shape[1], size, tuple(centroids))
 
     def codes(self, rows: Matrix) -> NDArray[np.uint8]:
         """The nearest centroid of every piece, (N, pieces)."""
         pieces = [
-            _nearest(np.ascontiguousarray(rows[:, number * self.size : (number + 1) * self.size], np.float32), own)
-            for number, own in enumerate(self.centroids)
+            _nearest(np.ascontiguousarray(rows[:, number * self.size : (number + 1) * self.size], np.float32), centroids)
+            for number, centroids in enumerate(self.centroids)
         ]
         return np.stack(pieces, 1).astype(np.uint8)
 
     def rows(self, codes: NDArray[np.uint8]) -> Matrix:
         """The rows that codes (N, pieces) stand for, (N, width)."""
-        return np.concatenate([own[codes[:, number]] for number, own in enumerate(self.centroids)], 1)
+        return np.concatenate([centroids[codes[:, number]] for number, centroids in enumerate(self.centroids)], 1)
 
     def write(self, file: IO[bytes]) -> None:
         """Write sizes and centroids."""
         last = self.width % self.size or self.size
         file.write(struct.pack("<4i", self.width, len(self.centroids), self.size, last))
-        for own in self.centroids:
-            file.write(own.astype("<f4").tobytes())
+        for centroids in self.centroids:
+            file.write(centroids.astype("<f4").tobytes())
 
     @classmethod
     def read(cls, data: bytes | mmap.mmap, position: int) -> tuple[Quantiser, int]:
@@ -76,12 +76,12 @@ class Quantiser:
         position += 16
         if min(width, pieces, size, last) < 1 or (pieces - 1) * size + last != width or position + 1024 * width > len(data):
             raise struct.error
-        found = []
+        centroids = []
         for number in range(pieces):
-            own = last if number == pieces - 1 else size
-            found.append(np.frombuffer(data, "<f4", CENTROIDS * own, position).reshape(CENTROIDS, own))
-            position += 4 * CENTROIDS * own
-        return cls(width, size, tuple(found)), position
+            piece_width = last if number == pieces - 1 else size
+            centroids.append(np.frombuffer(data, "<f4", CENTROIDS * piece_width, position).reshape(CENTROIDS, piece_width))
+            position += 4 * CENTROIDS * piece_width
+        return cls(width, size, tuple(centroids)), position
 
 
 def write_quantised(file: IO[bytes], rows: Matrix, *, size: int = 2, norms: bool = False) -> None:
@@ -142,7 +142,7 @@ def _means(points: Matrix, draw: np.random.Generator) -> Matrix:
 def _nearest(points: Matrix, centroids: Matrix) -> NDArray[np.int64]:
     """The number of the nearest centroid of every point."""
     lengths = (centroids**2).sum(1)
-    found = np.empty(len(points), np.int64)
+    indices = np.empty(len(points), np.int64)
     for start in range(0, len(points), 16384):
-        found[start : start + 16384] = (lengths - 2 * (points[start : start + 16384] @ centroids.T)).argmin(1)
-    return found
+        indices[start : start + 16384] = (lengths - 2 * (points[start : start + 16384] @ centroids.T)).argmin(1)
+    return indices

@@ -40,14 +40,14 @@ class Subwords:
 
     def compose(self, words: Sequence[str], own: NDArray[np.float32]) -> NDArray[np.float32]:
         """For each word the mean over its own row (N, D) and its n-grams: (N, D)."""
-        made = np.empty(own.shape, np.float32)
+        vectors = np.empty(own.shape, np.float32)
         for start in range(0, len(words), _TOGETHER):
-            found = [self.grams(word) for word in words[start : start + _TOGETHER]]
-            sizes = np.array([len(grams) for grams in found])
-            total = np.array(own[start : start + len(found)], np.float32)
+            word_grams = [self.grams(word) for word in words[start : start + _TOGETHER]]
+            sizes = np.array([len(grams) for grams in word_grams])
+            total = np.array(own[start : start + len(word_grams)], np.float32)
             has = np.flatnonzero(sizes)
             if len(has):
-                gathered = self.rows[np.concatenate([found[i] for i in has])]
+                gathered = self.rows[np.concatenate([word_grams[i] for i in has])]
                 total[has] += np.add.reduceat(gathered, np.concatenate(([0], np.cumsum(sizes[has])[:-1])), axis=0)
-            made[start : start + len(found)] = total / (1 + sizes)[:, None]
-        return made
+            vectors[start : start + len(word_grams)] = total / (1 + sizes)[:, None]
+        return vectors

@@ -71,13 +71,13 @@ def write_text(file: IO[bytes], vectors: Vectors, *, header: bool = True) -> lis
 
     Returns remarks: words with white space in them are left out, because no reader could tell them from their numbers.
     """
-    kept = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
+    rows = [row for row, word in enumerate(vectors.words) if word and not any(map(str.isspace, word))]
     if header:
-        file.write(b"%d %d\n" % (len(kept), vectors.width))
+        file.write(b"%d %d\n" % (len(rows), vectors.width))
     form = " %.9g" * vectors.width + "\n"
-    for row in kept:
+    for row in rows:
         file.write((vectors.words[row] + form % tuple(vectors.matrix[row].tolist())).encode())
-    return left_out(vectors, len(kept))
+    return left_out(vectors, len(rows))
 
 
 def left_out(vectors: Vectors, kept: int) -> list[str]:
@@ -96,9 +96,9 @@ def _width_of(line: bytes, place: str) -> int:
     fields = line.split()
     width = len(fields) - 1
     if width < 1 or not all(map(_is_number, fields[max(1, len(fields) - 2) :])):
-        shown = line.decode("utf-8", "backslashreplace").strip()[:60]
+        excerpt = line.decode("utf-8", "backslashreplace").strip()[:60]
         raise CheckpointError(
-            f"{place}:1: {shown!r} does not begin a file of vectors; expected the two sizes of word2vec's text format "
+            f"{place}:1: {excerpt!r} does not begin a file of vectors; expected the two sizes of word2vec's text format "
             "(`71290 100`), or a word and its numbers (GloVe).\n  Give a file of vectors, or correct the first line."
         )
     return width
@@ -167,29 +167,29 @@ def _divided(line: bytes, place: str, number: int, width: int, headed: bool) -> 
             f"{place}:{number}: {numbers[0].decode()!r} is an index and a value: this file holds sparse vectors. Expected a "
             f"word and all its {width} numbers. Take dense vectors of the same words, such as those of SVD or SGNS."
         )
-    given = "no word" if not fields[0] else f"{fields[0].decode('utf-8', 'backslashreplace')!r} with {len(numbers)} numbers"
+    contents = "no word" if not fields[0] else f"{fields[0].decode('utf-8', 'backslashreplace')!r} with {len(numbers)} numbers"
     source = "as the first line says" if headed else "as in the first line"
     if headed and number == 2:
         raise CheckpointError(
-            f"{place}:2: {given}; the first line says {width} numbers for each word.\n"
+            f"{place}:2: {contents}; the first line says {width} numbers for each word.\n"
             f"  If the rows are right, correct the second number of the first line; else copy the file again."
         )
     raise CheckpointError(
-        f"{place}:{number}: {given}; expected a word and {width} numbers, {source}.\n"
+        f"{place}:{number}: {contents}; expected a word and {width} numbers, {source}.\n"
         f"  A cut off or damaged row: copy the file again, or take the row out."
     )
 
 
 def _numbers(rest: bytes, place: str, number: int) -> list[float]:
-    found = []
+    numbers = []
     for field in rest.split(b" "):
         if not _is_number(field):
             raise CheckpointError(
                 f"{place}:{number}: {field.decode('utf-8', 'backslashreplace')[:40]!r} is not a number; expected a word "
                 f"and its numbers.\n  A damaged row: copy the file again, or take the row out."
             )
-        found.append(float(field))
-    return found
+        numbers.append(float(field))
+    return numbers
 
 
 def _is_number(field: bytes) -> bool:

@@ -56,17 +56,17 @@ class Vectors:
         """The vector of every word (N, D): the rows themselves, or the means over rows and n-grams."""
         if self.subwords is None:
             return self.own
-        made = self.subwords.compose(self.words, self.own)
-        refuse_infinite(made, self.words, self.place)
-        return made
+        matrix = self.subwords.compose(self.words, self.own)
+        refuse_infinite(matrix, self.words, self.place)
+        return matrix
 
     def row(self, word: str) -> int | None:
         """The row of a word as it is spelled (or lower-cased where the tokenizer does so), None if it has none."""
-        given = word.lower() if self.lower else word
+        spelling = word.lower() if self.lower else word
         for mark in ("", *self.marks):
-            found = self.ids.get(mark + given)
-            if found is not None:
-                return found
+            row = self.ids.get(mark + spelling)
+            if row is not None:
+                return row
         return None
 
     def find(self, word: str) -> Matrix | None:
@@ -80,10 +80,10 @@ class Vectors:
 
     def vector(self, word: str) -> Matrix:
         """The same; a word without a vector is a `UserError` that names the nearest by spelling."""
-        found = self.find(word)
-        if found is None:
+        vector = self.find(word)
+        if vector is None:
             raise self.unknown(word)
-        return found
+        return vector
 
     def unknown(self, word: str) -> UserError:
         """The error about a word without a vector."""
@@ -96,7 +96,7 @@ def alike(word: str, words: Iterable[str]) -> str:
     pairs = {small[i : i + 2] for i in range(len(small) - 1)} or {small}
     likely: list[tuple[float, int, str]] = []
     path = ""  # the first identifier that ends with the word, as /c/en/girl in ConceptNet
-    for place, other in enumerate(words):
+    for index, other in enumerate(words):
         if not path and other.endswith(f"/{word}"):
             path = other
         if abs(len(other) - len(word)) > 2:
@@ -106,7 +106,7 @@ def alike(word: str, words: Iterable[str]) -> str:
             return f" Did you mean {other!r}?"
         shared = sum(pair in folded for pair in pairs)
         if 2 * shared >= len(pairs) - 1:
-            likely.append((-shared + 0.5 * abs(len(other) - len(word)), place, other))
+            likely.append((-shared + 0.5 * abs(len(other) - len(word)), index, other))
     if path:
         return f" Did you mean {path!r}?"
     hint = nearest(word, [other for _, _, other in sorted(likely)[:60]])
@@ -147,11 +147,11 @@ def refuse_repeated(
     if not twice:
         return list(words), own, None
     if repeated == "refuse":
-        word, one, two = twice[0]
+        word, earlier, later = twice[0]
         count = f"{len(twice)} words come again, the first is" if len(twice) > 1 else "a word comes twice:"
         raise CheckpointError(
-            f"{place}: {count} {word!r} ({unit}s {one + first} and {two + first}); expected every word once.\n"
+            f"{place}: {count} {word!r} ({unit}s {earlier + first} and {later + first}); expected every word once.\n"
             f"  To keep the first of each: cloze import {place} --repeated first --out FOLDER"
         )
-    kept = np.fromiter(seen.values(), np.int64, len(seen))
-    return list(seen), own[kept], kept
+    indices = np.fromiter(seen.values(), np.int64, len(seen))
+    return list(seen), own[indices], indices
