@@ -1,7 +1,7 @@
 """Facts and entities next to text: graphs as rows, tables of entities, names and senses, and the linker that finds names.
 
 May import the corpus and what it imports; never torch. Sources and tables are registered as those of `cloze.corpus` are, which is
-imported first.
+imported first. To add a source or a table of knowledge: a file here, registered as there, and its import below.
 Its contract is tested in tests/corpus/.
 """
 
