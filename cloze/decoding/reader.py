@@ -156,10 +156,7 @@ class Reader:
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
             loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, loaded.pictures,
-            {
-                source.view: cls.of(loaded.other(source.reads), precision=precision)
-                for source in loaded.network.outside if source.reads
-            },
+            {hook.view: cls.of(loaded.other(hook.reads), precision=precision) for hook in loaded.network.outside if hook.reads},
             loaded.annotations,
         )
 

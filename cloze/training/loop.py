@@ -26,8 +26,8 @@ from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import PAUSED, Outcome, Run
-from cloze.training.session import Piece, Session
-from cloze.training.together import together
+from cloze.training.session import Session
+from cloze.training.together import Piece, together
 
 
 def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:

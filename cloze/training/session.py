@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,15 +43,6 @@ def _whole(epochs: float) -> float:
     """A sum of small shares; five epochs are not 4.9999999999."""
     nearest = float(round(epochs))
     return nearest if abs(epochs - nearest) < 1e-9 else epochs
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A micro-batch of an entry and the position of its rows in the step."""
-
-    entry: str
-    micro: MicroBatch
-    first_row: int
 
 
 class Session:

@@ -12,18 +12,29 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from cloze.batching import MicroBatch
 from cloze.objectives import Loss
 from cloze.training.precision import casting
 
 if TYPE_CHECKING:
-    from cloze.training.session import Piece, Session
+    from cloze.training.session import Session
 
 Kept = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A micro-batch of an entry and the position of its rows in the step."""
+
+    entry: str
+    micro: MicroBatch
+    first_row: int
 
 
 class Collecting:
