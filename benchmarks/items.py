@@ -144,7 +144,7 @@ def trained(store: Path, steps: int, size: str) -> dict[str, Any]:
     from exercises import clocked, keep_memory, steps_alone
 
     from cloze.batching import Data, Feed, data
-    from cloze.corpus.records.source import BoundRecords
+    from cloze.corpus.records.record_source import BoundRecords
     from cloze.exercises import Exercise
     from cloze.runs.run import pretrain
 

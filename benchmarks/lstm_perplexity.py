@@ -145,7 +145,7 @@ def torchs_layers() -> AbstractContextManager[Any]:
 
     import torch
 
-    return mock.patch("cloze.networks.lstm.LSTMLayer", Torchs)
+    return mock.patch("cloze.networks.lstm_language_model.LSTMLayer", Torchs)
 
 
 def differences(records: list[dict[str, Any]]) -> list[str]:

@@ -13,11 +13,11 @@ from cloze.bounds import NonNegative, Width
 from cloze.changes.change import Change
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.feed_forward import activate
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.choices import Activation
+from cloze.networks.config import Activation
 from cloze.networks.cost import Operations, Shown
 from cloze.registry import register
 

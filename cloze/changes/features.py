@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from cloze.changes.change import Change
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.around import Outside
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.mix import Combine, chosen_layers, combination
 from cloze.networks.network import Network
 from cloze.registry import register

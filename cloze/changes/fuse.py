@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from cloze.bounds import Share, Width
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks.blocks.around import Outside
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, uniform_by_row
+from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, NonNegative, Width
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.around import Outside
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward
+from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.choices import Post
 from cloze.networks.clock import Clock
+from cloze.networks.config import Post
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind
 from cloze.networks.transformer import Transformer

@@ -14,9 +14,9 @@ from cloze.bounds import Count, Positive
 from cloze.changes.change import Change
 from cloze.changes.front import put_in_front
 from cloze.errors import CheckpointError
-from cloze.networks import choices
-from cloze.networks.blocks.around import Outside
+from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionCall
+from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.cost import Operations
 from cloze.networks.transformer import Transformer

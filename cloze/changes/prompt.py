@@ -14,7 +14,7 @@ from cloze.bounds import Count
 from cloze.changes.change import Change, Tensors, Transition
 from cloze.changes.front import put_in_front
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks.blocks.around import Outside
+from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.visibility import AnyOrder, Restricted
 from cloze.networks.cost import Operations
 from cloze.networks.encoder_decoder import rolled

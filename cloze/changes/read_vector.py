@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.around import Around, Outside
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.hooks import Around, Outside
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.cost import Operations

@@ -15,7 +15,7 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.changes.keep_layers import KeepLayers, stacks_of
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown

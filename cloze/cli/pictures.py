@@ -64,7 +64,7 @@ class Pictures(Mode):
 
 def opened(file: str, loaded: Any) -> Any:
     """The store of texts with pictures in a folder, with the tokenizer of a checkpoint."""
-    from cloze.corpus.records.store import RecordStore
+    from cloze.corpus.records.record_store import RecordStore
     from cloze.corpus.stores.store import Store
 
     store = Store.open(file) if Store.is_store(file) else None

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items import Items, ItemSet, read_pictures
+from cloze.corpus.items.item_store import FEATURES
+from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.readers import Picture
-from cloze.corpus.items.store import FEATURES
-from cloze.corpus.items.writer import checked, kind_of
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, nearest
 
 Int64 = NDArray[np.int64]

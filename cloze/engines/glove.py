@@ -62,7 +62,7 @@ class GloveEngine:
 
 
 def _kernels(run: Run) -> tuple[Any, ...]:
-    from cloze.engines.kernels.glove import glove
+    from cloze.engines.kernels.glove_kernels import glove
 
     network: Any = next(iter(run.step.networks.values()))
     return (glove(network.width),)
@@ -74,7 +74,7 @@ class GloveTrainer:
     unit = Unit("cells", 2.0)
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.glove import glove
+        from cloze.engines.kernels.glove_kernels import glove
 
         setup = single(steps.run)
         assert isinstance(setup, Single)  # or the engine would not fit

@@ -97,7 +97,7 @@ class TextTrainer(Threads):
     """The classifier at work: all threads take jobs of several steps until something is due."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.texts import HIERARCHICAL, Terms, TextWork
+        from cloze.engines.kernels.text_kernels import HIERARCHICAL, Terms, TextWork
 
         shape = shape_of(steps.run)
         assert not isinstance(shape, str) and shape.network.bag is not None
@@ -115,7 +115,7 @@ class TextTrainer(Threads):
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on texts: first token, length, record and random key of each."""
-        from cloze.engines.kernels.texts import TextJob, train_texts
+        from cloze.engines.kernels.text_kernels import TextJob, train_texts
 
         starts, lengths, records, keys = rows
         if (weights := self.shape.objective.class_weights) is not None:  # of a text's loss, and so of its step
@@ -137,14 +137,14 @@ class TextTrainer(Threads):
 
 
 def _kernels() -> tuple[Any, ...]:
-    from cloze.engines.kernels.texts import train_texts
+    from cloze.engines.kernels.text_kernels import train_texts
 
     return (train_texts,)
 
 
 def _classes(shape: _Shape) -> Any:
     """The classes of all records, and the loss, in the form that the kernel takes."""
-    from cloze.engines.kernels.texts import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, Classes
+    from cloze.engines.kernels.text_kernels import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, Classes
 
     store, objective = shape.source.store, shape.objective
     labels = np.asarray(store.columns["label"]).astype(np.int64)

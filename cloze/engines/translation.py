@@ -23,7 +23,7 @@ from cloze.training.engine import Steps, Unit
 from cloze.training.run import Run
 
 if TYPE_CHECKING:
-    from cloze.engines.kernels.translation import Facts
+    from cloze.engines.kernels.translation_kernels import Facts
 
 _FACTS_AT_ONCE = 20_000  # long compared with handing out the work, short compared with an epoch
 
@@ -88,7 +88,7 @@ def _shape_of(run: Run) -> _Shape | str:
 
 def _kernel_of(network: GraphVectors) -> Any:
     from cloze.engines.kernels.parts import padded
-    from cloze.engines.kernels.translation import translation
+    from cloze.engines.kernels.translation_kernels import translation
 
     return translation(padded(network.width), int(network.norm), network.unit == "updated")
 
@@ -97,7 +97,7 @@ class TranslationTrainer:
     """TransE at work on the rows of the table, which it changes in place."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.translation import Work
+        from cloze.engines.kernels.translation_kernels import Work
 
         shape = _shape_of(steps.run)
         assert not isinstance(shape, str)  # or the engine would not fit
@@ -178,7 +178,7 @@ def _nothing() -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float3
 
 def facts_of(source: BoundTriples) -> Facts:
     """The facts of a source as the kernel takes them. Its numbers are in range: a store is checked when it is opened."""
-    from cloze.engines.kernels.translation import Facts
+    from cloze.engines.kernels.translation_kernels import Facts
 
     corruption: Corruption = source.corruption
     n = corruption.negatives

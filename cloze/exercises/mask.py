@@ -16,7 +16,7 @@ from cloze.exercises.units import Question, Unit, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
 from cloze.exercises.units.question import Bools, Ints, sized
-from cloze.exercises.units.windows import in_windows
+from cloze.exercises.units.random_windows import in_windows
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted

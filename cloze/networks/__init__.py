@@ -15,16 +15,16 @@ from cloze.networks.clock import Clock
 from cloze.networks.co_attention import CoAttentionTransformer
 from cloze.networks.cross_modal import CrossModal
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
-from cloze.networks.feed_forward import Window
 from cloze.networks.graph_vectors import GraphVectors
-from cloze.networks.gru import GRU
+from cloze.networks.gru_encoder_decoder import GRU
 from cloze.networks.joint_modal import JointModal
 from cloze.networks.knowledge_fusion import KnowledgeFusion
 from cloze.networks.linked import LinkedTransformer
-from cloze.networks.lstm import LSTM
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
+from cloze.networks.lstm_language_model import LSTM
 from cloze.networks.mobile_transformer import MobileTransformer
 from cloze.networks.network import Network, StateKind, States
+from cloze.networks.nnlm import Window
 from cloze.networks.pair_attention import PairAttention
 from cloze.networks.paragraph_vectors import ParagraphVectors
 from cloze.networks.spoken import Spoken

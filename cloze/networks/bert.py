@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.blocks.cross import Made
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.hooks import after_layer, count_around
 from cloze.networks.blocks.locked import WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.stepping import columns_backwards, reorder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
-from cloze.networks.lstm import WordInputs
+from cloze.networks.lstm_language_model import WordInputs
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
-from cloze.networks import choices
-from cloze.networks.blocks.around import count_around
+from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.feed_forward import feed_forward_of
+from cloze.networks.blocks.hooks import count_around
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.locked import LockedDropout

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.bert import Bert
-from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import Made
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.items import fields_of, item_rows
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.projections import Across

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, Width
 from cloze.errors import RecipeError
-from cloze.networks import choices
-from cloze.networks.blocks.around import Around, count_around
+from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue, Record
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.feed_forward import activate
+from cloze.networks.blocks.hooks import Around, count_around
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.projections import Apart

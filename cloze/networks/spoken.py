@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.bert import Bert
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.items import ItemRows, item_rows

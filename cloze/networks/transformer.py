@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Width
-from cloze.networks import choices
-from cloze.networks.blocks.around import Around, count_around
+from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, Record
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.disentangled import DistanceVectors
@@ -24,6 +23,7 @@ from cloze.networks.blocks.distances import StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import feed_forward_of
+from cloze.networks.blocks.hooks import Around, count_around
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs

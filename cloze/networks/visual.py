@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.bert import Bert
-from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.items import ItemRows, Joined, fields_of, item_embeddings, item_rows
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer

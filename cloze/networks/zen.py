@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError, require_table
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.bert import Bert
-from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.marked import Names, read_marked
+from cloze.corpus.readers.marked_texts import Names, read_marked
 from cloze.corpus.readers.tagged import read_tagged
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloze import fields
-from cloze.corpus.items.store import ItemSet
+from cloze.corpus.items.item_store import ItemSet
 from cloze.rows import Rows
 
 Asked = dict[str, dict[int, str | None]]

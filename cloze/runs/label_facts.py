@@ -10,7 +10,7 @@ from typing import Any
 from cloze.checkpoint.build import build_part
 from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
-from cloze.corpus.items.store import FEATURES
+from cloze.corpus.items.item_store import FEATURES
 from cloze.errors import CorpusError, TaskError, counted
 from cloze.exercises.ask_items import AskItems
 from cloze.exercises.show import Show

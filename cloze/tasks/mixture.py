@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.errors import CheckpointError
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.tasks.linear.model import SETTINGS, TENSORS, Linear
 from cloze.tasks.linear.shares import choose_shares
-from cloze.tasks.linear.task import LinearTask, Outputs
 
 ENTRY = "mixture"  # of task.json
 

@@ -22,7 +22,7 @@ from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
 from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.estimators import Sets
-from cloze.tasks.linear.task import Outputs
+from cloze.tasks.linear.linear_task import Outputs
 from cloze.tasks.metrics import ks_of, require_share
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named

@@ -20,7 +20,7 @@ from cloze.registry import register
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Chosen as ChosenRows
 from cloze.tasks.linear.features import Bags
-from cloze.tasks.linear.task import LinearTask, Outputs, of_pair
+from cloze.tasks.linear.linear_task import LinearTask, Outputs, of_pair
 from cloze.tasks.pictures import numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import SummaryLearner, TableTask, head_named

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batch import Batch
 from cloze.corpus.items.links import LINKED
-from cloze.corpus.records.store import RecordStore
+from cloze.corpus.records.record_store import RecordStore
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.lengths import by_length
 from cloze.decoding.links import LABELS, exercises_of, link_of, with_links

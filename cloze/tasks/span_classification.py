@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Format, Quoting
-from cloze.corpus.readers.marked import Marked, MarkedTexts, Names, read_marked
+from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, Names, read_marked
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
@@ -23,7 +23,7 @@ from cloze.tasks.class_report import class_figures
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, prefixed
-from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.tasks.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched

@@ -28,7 +28,7 @@ from cloze.registry import lookup, names, parameters
 
 if TYPE_CHECKING:
     from cloze.tasks.class_report import Calibration, Confusion, Ranking
-    from cloze.tasks.linear.task import LinearTask, Outputs
+    from cloze.tasks.linear.linear_task import LinearTask, Outputs
     from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]

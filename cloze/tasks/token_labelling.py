@@ -16,7 +16,7 @@ from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.schemes import Repair
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
-from cloze.tasks.linear.words import LinearLabelling
+from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.pictures import keys_of, with_picture
 from cloze.tasks.task import Unsearched
 

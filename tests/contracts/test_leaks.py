@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cloze import fields
 from cloze.batch import Batch
-from cloze.corpus.items.store import ItemSet
+from cloze.corpus.items.item_store import ItemSet
 from cloze.networks import Window
 from cloze.networks.routing import routed, seen_by
 from cloze.recipe.load import load_recipe, own_task_recipe_names, recipe_names

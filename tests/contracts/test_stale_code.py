@@ -50,7 +50,7 @@ take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, none, losses, 
 GELU, LOSS = (HALVES + f"print({what})" for what in ("gelu.tolist()", "losses.tolist()"))
 GLOVE = """
 import numpy as np
-from cloze.engines.kernels.glove import glove
+from cloze.engines.kernels.glove_kernels import glove
 cells = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), np.ones(4, np.float32)
 sides = [tuple(np.full(shape, .5, np.float32) for shape in ((4, 8), 4, (4, 8), 4)) for _ in range(2)]
 glove(8)(cells, np.array([[0, 4, 0, 3]]), np.array([5], np.uint64), *sides, np.array([9., .75, .05, 1.]), np.zeros(2))
@@ -85,7 +85,7 @@ CHANGES = [
     ("engines/kernels/shared.py", "totals[1] += pairs", "totals[1] += 2 * pairs", SHARED),
     ("engines/kernels/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
     ("engines/kernels/parts.py", "PREDICT_FROM_MEAN = 0, 1, 2", "PREDICT_FROM_MEAN = 1, 0, 2", EXACT),
-    ("engines/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
+    ("engines/kernels/glove_kernels.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
     ("networks/fast/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
     ("networks/fast/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
     ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),

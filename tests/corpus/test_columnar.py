@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cloze.corpus.readers.labelled import read_rows, read_table
-from cloze.corpus.readers.marked import Names, each_marked
+from cloze.corpus.readers.marked_texts import Names, each_marked
 from cloze.corpus.readers.questions import each_question
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.records import check_records

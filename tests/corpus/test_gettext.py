@@ -10,7 +10,7 @@ import pytest
 from cloze.corpus.readers.documents import read_documents
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.readers.gettext import read_catalogue
-from cloze.corpus.readers.pairs import read_pairs
+from cloze.corpus.readers.pair_files import read_pairs
 from cloze.corpus.readers.report import Report
 from cloze.corpus.stores.languages import language_folders, read_languages
 from cloze.errors import CorpusError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Cooccurrences, Pairs, Passages, Store, Streams, TermDocuments
-from cloze.corpus.readers.pairs import find_pairs, read_pairs
+from cloze.corpus.readers.pair_files import find_pairs, read_pairs
 from cloze.corpus.readers.report import Report
 from cloze.corpus.stores.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError

@@ -30,7 +30,7 @@ from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")
 from cloze.engines.glove import GloveEngine
-from cloze.engines.kernels.glove import glove, shuffle
+from cloze.engines.kernels.glove_kernels import glove, shuffle
 
 MakeRun = Callable[..., Run]
 

@@ -51,7 +51,7 @@ def test_an_unseen_word_counts_by_its_letters_and_in_runs_alone() -> None:
 @pytest.mark.parametrize("formula", ["softmax", "one_versus_all", "hierarchical"])
 def test_the_kernel_steps_as_fasttext_does_text_by_text(formula: str) -> None:
     from cloze.engines.kernels.parts import aligned
-    from cloze.engines.kernels.texts import Classes, Terms, TextJob, TextWork, train_texts
+    from cloze.engines.kernels.text_kernels import Classes, Terms, TextJob, TextWork, train_texts
 
     draw = np.random.default_rng(0)
     known, classes, count = bag(), 21, 60

@@ -25,7 +25,7 @@ from cloze.training.static_optimizers import Sgd
 from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")
-from cloze.engines.kernels.translation import Work, negatives
+from cloze.engines.kernels.translation_kernels import Work, negatives
 from cloze.engines.translation import TranslationEngine, facts_of
 
 MakeRun = Callable[..., Run]

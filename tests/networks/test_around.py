@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks import GRU, LSTM, BiLSTM, Clock, EncoderDecoder, Transformer, TransformerXL, TwoStream
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.selected import Selected
 
 SIZE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "vocab_size": 20, "dropout": 0.0}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.readers.marked import Bounds, Names, each_marked, read_marked
+from cloze.corpus.readers.marked_texts import Bounds, Names, each_marked, read_marked
 from cloze.corpus.records import ClassOfSpans, Records
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError

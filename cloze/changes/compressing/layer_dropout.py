@@ -12,7 +12,7 @@ from cloze.bounds import BelowOne
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
 from cloze.networks import TwoStream
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock, clock_of

@@ -19,7 +19,7 @@ from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vec
 from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import learn
 from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_outputs, groups_of
-from cloze.tasks.linear.task import Outputs
+from cloze.tasks.linear.linear_task import Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
 from cloze.tasks.linear.vectors import fit_vectors
 from cloze.tasks.mixture import pooled

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from cloze.budget.fit_text import sample_text
 from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.answers import NGRAMS
+from cloze.comparison.best.best_page import write_page
 from cloze.comparison.best.cells import Systems
-from cloze.comparison.best.page import write_page
 from cloze.comparison.best.question import Question, repeated, require_answerable
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json

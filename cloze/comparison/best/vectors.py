@@ -15,9 +15,9 @@ from cloze.decoding.embedding import embed, length_of, sentence_head
 from cloze.decoding.reader import Reader
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.linear.classes import LinearTexts
-from cloze.tasks.linear.task import LinearTask
+from cloze.tasks.linear.linear_task import LinearTask
+from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.vectors import Scaling, Vectors
-from cloze.tasks.linear.words import LinearLabelling
 from cloze.tasks.multiple_choice import LinearChoice
 from cloze.tasks.task import selected
 

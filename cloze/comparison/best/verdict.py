@@ -15,8 +15,8 @@ from cloze.comparison.best.cells import NGRAMS, VECTORS, Start, Systems
 from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, failure_of
 from cloze.tasks.linear.fit import FOLDS
+from cloze.tasks.linear.linear_task import Outputs
 from cloze.tasks.linear.shares import Shares
-from cloze.tasks.linear.task import Outputs
 from cloze.tasks.mixture import pooled
 
 CONSTANT = "constant answer"

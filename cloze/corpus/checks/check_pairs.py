@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cloze.corpus.checks.check_text import PLACES, Lengths, script_shares, scripts_of
-from cloze.corpus.readers.pairs import Parallel, find_pairs
+from cloze.corpus.readers.pair_files import Parallel, find_pairs
 from cloze.errors import CorpusError
 
 _BEYOND = 3.0  # factor over the usual ratio of lengths from which a pair looks misaligned

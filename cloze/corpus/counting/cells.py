@@ -154,7 +154,7 @@ def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
     """The position of each index in a random permutation of `size` given by `key`, computed without storing it.
 
     Two rounds of multiplication and xor-shift on as many bits as the size needs, repeated while the result is out of range.
-    `cloze/engines/kernels/glove.py` computes the same one index at a time.
+    `cloze/engines/kernels/glove_kernels.py` computes the same one index at a time.
     """
     bits = _bits(size)
     mask = (np.uint64(1) << bits) - np.uint64(1)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.extractors import Extractor, Pixels
-from cloze.corpus.items.store import BOXES, FEATURES
-from cloze.corpus.items.writer import boxes as boxes_as_shares
+from cloze.corpus.items.item_store import BOXES, FEATURES
+from cloze.corpus.items.item_writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, nearest
 from cloze.untrusted import parse_json
 from cloze.whole import require_output, whole_file

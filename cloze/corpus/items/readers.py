@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.store import BOXES, CLASS, FEATURES, SCORE
+from cloze.corpus.items.item_store import BOXES, CLASS, FEATURES, SCORE
 from cloze.corpus.readers.text_files import open_text
 from cloze.errors import CorpusError
 

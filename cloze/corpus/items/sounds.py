@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.store import FEATURES
+from cloze.corpus.items.item_store import FEATURES
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
 from cloze.whole import require_output, whole_file

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.readers import Picture
-from cloze.corpus.items.store import FEATURES
 from cloze.errors import CheckpointError, CorpusError
 from cloze.whole import require_output, whole_file
 

@@ -6,7 +6,7 @@ name)`, and its import below. Its contract is tested in tests/corpus/test_record
 """
 
 from cloze.corpus.records.answer import Answer, Record
-from cloze.corpus.records.build import build_records
+from cloze.corpus.records.build_records import build_records
 from cloze.corpus.records.check import RecordFindings, check_records
 from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.class_or_none import ClassOrNone
@@ -15,11 +15,11 @@ from cloze.corpus.records.marked import ClassOfSpans
 from cloze.corpus.records.match import MatchAnswer
 from cloze.corpus.records.no_answer import NoAnswer
 from cloze.corpus.records.number import NumberAnswer
+from cloze.corpus.records.record_source import BoundRecords, Records
+from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
-from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.spans import SpanAnswer
-from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.texts import TextAnswer
 from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers

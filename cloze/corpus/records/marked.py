@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.marked import Names, each_marked
+from cloze.corpus.readers.marked_texts import Names, each_marked
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
 from cloze.corpus.records.audits import Audit, CutWords, OddClasses

@@ -18,7 +18,7 @@ import numpy as np
 from cloze.corpus.readers.blocks import PAIRS, Block, corpus_size, read_blocks
 from cloze.corpus.readers.documents import add_faults, documents_of
 from cloze.corpus.readers.files import find_files
-from cloze.corpus.readers.pairs import find_pairs, read_pairs
+from cloze.corpus.readers.pair_files import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.readers.report import Faults, Oddities, Report
 from cloze.corpus.stores.encode import BlockEncoder, Encoded, WordsApart

@@ -4,7 +4,7 @@ Nothing is unpickled but tensors (torch's restricted reader) and lists of words 
 Contract: tests/interop/test_released.py reads files that the test writes and compares states with a plain forward pass.
 """
 
-from cloze.interop.released.recipe import released_recipe
 from cloze.interop.released.released import import_released, is_released
+from cloze.interop.released.released_recipe import released_recipe
 
 __all__ = ["import_released", "is_released", "released_recipe"]

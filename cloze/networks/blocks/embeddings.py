@@ -13,7 +13,7 @@ from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.senses import SenseVectors
 from cloze.networks.blocks.sinusoid import FixedTable
-from cloze.networks.choices import Learned, NoPositions, Norms, Sinusoid
+from cloze.networks.config import Learned, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):

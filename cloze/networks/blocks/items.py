@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks import choices
+from cloze.networks import config as choices
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.visibility import Visibility, visibility

@@ -15,7 +15,7 @@ from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
-from cloze.networks.choices import Band, Functional, Rotary
+from cloze.networks.config import Band, Functional, Rotary
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import nn
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.choices import Share
+from cloze.networks.config import Share
 
 
 def share_weights(layers: Sequence[Layer], share: Share) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from cloze import rng
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
+from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 

@@ -12,7 +12,7 @@ from cloze.budget.label_counts import classes_of, stage_recipes
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.several import Labelled
 from cloze.corpus import Store
-from cloze.corpus.records.build import batches
+from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup, names, parameters

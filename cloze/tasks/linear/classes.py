@@ -14,7 +14,7 @@ from cloze.tasks.labels import label_ids
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes, Numbers
 from cloze.tasks.linear.features import Bags
-from cloze.tasks.linear.task import LinearTask, Outputs, of_texts
+from cloze.tasks.linear.linear_task import LinearTask, Outputs, of_texts
 
 
 class LinearTexts(LinearTask):

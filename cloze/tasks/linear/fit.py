@@ -15,8 +15,8 @@ from cloze.errors import TaskError
 from cloze.tasks.linear.cutting import LONGEST, Cutter
 from cloze.tasks.linear.estimators import TrainingRows, Weights
 from cloze.tasks.linear.features import Features, Rows
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.tasks.linear.model import Fit, Linear
-from cloze.tasks.linear.task import LinearTask, Outputs
 from cloze.tasks.task import selected
 
 FEWEST = 20  # training rows with which a comparison says something

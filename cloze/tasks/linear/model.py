@@ -15,7 +15,7 @@ from cloze.interop.files import read_json, read_tensors
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Weights
 from cloze.tasks.linear.features import Block, Features, Rows
-from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.whole import whole_file
 
 TENSORS, SETTINGS = "ngrams.safetensors", "ngrams.json"  # in the folder `cloze` of a model; of several tasks each has its own

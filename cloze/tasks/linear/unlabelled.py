@@ -23,9 +23,9 @@ from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes, TrainingRows, Weights
 from cloze.tasks.linear.features import Features, Rows
 from cloze.tasks.linear.fit import CHARACTERS, FOLDS, Training, by_folds, draw, folds_of
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.tasks.linear.model import Fit, Linear
 from cloze.tasks.linear.shares import choose_shares
-from cloze.tasks.linear.task import LinearTask, Outputs
 
 WEIGHTS = (0.0, 0.1, 1.0)  # what a text without a label weighs, a labelled row being 1
 SHARPNESS = (2.0, 4.0, 10.0)  # of the scores of naive Bayes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.tasks.linear.estimators import Weights
 from cloze.tasks.linear.features import Rows
 from cloze.tasks.linear.fit import Training, folds_of, scores_of
-from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 
 Vectors = NDArray[np.float32]
 _LEAST = 1e-6  # standard deviation

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.hooks import after_layer, count_around
 from cloze.networks.blocks.locked import LockedDropout, Noise, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, StateCache, ends_before, lengths_of, recall_states, remember_states
-from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
+from cloze.networks.config import RecurrentDropouts
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register

@@ -16,7 +16,7 @@ from cloze.tasks.labeller import figures, judged
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, Weighting
-from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
 
 _AFFIX = 4  # the characters of the longest prefixes and suffixes
 _AROUND = (-2, -1, 1, 2)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.gru import GRULayer
+from cloze.networks.blocks.hooks import after_layer, count_around
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock

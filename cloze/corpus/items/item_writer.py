@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.items.links import Linked
 from cloze.corpus.items.readers import Picture, read_pictures
-from cloze.corpus.items.store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
 from cloze.errors import CorpusError, counted, nearest

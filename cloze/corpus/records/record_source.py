@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count, Natural
+from cloze.corpus.items.item_store import item_fields
+from cloze.corpus.items.item_writer import ItemFiles
 from cloze.corpus.items.kin import Kin
 from cloze.corpus.items.links import LINKED
-from cloze.corpus.items.store import item_fields
-from cloze.corpus.items.writer import ItemFiles
 from cloze.corpus.readers.files import require_paths
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
-from cloze.corpus.records.build import batches, build_records
-from cloze.corpus.records.store import RecordStore
+from cloze.corpus.records.build_records import batches, build_records
+from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
 from cloze.corpus.sources.passages import remember
 from cloze.corpus.sources.plan import Arranged, Int64

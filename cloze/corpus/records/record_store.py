@@ -5,7 +5,7 @@ In addition to the files of every token store (see `corpus/stores/store.py`) it 
     records/lines.bin         int64, the line in its file where each record begins
     records/<column>.bin      the stored answers: one value per record, or several
     records/bounds.bin        int64, where each record's values begin, then their number; only if records have several
-    items/                    the items of the records' pictures, if they have any: see corpus/items/store.py
+    items/                    the items of the records' pictures, if they have any: see corpus/items/item_store.py
 
 The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no
 tokens.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.store import Items
+from cloze.corpus.items.item_store import Items
 from cloze.corpus.stores.store import Store, mapped, opened_before
 from cloze.errors import CorpusError
 

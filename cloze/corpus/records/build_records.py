@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.items.links import LINKED, Linked, has_links
-from cloze.corpus.items.writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
-from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
+from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.stores.writer import HashedFile, StoreWriter
 from cloze.errors import CorpusError, RunError, TaskError, counted
 from cloze.text.annotate import Annotations
