@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 
 Kind = Literal["integer", "float", "boolean"]
 #: What a value belongs to, which determines how `collate` lays it out in a batch:
@@ -98,7 +98,7 @@ def find(name: str) -> Field:
     _, field, chosen = split(name)
     entry = _ledger.get(field)
     if entry is None:
-        raise RecipeError(f"unknown field {name!r}. {nearest(field, _ledger)}")
+        raise RecipeError(f"unknown field {name!r}. {propose(field, _ledger)}")
     if entry.keyed != bool(chosen):
         way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
         if field == "positions":  # what the positions of tokens are called elsewhere

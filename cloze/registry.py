@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
@@ -143,6 +143,16 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
         raise UnknownPart(kind, name, names(kind)) from None
 
 
+def recorded_parts(tree: Any, kind: str, cls: type) -> Iterator[Mapping[str, Any]]:
+    """The arguments of the parts of a kind, in a recipe as plain data, whose class is `cls` or inherits from it."""
+    ours = {name for name, builder in _builders.get(kind, {}).items() if issubclass(made_by(builder), cls)}
+    inner = tree.items() if isinstance(tree, Mapping) else [("", item) for item in tree] if isinstance(tree, list) else ()
+    for name, value in inner:
+        if name in ours and isinstance(value, Mapping):
+            yield value
+        yield from recorded_parts(value, kind, cls)
+
+
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The builder's parameters by name, annotations resolved, without `self`.
 
@@ -190,6 +200,18 @@ def is_number(annotation: Any) -> bool:
 def is_whole(annotation: Any) -> bool:
     """Whether an annotation takes whole numbers only."""
     return _base(annotation) is int
+
+
+def takes_numbers(annotation: Any) -> bool:
+    """Whether a number is among the values that an annotation takes, next to those of other types.
+
+    >>> takes_numbers(float | list[str]), takes_numbers(str | list[float])
+    (True, False)
+    """
+    if get_origin(annotation) is Annotated:
+        return takes_numbers(get_args(annotation)[0])
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(_base(option) in (int, float) for option in options)
 
 
 def _base(annotation: Any) -> Any:

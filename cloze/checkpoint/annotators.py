@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, plain
@@ -35,7 +35,7 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         part, colon, file = rest.partition(":")
         if part not in names("annotator"):
             if colon and not Path(rest).exists() and Path(file).exists():
-                raise RecipeError(f"--annotate {option}: unknown annotator {part!r}. {nearest(part, names('annotator'))}")
+                raise RecipeError(f"--annotate {option}: unknown annotator {part!r}. {propose(part, names('annotator'))}")
             part, file = "list", rest
         annotators[layer] = {part: _arguments(part, file, Where(f"--annotate {option}"))}
     return annotators
@@ -77,7 +77,7 @@ def completed(given: Given, kept: Mapping[str, Annotating]) -> dict[str, dict[st
         if layer not in kept:
             raise RecipeError(
                 f"--annotate {layer}: this checkpoint reads no layer of that name. "
-                + (nearest(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
+                + (propose(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
             )
         ((part, arguments),) = annotator.items()
         accepted = arguments_of_part("annotator", part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, did_you_mean, propose
 from cloze.recipe.load import read_tree, task_recipe_names
 
 FIRST = "first"  # the stage, and the task, that comes before the others
@@ -44,8 +44,7 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
 def similar_task(given: str) -> str:
     """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
     synonym = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
-    others = nearest(given, task_recipe_names())
-    return others if synonym is None else f"Did you mean {synonym!r}?"
+    return propose(given, task_recipe_names()) if synonym is None else did_you_mean([synonym])
 
 
 #: What tasks are called elsewhere.

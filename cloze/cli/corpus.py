@@ -87,7 +87,7 @@ class OfTask(Mode):
 
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
-        from cloze.errors import TaskError, nearest
+        from cloze.errors import TaskError, propose
         from cloze.recipe.given import build as build_part
         from cloze.recipe.load import load_sources, task_recipe_names
         from cloze.recipe.parts import builder_of
@@ -95,7 +95,7 @@ class OfTask(Mode):
 
         task = str(self.task)
         if task not in task_recipe_names() and not Path(task).is_file():
-            raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
+            raise TaskError(f"--task {task}: unknown task. {propose(task, task_recipe_names())}")
         assignments = [f"corpus.text={self.column}"] if self.column is not None else []
         assignments += [f"corpus.format={text_format}"] if text_format != "auto" else []
         sources = load_sources(task, overrides=[*assignments, *(self.values or [])])

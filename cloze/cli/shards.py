@@ -114,12 +114,12 @@ def join(
     from cloze.corpus.shards.join import write_as_one
     from cloze.corpus.stores.store import Store
     from cloze.corpus.stores.writer import check_out
-    from cloze.errors import CorpusError, naming_options
+    from cloze.errors import CorpusError, spelled_by
     from cloze.runs.shard_building import Building
 
     building = Building.read(store)
     if out is not None:
-        with naming_options({", or replace it with --overwrite": ""}):
+        with spelled_by(lambda phrase: "" if phrase.parameter.path == "overwrite" else None):
             check_out(out, replace=False)
         whole_store = write_as_one(Store.open(store), out)
         typer.echo(f"{out}: one store of {whole_store.documents:,} documents, {whole_store.size:,} tokens")

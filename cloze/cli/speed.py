@@ -48,13 +48,13 @@ def command(
     from cloze.checkpoint.build import load_checkpoint
     from cloze.checkpoint.onnx_file import FILES
     from cloze.compression.speed import FORMATS, Subject, measure
-    from cloze.errors import nearest
+    from cloze.errors import propose
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
 
     for kind in chosen:
         if kind not in FORMATS:
-            raise UserError(f"--as {formats}: unknown format {kind!r}. {nearest(kind, FORMATS)}")
+            raise UserError(f"--as {formats}: unknown format {kind!r}. {propose(kind, FORMATS)}")
     torch_device, subjects = choose_device(device), []
     names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
     with tempfile.TemporaryDirectory() as written:

@@ -40,7 +40,7 @@ def run_recipe(
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
-    from cloze.errors import naming_options
+    from cloze.errors import spelled_by
     from cloze.runs.finetuning.autotune import tuned_within
     from cloze.runs.finetuning.finetune import learn
     from cloze.runs.finetuning.tuned import measured_on
@@ -50,7 +50,7 @@ def run_recipe(
             typer.echo(line, err=True)
 
         way_out = f"or remove {out}" if overwrite else "or add --overwrite"
-        with naming_options({"Choose another --out. To resume": f"Choose another --out, {way_out}. To resume"}):
+        with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
             if tune is not None:
                 tuned = tuned_within(
                     tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite

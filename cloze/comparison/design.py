@@ -15,7 +15,7 @@ from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, nearest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, propose
 from cloze.recipe.changes import check_change
 from cloze.recipe.given import build
 from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
@@ -210,7 +210,7 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
         name = transfer.name.partition("=")[0]
         if name not in expected:
             raise RecipeError(
-                f"--transfer {transfer.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {nearest(name, expected)}"
+                f"--transfer {transfer.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {propose(name, expected)}"
             )
         if transfer.changes:
             check_change(transfer.name, option="--transfer")
@@ -279,7 +279,7 @@ def checked(design: Design) -> Design:
         raise TaskError(f"--rates {design.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
     for name, value in map(_of_task, design.tuning):
         if name is not None and name not in {task.name for task in design.tasks}:
-            raise TaskError(f"--tune {name}:{value}: no task of that name. {nearest(name, [task.name for task in design.tasks])}")
+            raise TaskError(f"--tune {name}:{value}: no task of that name. {propose(name, [task.name for task in design.tasks])}")
     if "-" in design.corpus:
         raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
     trained = [candidate for candidate in design.candidates if candidate.recipe is not None]

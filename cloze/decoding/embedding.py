@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.array_files import save_array
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.decoding.unknown import known_words, leaves_out_unknown
-from cloze.errors import UserError, nearest
+from cloze.errors import UserError, propose
 from cloze.objectives.embedding import Embedding
 from cloze.whole import whole_file
 
@@ -51,7 +52,7 @@ def embed(
     vector_head = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
-        raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
+        raise UserError(f"unknown pooling {pooling!r}. {propose(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
     if vector_head is None and leaves_out_unknown(reader):
         framed = known_words(reader, framed)
@@ -131,5 +132,5 @@ def save_vectors(path: Path, vectors: NDArray[np.float32]) -> Path:
     """Write vectors as a .npy file (the ending is added where it is missing), whole or not at all; returns its path."""
     target = path if path.suffix == ".npy" else path.with_name(path.name + ".npy")
     with whole_file(target) as stage, stage.open("wb") as file:
-        np.save(file, vectors)
+        save_array(file, vectors)
     return target

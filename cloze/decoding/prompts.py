@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, propose
 
 TEXT, SECOND, ANSWER = "text", "text_b", "answer"
 #: What separates demonstrations from each other and from the text that is asked about: one or two newlines in
@@ -38,7 +38,7 @@ class Template:
         for field in places:
             if field not in fields:
                 expected = "a template has {text}, {text_b} and {answer}."
-                raise TaskError(f"--template {self.text!r}: {{{field}}} is no place; {expected} {nearest(field, fields)}")
+                raise TaskError(f"--template {self.text!r}: {{{field}}} is no place; {expected} {propose(field, fields)}")
         if TEXT not in places:
             raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
         twice = next((name for name in fields if places.count(name) > 1), None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.corpus.tables.look_up import LookUp
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.knowledge.triple_files import COLUMNS, header_order
 from cloze.registry import register
 from cloze.text import Tokenizer
@@ -197,7 +197,7 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
         raise RecipeError(f"triples.file: {file}: is a folder; expected a file with lines `subject TAB predicate TAB object`.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = nearest(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
+        hint = propose(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
         raise RecipeError(f"triples.file: {file}: no such file. {hint}")
     lines = decoded(path.read_bytes(), file).split("\n")
     facts = []

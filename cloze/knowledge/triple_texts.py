@@ -19,7 +19,7 @@ from cloze.corpus.sources.plan import Int64, Split
 from cloze.corpus.stores.graph import Graph
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
@@ -148,7 +148,7 @@ def _with_relations_of(graph: Graph, known: TripleStore, where: str) -> Graph:
     if unknown:
         raise CorpusError(
             f"{where}: the relation {unknown[0]!r} is not in the training part ({len(unknown):,} such). "
-            f"{nearest(unknown[0], numbers)}\n  A held-out triple needs a relation that is trained: remove it."
+            f"{propose(unknown[0], numbers)}\n  A held-out triple needs a relation that is trained: remove it."
         )
     triples = graph.triples.copy()
     triples[:, 1] = np.array([numbers[name] for name in graph.relations], np.int32)[graph.triples[:, 1]]

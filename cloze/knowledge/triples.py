@@ -17,7 +17,7 @@ from cloze.corpus.sources.plan import Int64
 from cloze.corpus.stores.graph import Graph
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
-from cloze.errors import CorpusError, counted, nearest
+from cloze.errors import CorpusError, counted, propose
 from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
@@ -122,7 +122,7 @@ def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> 
         if unknown:
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: the {kind} {unknown[0]!r} is not in the training part ({len(unknown):,} such). "
-                f"{nearest(unknown[0], of)}\n  A held-out triple needs entities and relations that are trained: remove it."
+                f"{propose(unknown[0], of)}\n  A held-out triple needs entities and relations that are trained: remove it."
             )
         moved.append(np.array([of[name] for name in names], np.int32))
     entity, relation = moved

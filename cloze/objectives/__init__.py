@@ -40,13 +40,14 @@ from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.match_parameters import MatchParameters
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Loss, Objective, StepObjective
 from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.pull import Pull
 from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import RelationClassification, relation_classification, relation_prediction
+from cloze.objectives.rewriter import Rewriter
 from cloze.objectives.sample import Sample
 from cloze.objectives.sampled import sampled_prediction
 from cloze.objectives.sense_prediction import SensePrediction, sense_prediction
@@ -68,8 +69,8 @@ __all__ = [
     "LinearClassification", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters",
     "MatchScores",
     "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
-    "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
-    "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
+    "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
+    "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
     "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",
     "classify", "crf_labelling", "joined_prediction", "label_prediction", "mixed_classification", "outside",
     "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",

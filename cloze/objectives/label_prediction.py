@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cloze.bounds import Positive
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead
 from cloze.registry import Given, register
@@ -30,7 +30,7 @@ def label_prediction(
     """
     tables = vector_tables or {}
     if table not in tables:
-        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {nearest(table, tables)}")
+        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {propose(table, tables)}")
     rows = tables[table]
     head = VocabularyHead(
         width=width, vocab_size=rows.num_embeddings, transform=transform, table=rows, bias=True, norm_epsilon=norm_epsilon,

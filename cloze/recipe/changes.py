@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 from cloze.recipe.faults import Faults
 from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
@@ -30,7 +30,7 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
     where = Where(f"{option} {given}")
     change_names = names("change")
     if name not in change_names:
-        raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, change_names)}\n  Expected NAME=VALUE: lora=8.")
+        raise RecipeError(f"{where}: unknown change {name!r}. {propose(name, change_names)}\n  Expected NAME=VALUE: lora=8.")
     if equals and not text.strip():
         raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
     value = read_value(text, where).plain() if equals else {}

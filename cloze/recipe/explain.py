@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 from cloze.recipe import parts
 from cloze.recipe.load import load_recipe, named_recipes
 from cloze.recipe.parts_of import parts_in
@@ -39,7 +39,7 @@ def explain(name: str) -> list[Explanation]:
     matches = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
     if not matches and name not in parts.MODULES:
         part_names = {*parts.MODULES, *(n for _, n in all_parts())}
-        raise RecipeError(f"unknown part {name!r}. {nearest(rest, part_names)}\n  `cloze explain` lists all parts.")
+        raise RecipeError(f"unknown part {name!r}. {propose(rest, part_names)}\n  `cloze explain` lists all parts.")
     return [explain_part(k, n) for k, n in matches]
 
 

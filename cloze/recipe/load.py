@@ -14,7 +14,7 @@ from typing import Any
 
 from cloze.arguments import checked
 from cloze.document import Node, Where, from_data, read_value, read_yaml, text_of
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
 from cloze.recipe.expand import expand, structure
 from cloze.recipe.faults import Faults
@@ -213,8 +213,7 @@ def _similar_recipe(name: str) -> str:
     recipes = list(named_recipes())
     if name in recipes:
         return f"cloze has a recipe of this name: write {name}."
-    close = nearest(name, recipes)
-    return close if close.startswith("Did") else "No recipe of cloze has a similar name."
+    return did_you_mean(nearest(name, recipes)) or "No recipe of cloze has a similar name."
 
 
 def _assemble(
@@ -286,6 +285,13 @@ def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> lis
     for override in [*reading, *texts, *chosen]:
         _override(root, override, faults)
     return [override for override in overrides if override not in chosen]
+
+
+def overrides_of_heads(tree: Node, overrides: Sequence[str]) -> list[str]:
+    """The overrides that set arguments of objectives that a checkpoint replaces, such as what their heads read of a text."""
+    root = tree.copy()
+    expand(root, Faults())
+    return [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
 
 
 def _of_chosen(root: Node, path: str) -> bool:

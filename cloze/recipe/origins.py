@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cloze.document import Node, from_data
-from cloze.errors import CheckpointError, RecipeError, nearest
+from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
 from cloze.recipe.faults import Faults
 from cloze.recipe.paths import NEXT_TO_PART
@@ -142,8 +142,7 @@ def _alike(tree: Node, label: str) -> str:
 
 
 def _close(name: str, known: Sequence[str]) -> str:
-    hint = nearest(name, known) if known else ""
-    return f"{hint} " if hint.startswith("Did") else ""
+    return f"{did_you_mean(nearest(name, known))} ".lstrip()
 
 
 def checkpoint_names(recipe: Recipe) -> list[str]:

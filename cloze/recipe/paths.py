@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from cloze.document import Key, Node
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 from cloze.recipe.recipe import TrainingSpec
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
@@ -137,7 +137,7 @@ def _item(node: Node, step: str | int, walked: str, path: str) -> int:
     if matches:
         options = " or ".join(f"{where}[{index}]" for index in matches)
         raise RecipeError(f"{path!r}: {where} has {len(matches)} items named {step!r}. Write {options}.")
-    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {nearest(step, [n for item_names in names for n in item_names])}")
+    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {propose(step, [n for item_names in names for n in item_names])}")
 
 
 def _item_names(item: Node) -> list[str]:

@@ -21,7 +21,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from cloze.bounds import Duration, NonNegative
 from cloze.document import Node, from_data
-from cloze.errors import RecipeError, UnknownPart, nearest
+from cloze.errors import RecipeError, UnknownPart, did_you_mean, nearest, propose
 from cloze.recipe import parts
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import PartSpec
@@ -38,6 +38,7 @@ from cloze.registry import (
     marks,
     parameters,
     section_of,
+    takes_numbers,
 )
 
 _REQUIRED: Any = inspect.Parameter.empty
@@ -165,7 +166,7 @@ def expand_part(
         return
     try:
         if known is not None and name not in known and len(known) < len(parts.names(kind)):
-            raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
+            raise RecipeError(f"{kind} cannot be {name!r} here. {propose(name, known)}")
         accepted = arguments_of_part(kind, name)
     except RecipeError as error:
         where = node.place(name)
@@ -191,7 +192,7 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         nested = bool(argument.part or argument.section)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
-        if key in node.value and argument.section and "number" in describe(argument.annotation):
+        if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].first = next(iter(argument.section))  # one number may stand for it
     for written_key, value in node.items():
         p = accepted.get(str(written_key))
@@ -252,8 +253,7 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
     for key in node.value:
         if key not in accepted:
             sound = False
-            hint = nearest(str(key), map(str, accepted)) if accepted else ""
-            hint = hint if hint.startswith("Did") else ""
+            hint = did_you_mean(nearest(str(key), map(str, accepted)))
             way_out = f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
     values: dict[str, Any] = {}
@@ -349,8 +349,7 @@ def _why(error: ValueError, p: Argument, node: Node) -> tuple[str, str]:
     from pydantic import ValidationError
 
     choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
-    hint = nearest(node.value, choices) if choices and isinstance(node.value, str) else ""
-    hint = hint if hint.startswith("Did") else ""
+    hint = did_you_mean(nearest(node.value, choices)) if isinstance(node.value, str) else ""
     inner = ""
     details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     if details and details[0]["loc"] and (node.is_list or node.is_mapping):
@@ -435,7 +434,6 @@ def unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) 
     """Report keys of a section that the language does not have."""
     for key in node.value:
         if key not in known:
-            hint = nearest(str(key), known)
-            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}."
-            way_out += f" {hint}" if hint.startswith("Did") else ""
+            hint = did_you_mean(nearest(str(key), known))
+            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

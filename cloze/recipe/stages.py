@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, propose
 from cloze.recipe.faults import Faults
 from cloze.recipe.origins import Checkpoints, Written, take_up
 from cloze.recipe.paths import SINGULAR
@@ -70,7 +70,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
             continue
         stage, _, assignment = rest.partition(".")
         if stage not in stages:
-            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {nearest(stage, stages)}")
+            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {propose(stage, stages)}")
         if stage == name:
             stage_overrides.append(assignment)
     return stage_overrides
@@ -128,6 +128,6 @@ def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Fault
     sources = tree.value.get("sources")
     names = list(sources.value) if sources is not None and sources.is_mapping else []
     if chosen not in names:
-        faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, names) if names else "Write `sources:`.")
+        faults.add(node.where, path, f"there is no source {chosen!r}.", propose(chosen, names) if names else "Write `sources:`.")
         return
     tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
-from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, nearest
+from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
 from cloze.exercises.retokenize import OtherReading
 from cloze.recipe.changes import joins_vocabulary, read_by_export
 from cloze.recipe.given import build, restored
@@ -64,7 +64,7 @@ def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]
     names = [*sorted({name for stage_recipe in whole for name in [*stage_recipe.sources, *stage_recipe.tables]}), *checkpoints]
     for name in binds:
         if name not in names:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {nearest(name, names)}")
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {propose(name, names)}")
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:

@@ -18,7 +18,7 @@ from cloze.checkpoint.references import origins_of
 from cloze.corpus import Store
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import Cache, local_store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, propose
 from cloze.processes import rank
 from cloze.recipe.changes import type_of
 from cloze.recipe.load import load_recipe, pretraining_recipe_names, tuning_recipe_names
@@ -287,7 +287,7 @@ def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:
     first = recipe.stages[0].recipe if recipe.stages else recipe
     for name, folder in inits.items():
         if name and name not in first.networks:
-            raise RecipeError(f"--init {name}={folder}: {recipe.name} has no network {name!r}. {nearest(name, first.networks)}")
+            raise RecipeError(f"--init {name}={folder}: {recipe.name} has no network {name!r}. {propose(name, first.networks)}")
     if "" in inits and first.export in inits:
         raise CheckpointError(
             f"--init: the exported network {first.export!r} has two checkpoints, {inits['']} and {inits[first.export]}. Give one."

@@ -24,7 +24,7 @@ from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.stores.build import saving
 from cloze.corpus.stores.encode import BlockEncoder
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
-from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, nearest
+from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, propose
 from cloze.jobs import Job, LocalWorkers, Workers, end_with_parent
 from cloze.registry import lookup, names
 from cloze.text import Annotations, Tokenizer
@@ -50,7 +50,7 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
     if words is not None:
         name, _, file = words.partition(":")
         if name not in ("dictionary", "jieba"):
-            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {nearest(name, names('segmenter'))}")
+            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {propose(name, names('segmenter'))}")
         key = "file" if name == "dictionary" else "dictionary"
         segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
     if layers:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, propose
 from cloze.tasks.texts import AnsweredTexts
 
 #: Texts with labels.
@@ -30,7 +30,7 @@ def label_ids(
         if label not in indices:
             raise TaskError(
                 f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
-                f"{nearest(label, known)}"
+                f"{propose(label, known)}"
             )
         ids[number] = indices[label]
     return ids

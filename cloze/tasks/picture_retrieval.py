@@ -28,10 +28,13 @@ from cloze.decoding.reader import Reader, bound, evaluating, head_for
 from cloze.decoding.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError
 from cloze.exercises import TokenFacts
+from cloze.exercises.frame import Frame
 from cloze.exercises.link_items import LinkItems
+from cloze.exercises.mismatch_items import MismatchItems
 from cloze.exercises.write_items import WriteItems
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.contrast_pairs import ContrastPairs
+from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.tasks.task import Evaluation
@@ -285,13 +288,17 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
     """What scores the pairs of texts and pictures of `whose` with a checkpoint; an error if it reads no pictures."""
     reader, network = Reader.of(loaded), loaded.network
     exercises = list(exercises_of(loaded.recipe))
-    written = next((exercise for exercise in exercises if "mismatch_items" in exercise and "write_items" in exercise), None)
+    matching = [(edits, next(recorded_parts(edits, "edit", MismatchItems), None)) for edits in exercises]
+    written = next(
+        (edits for edits, match in matching if match is not None and any(recorded_parts(edits, "edit", WriteItems))), None
+    )
     if written is not None:
-        arguments = {name: value for name, value in written["write_items"].items() if name in ("set", "array", "to")}
+        recorded = next(recorded_parts(written, "edit", WriteItems))
+        arguments = {name: value for name, value in recorded.items() if name in ("set", "array", "to")}
         write = WriteItems(**arguments, tokenizer=TokenFacts.of(loaded.tokenizer))
         if write.set not in captions.pictures.sets or write.array not in captions.pictures.sets[write.set].kinds:
             raise TaskError(f"{whose}: has no items {write.set!r} with {write.array!r}, which the checkpoint reads as words.")
-        frame = written["frame"]
+        frame = next(recorded_parts(written, "edit", Frame))
         template = frame["template"].replace(f"{{{write.to}}}", "{B}")
         rows: PairRows = WrittenRows(reader, captions, write=write, layout=Layout(
             template, loaded.tokenizer, frame.get("segments") or ()
@@ -300,7 +307,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         require_items(loaded, captions.pictures.sets, whose)
         link = link_of(loaded.recipe)
         rows = PairRows(reader, captions) if link is None or not captions.linked else LinkedRows(reader, captions, link)
-    sets = {exercise["mismatch_items"].get("set", "match") for exercise in exercises if "mismatch_items" in exercise}
+    sets = {match.get("set", MismatchItems.set) for _, match in matching if match is not None}
     for name, head in loaded.heads.items():
         if head.kind == "relation_prediction" and head.set in sets:
             return ByHead(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)

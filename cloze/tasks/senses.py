@@ -18,7 +18,7 @@ from cloze.corpus.readers.labelled import read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.objectives.sense_prediction import SensePrediction
 
 PIECES, SINGLE, OTHER, LONG = (
@@ -65,8 +65,8 @@ def read_occurrences(path: Path | str) -> list[Occurrence]:
     Without `start` the word must stand in the text once. Faults are `TaskError`s with file and line.
     """
     table = read_table(path)
-    texts, words, senses = (table.column(name, f"column {name}") for name in ("text", "word", "sense"))
-    starts = table.column("start", "column start") if "start" in table.columns else [""] * len(table)
+    texts, words, senses = (table.column(name) for name in ("text", "word", "sense"))
+    starts = table.column("start") if "start" in table.columns else [""] * len(table)
     occurrences = []
     for line, text, word, sense, cell in zip(table.lines, texts, words, senses, starts, strict=True):
         where, word = f"{path}:{line}", word.strip()
@@ -126,7 +126,7 @@ def evaluate(
         if occurrence.sense not in judge.table.names:
             raise TaskError(
                 f"{occurrence.where}: {occurrence.sense!r} is no sense of this network. "
-                f"{nearest(occurrence.sense, judge.table.names)}"
+                f"{propose(occurrence.sense, judge.table.names)}"
             )
     left: Counter[str] = Counter()
     cases: list[tuple[Occurrence, Framed, int, int]] = []

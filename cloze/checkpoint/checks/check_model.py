@@ -11,7 +11,7 @@ from typing import Any
 from cloze import fields
 from cloze.checkpoint.checks.checked import Checked, made_of
 from cloze.document import Where
-from cloze.errors import ClozeError, counted, nearest
+from cloze.errors import ClozeError, counted, propose
 from cloze.recipe import parts
 from cloze.recipe.faults import Faults
 from cloze.recipe.given import build, stand_ins, tables_for
@@ -176,7 +176,7 @@ def _present(
     for name in sorted(name for name in run.take if "." in name and name not in network.takes):
         second = sorted(other for other in network.takes if "." in other)
         faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
-                   nearest(name, second) if second else "It reads one sequence.")
+                   propose(name, second) if second else "It reads one sequence.")
     return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
 
 
@@ -231,7 +231,7 @@ def _check_states(
     for reading, path in origin.read.items():
         if reading and reading not in reads:
             faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
-                       nearest(reading, reads))
+                       propose(reading, reads))
         owner, _, state = path.rpartition(".")
         pass_states = states.get(owner, frozenset({"?"}))
         if state not in pass_states and "?" not in pass_states:
@@ -297,7 +297,7 @@ def _check_readings(
     for reading, path in spec.read.items():
         if reading and reading not in reads:
             faults.add(spec.part.where, f"{spec.part.path}.read", f"{spec.part.name} has no reading {reading!r}.",
-                       nearest(reading, reads))
+                       propose(reading, reads))
         else:
             bound[reading or reads[0]] = path
     for path in bound.values():

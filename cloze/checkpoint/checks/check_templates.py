@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloze.document import Where
-from cloze.errors import nearest
+from cloze.errors import propose
 from cloze.recipe import parts
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import OWN, Recipe
@@ -26,7 +26,7 @@ def check_templates(recipe: Recipe, faults: Faults) -> None:
         pieces = split_template(template)
         for kind, text_piece in pieces:
             if kind == "role" and text_piece not in ROLES:
-                faults.add(location, path, f"{text_piece} is not a role.", nearest(text_piece, ROLES))
+                faults.add(location, path, f"{text_piece} is not a role.", propose(text_piece, ROLES))
         named = {piece for kind, piece in pieces if kind == "part"}
         required = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
         if required - named:

@@ -14,7 +14,7 @@ from cloze.corpus.items.links import Linked
 from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
-from cloze.errors import CorpusError, counted, nearest
+from cloze.errors import CorpusError, Parameter, counted, propose
 
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
 _SHOWN = 3
@@ -114,7 +114,7 @@ class ItemsWriter:
         examples = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
         raise CorpusError(
             f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {examples}"
-            f"{', …' if len(missing) > _SHOWN else ''}. {nearest(keys[missing[0]], file_keys)}\n"
+            f"{', …' if len(missing) > _SHOWN else ''}. {propose(keys[missing[0]], file_keys)}\n"
             f"  The column {self.given.column!r} must hold keys of the file, such as {file_keys[0]!r}; name another with "
             "--picture."
         )
@@ -179,7 +179,7 @@ def pictures_of(
     """Each record of a file with the picture that its line names."""
     if str(path) == "-":
         raise CorpusError("-: labelled text with items cannot come from standard input, which is read only once. Give a file.")
-    options = {column: "--picture NAME"}
+    options = {column: Parameter("corpus.picture", "NAME", "option")}
     rows = read_rows(path, options, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
     line, key = 0, ""
     for record in records:

@@ -3,8 +3,8 @@
     {"image": "1.png", "caption": "a cat on a mat", "links": [[2, 5, 0], [11, 14, 1]]}
 
 A link is the first character of a mention, the one after its last, and the number of an item, from 0. Where `caption` is a list
-of texts, `links` is a list with the links of each. `corpus/records/build_records.py` stores them as the labelled layer `linked`, of which
-the edit `link_items` makes links of tokens with items.
+of texts, `links` is a list with the links of each. `corpus/records/build_records.py` stores them as the labelled layer `linked`,
+of which the edit `link_items` makes links of tokens with items.
 """
 
 from __future__ import annotations

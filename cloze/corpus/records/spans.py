@@ -58,7 +58,8 @@ class SpanAnswer(Answer):
             for answer in question.answers:
                 if not answer.placed(question.context):
                     why = misplaced(answer, question.context)
-                    unusable(path, question.line, f"{question.place}{': ' if question.place else ''}{why}\n{_WAY_OUT}", fault)
+                    where = f"{question.place}: " if question.place else ""
+                    unusable(path, question.line, f"{where}{why}\n{_WAY_OUT}", fault=fault)
             if answers:
                 yield Record(question.line, texts, answers[0])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloze.checkpoint.build import Loaded
 from cloze.checkpoint.several import FIRST, START, Labelled, after, several, similar_task
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, propose
 from cloze.recipe.load import own_task_recipe_names, pretraining_recipe_names, sentence_recipe_names, task_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import parse_binds
@@ -117,7 +117,7 @@ class Assignment:
                 if task_recipe.startswith(f"{name}_")
             ]
             raise TaskError(
-                f"{name}: has no recipe for --task {self.kind}. {nearest(self.kind, ['sentence_classification', *task_names])}"
+                f"{name}: has no recipe for --task {self.kind}. {propose(self.kind, ['sentence_classification', *task_names])}"
             )
         return recipe_name
 

@@ -27,7 +27,7 @@ from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.processes import rank
-from cloze.recipe.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
+from cloze.recipe.load import load_recipe, named_recipes, overrides_of_heads, own_task_recipe_names, read_tree
 from cloze.recipe.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
@@ -103,7 +103,7 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    written = load_recipe(tree)
+    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
     source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
     # First, because longer rows are illegal.
@@ -112,8 +112,7 @@ def recipe_onto(
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    reads_so = any(value.partition("=")[0].endswith(".pool") for value in overrides)  # the user says what heads read
-    of_network = [] if from_scratch or reads_so else fit_changes(written, plain, facts)
+    of_network = [] if from_scratch else fit_changes(written, plain, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
     proposals = [*lengths, *fit_task(plain, facts)]
