@@ -42,7 +42,7 @@ class UnknownPart(RecipeError):
     """A part that no code has registered; `kind` and `name` are those that were asked for."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}. {nearest(name, known)}")
+        super().__init__(f"unknown {kind} {name!r}. {suggest(name, known)}")
         self.kind, self.name = kind, name
 
 
@@ -100,20 +100,32 @@ def nearest_path(missing: Path) -> str:
     if not missing.parent.is_dir():
         return f"The folder {missing.parent} is not there either."
     names = sorted(path.name for path in missing.parent.iterdir())
-    close = get_close_matches(missing.name, names, n=3, cutoff=0.55)
-    if close:
-        return f"Did you mean {_either(close)}?"
+    if close := nearest(missing.name, names):
+        return did_you_mean(close)
     if len(names) > 16:
         return ""
     return f"In its folder: {', '.join(names)}." if names else "Its folder is empty."
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
+def nearest(given: str, known: Iterable[str]) -> list[str]:
+    """The known words closest to `given`, the best first: three at most, and none if no word is similar."""
+    return get_close_matches(str(given), sorted(set(known)), n=3, cutoff=0.55)
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """The question that offers names, such as those of `nearest`; nothing without names.
+
+    >>> did_you_mean(["mask", "match"]), did_you_mean([])
+    ("Did you mean 'mask' or 'match'?", '')
+    """
+    return f"Did you mean {_either(names)}?" if names else ""
+
+
+def suggest(given: str, known: Iterable[str]) -> str:
     """A sentence naming the known words closest to `given`, or all of them when they are few."""
     names = sorted(set(known))
-    close = get_close_matches(str(given), names, n=3, cutoff=0.55)
-    if close:
-        return f"Did you mean {_either(close)}?"
+    if close := nearest(given, names):
+        return did_you_mean(close)
     if len(names) <= 16:
         return f"Known: {', '.join(names) or 'none'}."
     return f"No known name is similar; there are {len(names)}, such as {', '.join(names[:5])}."
@@ -123,7 +135,7 @@ def require_table(place: str, name: str, tables: Iterable[str]) -> None:
     """A `RecipeError` if a part, whose `place` in the recipe is given, names a look-up table that is not among `tables`."""
     known = tuple(tables)
     if name not in known:
-        raise RecipeError(f"{place}: there is no table {name!r}. {nearest(name, known)}")
+        raise RecipeError(f"{place}: there is no table {name!r}. {suggest(name, known)}")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from cloze.errors import CheckpointError, nearest_path
+from cloze.errors import CheckpointError, did_you_mean, nearest, nearest_path
 
 RECIPES = Path(__file__).parent / "recipes"
 OWN_TASKS = frozenset(file.stem for file in (RECIPES / "own_tasks").glob("*.yaml"))  # they begin without a checkpoint
@@ -33,12 +33,12 @@ def _explained(path: Path, expected: str) -> str:
         return f"{missing} Did you mean the recipe {close[0]!r}? Pre-train it first: {_pretrain(close[0])}"
     if not _HUB_NAME.fullmatch(name) or (path.parent != Path() and path.parent.exists()):
         return f"{missing} {nearest_path(path)}".rstrip()
-    alike = nearest_path(path) if path.parent.exists() else ""
+    siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
     cached = in_cache(name)
     if cached is not None:
         return f"{missing}\n  The cache of Hugging Face has a model of this name. Give its folder: {cached}"
     return (
-        f"{missing} {alike if alike.startswith('Did') else ''}".rstrip() + "\n  cloze does not download models. If this is the "
+        f"{missing} {did_you_mean(nearest(path.name, siblings))}".rstrip() + "\n  cloze does not download models. If this is the "
         f"name of one on Hugging Face, fetch it: hf download {name} --local-dir {path.name}"
     )
 

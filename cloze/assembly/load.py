@@ -26,7 +26,7 @@ from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
 from cloze.document import Node, Where, from_data, read_value, read_yaml, text_of
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.training.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
@@ -222,8 +222,7 @@ def _similar_recipe(name: str) -> str:
     known = list(named_recipes())
     if name in known:
         return f"cloze has a recipe of this name: write {name}."
-    close = nearest(name, known)
-    return close if close.startswith("Did") else "No recipe of cloze has a similar name."
+    return did_you_mean(nearest(name, known)) or "No recipe of cloze has a similar name."
 
 
 def _assemble(

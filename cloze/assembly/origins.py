@@ -19,7 +19,7 @@ from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.teachers import check_order
 from cloze.document import Node, from_data
-from cloze.errors import CheckpointError, RecipeError, nearest
+from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.training.phases import sets_train
 from cloze.training.untrained import require_trained
 from cloze.untrusted import parse_json, read_small
@@ -130,8 +130,7 @@ def _alike(tree: Node, label: str) -> str:
 
 
 def _close(name: str, known: Sequence[str]) -> str:
-    hint = nearest(name, known) if known else ""
-    return f"{hint} " if hint.startswith("Did") else ""
+    return f"{did_you_mean(nearest(name, known))} ".lstrip()
 
 
 def _described(folder: Path, label: str) -> Imported:

@@ -25,7 +25,7 @@ from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
 from cloze.bounds import Duration, NonNegative
 from cloze.document import Node, from_data
-from cloze.errors import RecipeError, UnknownPart, nearest
+from cloze.errors import RecipeError, UnknownPart, did_you_mean, nearest, suggest
 from cloze.registry import (
     GivenMark,
     LiveMark,
@@ -166,7 +166,7 @@ def expand_part(
         return
     try:
         if known is not None and name not in known and len(known) < len(parts.names(kind)):
-            raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
+            raise RecipeError(f"{kind} cannot be {name!r} here. {suggest(name, known)}")
         accepted = arguments_of_part(kind, name)
     except RecipeError as error:
         place = node.place(name)
@@ -255,8 +255,7 @@ def read_arguments(
     for key in node.value:
         if key not in accepted:
             sound = False
-            hint = nearest(str(key), map(str, accepted)) if accepted else ""
-            hint = hint if hint.startswith("Did") else ""
+            hint = did_you_mean(nearest(str(key), map(str, accepted)))
             way_out = advice(kind, owner, str(key)) or f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
     values: dict[str, Any] = {}
@@ -352,8 +351,7 @@ def _why(error: ValueError, p: Argument, node: Node) -> tuple[str, str]:
     from pydantic import ValidationError
 
     choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
-    hint = nearest(node.value, choices) if choices and isinstance(node.value, str) else ""
-    hint = hint if hint.startswith("Did") else ""
+    hint = did_you_mean(nearest(node.value, choices)) if isinstance(node.value, str) else ""
     inner = ""
     details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     if details and details[0]["loc"] and (node.is_list or node.is_mapping):
@@ -438,7 +436,6 @@ def unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) 
     """Report keys of a section that the language does not have."""
     for key in node.value:
         if key not in known:
-            hint = nearest(str(key), known)
-            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}."
-            way_out += f" {hint}" if hint.startswith("Did") else ""
+            hint = did_you_mean(nearest(str(key), known))
+            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

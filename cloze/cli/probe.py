@@ -62,12 +62,12 @@ def command(
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
     """
     from cloze.cli.hints import typed
-    from cloze.errors import UserError, nearest
+    from cloze.errors import UserError, suggest
     from cloze.probes.finding import as_text, plain, subjects
     from cloze.reports.probe import require_place, write_finding
 
     if kind not in KINDS:
-        raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
+        raise UserError(f"unknown probe {kind!r}. {suggest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
     given = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from cloze.errors import CheckpointError, nearest
+from cloze.errors import CheckpointError, did_you_mean, nearest, suggest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, ModelClass
 from cloze.interop.files import names_of_weights, read_json
 from cloze.untrusted import require_ordinary
@@ -76,7 +76,7 @@ def architecture_of(folder: Path, config: Mapping[str, Any]) -> Architecture:
     if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
         raise CheckpointError(
             f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
-            f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
+            f"{suggest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
         )
     return architecture
 
@@ -144,8 +144,7 @@ def _unknown(folder: Path, kind: str) -> str:
     """What is wrong with the `model_type` of a config, and what to write."""
     readable = f"cloze reads {', '.join(sorted(ARCHITECTURES))}."
     if kind:
-        hint = nearest(kind, ARCHITECTURES)
-        return f"model_type {kind!r}; {readable} {hint if hint.startswith('Did') else ''}".rstrip()
+        return f"model_type {kind!r}; {readable} {did_you_mean(nearest(kind, ARCHITECTURES))}".rstrip()
     leads = {name.partition(".")[0] for name in names_of_weights(folder)}
     likely = next((ARCHITECTURES[name] for name in sorted(leads) if name in ARCHITECTURES), None)
     if likely is None:

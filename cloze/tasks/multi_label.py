@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import Table
 from cloze.corpus.records.several import chosen, classes_of
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, suggest
 from cloze.registry import register
 from cloze.tasks.class_report import ClassCounts, samples_average
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
@@ -101,7 +101,7 @@ def label_sets(
                 among = "in config.json" if numbered else "in the training examples"
                 raise TaskError(
                     f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
-                    f"{nearest(label, known)}"
+                    f"{suggest(label, known)}"
                 )
             found[row, place[label]] = 1.0
     return found

@@ -18,7 +18,7 @@ from cloze.corpus.readers.labelled import read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.errors import CheckpointError, TaskError, suggest
 from cloze.objectives.sense_prediction import SensePrediction
 
 PIECES, SINGLE, OTHER, LONG = (
@@ -124,7 +124,7 @@ def evaluate(
     """Judge the words that may have several senses. An unknown name of a sense is a `TaskError`."""
     for one in occurrences:
         if one.sense not in judge.table.names:
-            raise TaskError(f"{one.where}: {one.sense!r} is no sense of this network. {nearest(one.sense, judge.table.names)}")
+            raise TaskError(f"{one.where}: {one.sense!r} is no sense of this network. {suggest(one.sense, judge.table.names)}")
     left: Counter[str] = Counter()
     kept: list[tuple[Occurrence, Framed, int, int]] = []
     for one in occurrences:

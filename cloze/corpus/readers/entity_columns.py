@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloze.errors import CorpusError, nearest
+from cloze.errors import CorpusError, suggest
 
 COLUMNS = ("id", "label", "aliases", "type", "description", "count")
 _OTHER_NAMES = {"name": "label", "types": "type"}
@@ -20,5 +20,5 @@ def header_of(cells: Sequence[str], place: str) -> tuple[str, ...] | None:
     columns = tuple(_OTHER_NAMES.get(cell, cell) for cell in cells)
     for column in columns:
         if column not in COLUMNS:
-            raise CorpusError(f"{place}: unknown column {column!r}. {nearest(column, COLUMNS)}")
+            raise CorpusError(f"{place}: unknown column {column!r}. {suggest(column, COLUMNS)}")
     return columns

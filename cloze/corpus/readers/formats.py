@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
-from cloze.errors import CorpusError, nearest
+from cloze.errors import CorpusError, did_you_mean, nearest, suggest
 from cloze.text.encodings import known_encoding
 
 Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "tsv", "parquet"]
@@ -30,7 +30,7 @@ def wanted(given: str) -> Wanted:
     first, _, column = given.partition(":")
     format, _, encoding = first.partition("@")
     if format not in ("auto", *FORMATS):
-        raise CorpusError(f"--format {format}: no such format. {nearest(format, ('auto', *FORMATS))}")
+        raise CorpusError(f"--format {format}: no such format. {suggest(format, ('auto', *FORMATS))}")
     if column and format not in ("auto", *STRUCTURED):
         raise CorpusError(
             f"--text {column}: a file read as {format} has no columns; expected --format auto, {', '.join(sorted(STRUCTURED))}."
@@ -51,9 +51,8 @@ def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
     """The message for a missing column."""
     known = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
     shown = ", ".join(known[:20]) + (" …" if len(known) > 20 else "") or "none"
-    close = nearest(column, known)
-    hint = f"{close} " if close.startswith("Did") else ""
-    return CorpusError(f"{place}: no column {column!r}; it has: {shown}.\n  {hint}Name the column with the text: --text NAME")
+    way_out = f"{did_you_mean(nearest(column, known))} Name the column with the text: --text NAME".lstrip()
+    return CorpusError(f"{place}: no column {column!r}; it has: {shown}.\n  {way_out}")
 
 
 class Separator(NamedTuple):

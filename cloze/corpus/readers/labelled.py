@@ -17,7 +17,7 @@ from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, Faults, unusable
-from cloze.errors import TaskError, counted, nearest
+from cloze.errors import TaskError, counted, did_you_mean, nearest, suggest
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
@@ -69,14 +69,14 @@ class Table:
 def as_format(name: str | None) -> Format | None:
     """A format by name, None for "by the file's name"; an unknown one is a `TaskError`."""
     if name is not None and name not in get_args(Format):
-        raise TaskError(f"unknown format {name!r}. {nearest(name, get_args(Format))}")
+        raise TaskError(f"unknown format {name!r}. {suggest(name, get_args(Format))}")
     return cast(Format | None, name)
 
 
 def as_quoting(name: str) -> Quoting:
     """A way of quoting by name; an unknown one is a `TaskError`."""
     if name not in get_args(Quoting):
-        raise TaskError(f"unknown quoting {name!r}. {nearest(name, get_args(Quoting))}")
+        raise TaskError(f"unknown quoting {name!r}. {suggest(name, get_args(Quoting))}")
     return cast(Quoting, name)
 
 
@@ -248,9 +248,9 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     if name in columns:
         return list(columns).index(name)
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
-    close = nearest(name, columns)
-    hint = f"{close} " if close.startswith("Did") else ""
-    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  {hint}Choose a column with {option}{_unnamed(option)}")
+    hint = did_you_mean(nearest(name, columns))
+    way_out = f"{hint} Choose a column with {option}{_unnamed(option)}".lstrip()
+    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  {way_out}")
 
 
 def _unnamed(like: str) -> str:

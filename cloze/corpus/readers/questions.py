@@ -12,7 +12,7 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.objects import objects
 from cloze.corpus.readers.text_files import lines, read_all
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, suggest
 from cloze.untrusted import without_surrogates
 
 
@@ -244,7 +244,7 @@ def _record(line: int, place: str, raw: dict[str, Any], names: Names, labelled: 
 
 def _text(raw: dict[str, Any], field: str) -> str:
     if field not in raw:
-        raise _Wrong(f"no field {field!r}. {nearest(field, raw)}")
+        raise _Wrong(f"no field {field!r}. {suggest(field, raw)}")
     if not isinstance(raw[field], str):
         raise _Wrong(f"the field {field!r} is {type(raw[field]).__name__}; expected a text.")
     return without_surrogates(raw[field])
@@ -254,7 +254,7 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[AnswerSpan, ...]:
     if raw.get("is_impossible") is True:
         return ()
     if field not in raw:
-        raise _Wrong(f"no field {field!r}. {nearest(field, raw)} A question without an answer in its context has an empty list.")
+        raise _Wrong(f"no field {field!r}. {suggest(field, raw)} A question without an answer in its context has an empty list.")
     given = raw[field]
     if isinstance(given, dict):
         texts, starts = given.get("text"), given.get("answer_start")

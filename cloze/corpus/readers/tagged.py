@@ -14,7 +14,7 @@ from cloze.corpus.readers.labelled import UNTRAINED, Format, Trained, named_like
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
 from cloze.corpus.readers.unusable import Fault, Faults, unusable
-from cloze.errors import TaskError, counted, nearest
+from cloze.errors import TaskError, counted, suggest
 from cloze.text.characters import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
@@ -219,7 +219,7 @@ def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled
 def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) -> tuple[str, ...]:
     if name not in record:
         form = "" if is_text else f"\n{_FORM}"
-        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose a field with {option}.{form}")
+        raise _Wrong(f"no field {name!r}. {suggest(name, record)} Choose a field with {option}.{form}")
     value = record[name]
     if is_text:
         value = cells_of(value) if isinstance(value, str) else value

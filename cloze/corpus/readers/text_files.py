@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest, nearest_path
+from cloze.errors import TaskError, nearest_path, suggest
 from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
 from cloze.untrusted import decode_json, parse_json
 
@@ -219,7 +219,7 @@ def is_json_lines(path: Path | str) -> bool:
 def string_field(path: Path | str, number: int, record: dict[str, Any], field: str) -> str:
     """A text field of a JSON-lines record; if it is missing, a `TaskError` that names the existing fields."""
     if field not in record:
-        raise TaskError(f"{path}:{number}: no field {field!r}. {nearest(field, record)}")
+        raise TaskError(f"{path}:{number}: no field {field!r}. {suggest(field, record)}")
     if not isinstance(record[field], str):
         raise TaskError(f"{path}:{number}: field {field!r} is {type(record[field]).__name__}, expected text.")
     return cast(str, record[field])

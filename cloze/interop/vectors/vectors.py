@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import CheckpointError, UserError, nearest
+from cloze.errors import CheckpointError, UserError, did_you_mean, nearest, suggest
 from cloze.interop.vectors.subwords import Subwords
 
 Matrix = NDArray[np.float32]
@@ -109,8 +109,7 @@ def alike(word: str, words: Iterable[str]) -> str:
             likely.append((-shared + 0.5 * abs(len(other) - len(word)), place, other))
     if path:
         return f" Did you mean {path!r}?"
-    hint = nearest(word, [other for _, _, other in sorted(likely)[:60]])
-    return f" {hint}" if hint.startswith("Did") else ""
+    return f" {did_you_mean(nearest(word, [other for _, _, other in sorted(likely)[:60]]))}".rstrip()
 
 
 def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
@@ -137,7 +136,7 @@ def refuse_repeated(
     say how rows are counted in the message.
     """
     if repeated not in ("refuse", "first"):
-        raise UserError(f"unknown way with repeated words {repeated!r}. {nearest(repeated, ('refuse', 'first'))}")
+        raise UserError(f"unknown way with repeated words {repeated!r}. {suggest(repeated, ('refuse', 'first'))}")
     seen: dict[str, int] = {}
     twice: list[tuple[str, int, int]] = []
     for row, word in enumerate(words):
