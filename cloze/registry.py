@@ -189,6 +189,18 @@ def is_whole(annotation: Any) -> bool:
     return _base(annotation) is int
 
 
+def takes_numbers(annotation: Any) -> bool:
+    """Whether a number is among the values that an annotation takes, next to those of other types.
+
+    >>> takes_numbers(float | list[str]), takes_numbers(str | list[float])
+    (True, False)
+    """
+    if get_origin(annotation) is Annotated:
+        return takes_numbers(get_args(annotation)[0])
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(_base(option) in (int, float) for option in options)
+
+
 def _base(annotation: Any) -> Any:
     """The type of an annotation without marks, bounds and `None`; itself if it is of several types."""
     if get_origin(annotation) is Annotated:

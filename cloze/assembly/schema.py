@@ -38,6 +38,7 @@ from cloze.registry import (
     marks,
     parameters,
     section_of,
+    takes_numbers,
 )
 from cloze.renamed import advice
 
@@ -192,7 +193,7 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         nested = bool(argument.part or argument.section)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
-        if key in node.value and argument.section and "number" in describe(argument.annotation):
+        if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].first = next(iter(argument.section))  # one number may stand for it
     for given, value in node.items():
         p = accepted.get(str(given))
