@@ -40,7 +40,7 @@ from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.match_parameters import MatchParameters
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Loss, Objective, StepObjective
 from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
@@ -69,7 +69,7 @@ __all__ = [
     "MatchScores",
     "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
-    "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
+    "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
     "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",
     "classify", "crf_labelling", "joined_prediction", "label_prediction", "mixed_classification", "outside",
     "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +14,14 @@ from cloze.errors import RecipeError
 from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Loss, StepObjective
 from cloze.registry import Given, register
 
 _FACTOR = 0x2545F4914F6CDD1D  # odd: multiplying 64-bit words by it is one to one
 
 
 @register("objective", "contrast")
-class Contrast(Objective):
+class Contrast(StepObjective):
     """The noise-contrastive bound on mutual information (van den Oord et al., 2018, eq. 4; InfoWord: Kong et al., 2020).
 
     `query` and `key` are summaries (E, D); example i's query belongs to its own key, and the keys of the other examples of
@@ -36,9 +35,7 @@ class Contrast(Objective):
     uses the negatives of a micro-batch.
     """
 
-    scope: Literal["row", "batch", "step"] = "step"
     head: nn.ModuleDict
-    instead: Callable[[Mapping[str, Tensor]], Loss] | None = None  # computes the loss if a step is divided
 
     def __init__(
         self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, wrong: bool = False,
@@ -70,11 +67,6 @@ class Contrast(Objective):
         `wrong` (E, 2E): then with every wrong text.
         """
         return self._products(self.kept(readings, batch))
-
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss over all keys of the step."""
-        kept = self.kept(readings, batch)
-        return self.compare(kept) if self.instead is None else self.instead(kept)
 
     def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -45,9 +46,8 @@ class Objective(nn.Module, ABC):
     `set` is the set of targets that it predicts.
 
     `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
-    together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step, by
-    the objective's methods `kept` and `compare` (see training/together.py). `least_rows`: with fewer rows in a step it
-    has nothing to compare.
+    together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step: it is
+    a `StepObjective` (see training/together.py). `least_rows`: with fewer rows in a step it has nothing to compare.
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_tokens`: its targets are tokens of the vocabulary. `of_texts`: its positions are the
@@ -132,6 +132,38 @@ class Objective(nn.Module, ABC):
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss and the metrics from the readings."""
         return self.loss(self.scores(readings, batch), batch)
+
+
+class StepObjective(Objective):
+    """An objective that compares each row with all others of the step (`scope: step`): its loss is `compare` of `kept`.
+
+    `kept` keeps of a micro-batch what the rows of the others need. If a step is divided, `loss_by` replaces `compare`.
+    """
+
+    scope: Literal["row", "batch", "step"] = "step"
+    _of_step: Callable[[Mapping[str, Tensor]], Loss] | None = None
+
+    @abstractmethod
+    def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """What the other rows of the step need of these."""
+
+    @abstractmethod
+    def compare(self, kept: Mapping[str, Tensor]) -> Loss:
+        """The loss of the rows that `kept` was called for."""
+
+    @contextmanager
+    def loss_by(self, of_step: Callable[[Mapping[str, Tensor]], Loss]) -> Iterator[None]:
+        """A context in which `of_step` computes the loss of what is kept, in place of `compare`."""
+        before, self._of_step = self._of_step, of_step
+        try:
+            yield
+        finally:
+            self._of_step = before
+
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss over all rows of the step."""
+        kept = self.kept(readings, batch)
+        return self.compare(kept) if self._of_step is None else self._of_step(kept)
 
 
 #: Weights of classes: `balanced`, n / (C · n_c) from the labels of the training text, or one number for each class.

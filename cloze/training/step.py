@@ -21,7 +21,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.network import PARAMETERS, Network
 from cloze.networks.routing import few, routed, seen_by, takes_positions
-from cloze.objectives import Loss
+from cloze.objectives import Loss, StepObjective
 from cloze.training.carry import Carry
 
 _ROWS = 24  # a step has fewer than 2^24 rows; the loop's entries begin at 2^32
@@ -132,7 +132,7 @@ class Step(nn.Module):
         """Whether some network has a memory that the loop must give back in the next step."""
         return any(bool(network.carries) for network in self.networks.values())
 
-    def comparing(self, entry: str) -> list[Any]:
+    def comparing(self, entry: str) -> list[StepObjective]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
         weighted = [one for pass_ in self.entries[entry] for one in pass_.objectives if one.weight != 0]
         found = {one.key: self._objective(one) for one in weighted}

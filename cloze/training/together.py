@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from cloze.objectives import Loss
+from cloze.objectives import Loss, StepObjective
 from cloze.training.precision import casting
 
 if TYPE_CHECKING:
@@ -68,16 +68,13 @@ def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterato
         yield
         return
     collected = [Collecting() for _ in objectives]
-    try:
+    with ExitStack() as stack:
         for objective, collecting in zip(objectives, collected, strict=True):
-            objective.instead = collecting
+            stack.enter_context(objective.loss_by(collecting))
         _make(session, pieces, share)
         for objective, collecting in zip(objectives, collected, strict=True):
-            objective.instead = replaying(objective, collecting.pieces, session.ranks)
+            stack.enter_context(objective.loss_by(replaying(objective, collecting.pieces, session.ranks)))
         yield
-    finally:
-        for objective in objectives:
-            objective.instead = None
 
 
 @torch.no_grad()
@@ -92,7 +89,7 @@ def _make(session: Session, pieces: Sequence[Piece], share: float) -> None:
 
 
 @torch.enable_grad()
-def replaying(objective: Any, pieces: Sequence[Kept], ranks: Any) -> Replaying:
+def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> Replaying:
     """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces."""
     names = list(pieces[0])
     sizes = [len(piece[names[0]]) for piece in pieces]

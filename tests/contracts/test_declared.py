@@ -13,7 +13,7 @@ import pytest
 import cloze
 from cloze.assembly import parts
 from cloze.networks.network import StackKind
-from cloze.objectives import Objective
+from cloze.objectives import Objective, StepObjective
 from cloze.objectives.objective import Kind
 from cloze.registry import made_by, parameters
 from cloze.training.optimizers import Family
@@ -34,6 +34,7 @@ def test_an_objective_declares_its_kind_and_the_shape_of_its_loss(name: str) -> 
     assert {type(made.likelihood), type(made.of_records)} == {bool}
     if issubclass(made, Objective):
         assert made.kind in (None, *get_args(Kind)) and made.scope in ("row", "batch", "step")
+        assert (made.scope == "step") == issubclass(made, StepObjective)
         assert {type(made.of_texts), type(made.over_vocabulary)} == {bool} and isinstance(made.set, str)
     assert made.vectors_from in (None, "windows", "cells")
 

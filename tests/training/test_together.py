@@ -47,8 +47,7 @@ def divided(vectors: Tensor, ranks: list[list[slice]], order: list[int]) -> tupl
     kept = []
     for pieces in ranks:
         contrast, collecting = build(), Collecting()
-        contrast.instead = collecting
-        with torch.no_grad():
+        with contrast.loss_by(collecting), torch.no_grad():
             for rows in pieces:
                 assert contrast(readings(vectors, rows), batch(rows)).total.item() == 0
         kept.append(collecting.pieces)
@@ -58,11 +57,11 @@ def divided(vectors: Tensor, ranks: list[list[slice]], order: list[int]) -> tupl
         gathered = iter([[joined[other][name] for other in order] for name in joined[0]])  # as it is asked for, name by name
         told = SimpleNamespace(rank=rank, world=len(ranks), gather=lambda rows, gathered=gathered: next(gathered))
         contrast, own = build(), vectors.clone().requires_grad_()
-        contrast.instead = replaying(contrast, kept[rank], told)
-        for rows in pieces:
-            loss = contrast(readings(own, rows), batch(rows)).total
-            loss.backward()
-            total += loss.item()
+        with contrast.loss_by(replaying(contrast, kept[rank], told)):
+            for rows in pieces:
+                loss = contrast(readings(own, rows), batch(rows)).total
+                loss.backward()
+                total += loss.item()
         assert own.grad is not None
         of_vectors += own.grad
         of_head = [known + p.grad for known, p in zip(of_head, contrast.parameters(), strict=True) if p.grad is not None]
