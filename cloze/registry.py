@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
@@ -138,6 +138,16 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
         return _builders[kind][name]
     except KeyError:
         raise UnknownPart(kind, name, names(kind)) from None
+
+
+def recorded_parts(tree: Any, kind: str, cls: type) -> Iterator[Mapping[str, Any]]:
+    """The arguments of the parts of a kind, in a recipe as plain data, whose class is `cls` or inherits from it."""
+    ours = {name for name, builder in _builders.get(kind, {}).items() if issubclass(made_by(builder), cls)}
+    inner = tree.items() if isinstance(tree, Mapping) else [("", item) for item in tree] if isinstance(tree, list) else ()
+    for name, value in inner:
+        if name in ours and isinstance(value, Mapping):
+            yield value
+        yield from recorded_parts(value, kind, cls)
 
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:

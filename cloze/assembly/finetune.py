@@ -25,7 +25,7 @@ from cloze.assembly.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
-from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
+from cloze.assembly.load import load_recipe, named_recipes, overrides_of_heads, own_task_recipe_names, read_tree
 from cloze.assembly.new_heads import is_sentence_encoder
 from cloze.assembly.ngrams import require_mixable, require_mixture
 from cloze.assembly.onto import Origin, depth_groups, put_onto
@@ -102,7 +102,7 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    written = load_recipe(tree)
+    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
     known = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
     lengths = [*fit_lengths(written, {}, most), *fit_targets(written, known, most)]  # first, because longer rows are illegal
@@ -110,8 +110,7 @@ def recipe_onto(
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    reads_so = any(value.partition("=")[0].endswith(".pool") for value in overrides)  # the user says what heads read
-    of_network = [] if from_scratch or reads_so else fit_changes(written, plain, facts)
+    of_network = [] if from_scratch else fit_changes(written, plain, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
     wanted = [*lengths, *fit_task(plain, facts)]

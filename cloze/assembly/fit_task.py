@@ -104,8 +104,9 @@ def facts_of(
 
 def detects(recipe: Mapping[str, Any]) -> bool:
     """Whether a canonical recipe trains a network on what another network wrote, to detect the tokens that it replaced."""
-    taken = [origin for run in recipe.get("passes") or () for origin in (run.get("take") or {}).values()]
-    return any(isinstance(origin, Mapping) for origin in taken)
+    taken = [one for run in recipe.get("passes") or () for one in (run.get("take") or {}).items()]
+    rewriters = {name for name, origin in taken if isinstance(origin, Mapping)} & set(names("rewriter"))
+    return any(class_of("rewriter", name).replaces for name in rewriters)
 
 
 def _family(optimizer: str) -> str | None:

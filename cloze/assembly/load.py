@@ -296,6 +296,13 @@ def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> lis
     return [override for override in overrides if override not in chosen]
 
 
+def overrides_of_heads(tree: Node, overrides: Sequence[str]) -> list[str]:
+    """The overrides that set arguments of objectives that a checkpoint replaces, such as what their heads read of a text."""
+    root = tree.copy()
+    expand(root, Faults())
+    return [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
+
+
 def _of_chosen(root: Node, path: str) -> bool:
     """Whether a value path names an argument of an objective that a checkpoint replaces, such as `text_classification`."""
     try:

@@ -50,6 +50,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "order": ("cloze.exercises", "Edit"),
     "network": ("cloze.networks", "Network"),
     "objective": ("cloze.objectives", "Objective", "Chosen"),
+    "rewriter": ("cloze.objectives", "Rewriter"),
     "optimizer": ("cloze.training.optimizers", "OptimizerSpec"),
     "change": ("cloze.transfer", "Change"),
     "rate": ("cloze.training.rates", "Rate"),

@@ -22,6 +22,7 @@ from cloze.corpus.items.links import LINKED, LINKS, checked_links, links_of
 from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, UserError, counted
 from cloze.exercises.link_items import LinkItems
+from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text.annotator import Unit
@@ -38,19 +39,19 @@ class Links:
     units: Sequence[Sequence[Unit]]
 
 
-def exercises_of(recipe: Any) -> Iterator[dict[str, Any]]:
-    """The edits of every exercise in a recipe, by name."""
+def exercises_of(recipe: Any) -> Iterator[list[Any]]:
+    """The edits of every exercise in a recipe, as plain data."""
     if isinstance(recipe, Mapping):
         edits = recipe.get("exercise")
         if isinstance(edits, list):
-            yield {name: own for edit in edits if isinstance(edit, Mapping) for name, own in edit.items()}
+            yield edits
         for value in recipe.values():
             yield from exercises_of(value)
 
 
 def link_of(recipe: Any) -> LinkItems | None:
     """The edit by which a network was trained on links; None if it was not."""
-    given = next((one["link_items"] for one in exercises_of(recipe) if "link_items" in one), None)
+    given = next(recorded_parts(list(exercises_of(recipe)), "edit", LinkItems), None)
     return None if given is None else LinkItems(**{name: value for name, value in given.items() if name != "in"})
 
 

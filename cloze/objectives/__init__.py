@@ -47,6 +47,7 @@ from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.pull import Pull
 from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import RelationClassification, relation_classification, relation_prediction
+from cloze.objectives.rewriter import Rewriter
 from cloze.objectives.sample import Sample
 from cloze.objectives.sampled import sampled_prediction
 from cloze.objectives.sense_prediction import SensePrediction, sense_prediction
@@ -68,7 +69,7 @@ __all__ = [
     "LinearClassification", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters",
     "MatchScores",
     "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
-    "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
+    "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
     "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
     "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",
     "classify", "crf_labelling", "joined_prediction", "label_prediction", "mixed_classification", "outside",

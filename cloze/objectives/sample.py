@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
+from cloze.objectives.rewriter import Rewriter
 from cloze.registry import Given, register
 
 
 @register("rewriter", "sample")
-class Sample(nn.Module):
+class Sample(Rewriter):
     """Draw one sample per position from the scores of an earlier pass's head (Clark et al., 2020, §2), without gradient.
 
     Every position that is not padding gets a target: 1 where the sample differs from the original, else 0.
@@ -23,6 +25,8 @@ class Sample(nn.Module):
     the whole vocabulary: the same distribution with fewer random numbers. Positions come from an exercise that
     chooses without replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
     """
+
+    replaces: ClassVar[bool] = True
 
     def __init__(self, *, set: str = "main", temperature: Positive = 1.0, clock: Given[Clock]) -> None:
         super().__init__()

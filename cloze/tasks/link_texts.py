@@ -14,12 +14,14 @@ from torch import Tensor
 
 from cloze.corpus.graph import Graph
 from cloze.corpus.readers.triples import read_graph
+from cloze.corpus.triple_texts import TripleTexts
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.reader import Reader, bound, evaluating
 from cloze.errors import TaskError
-from cloze.exercises.frame import split_template
+from cloze.exercises.frame import Frame, split_template
 from cloze.objectives.relation_prediction import RelationClassification
 from cloze.objectives.triple_contrast import TripleContrast
+from cloze.registry import recorded_parts
 from cloze.tasks.link_prediction import Column, LinkScorer, Translations, scorer_of
 
 Int64 = NDArray[np.int64]
@@ -40,7 +42,7 @@ class _TextScorer(LinkScorer):
         for letter, column in zip("ABC", self.placed, strict=False):
             template = template.replace(f"{{{_PLACES[column]}}}", f"{{{letter}}}")
         self.layout = Layout(template, loaded.tokenizer, frame.get("segments") or ())
-        lengths = [one.get("length") for one in _parts(loaded.recipe, "triple_texts")]
+        lengths = [one.get("length") for one in recorded_parts(loaded.recipe, "source", TripleTexts)]
         self.length = min([n for n in (*lengths, self.reader.max_length) if n is not None], default=None)
         ids = self.reader.ids(graph.texts)
         self.texts, self.links = ids[: len(graph.entities)], ids[len(graph.entities) :]
@@ -150,7 +152,7 @@ def _read(reader: Reader, rows: Sequence[Framed], want: Sequence[str]) -> Iterat
 
 def _framed(loaded: Any) -> Mapping[str, Any] | None:
     """The frame around head, relation and tail, or head and tail, that the checkpoint was trained with."""
-    for frame in _parts(loaded.recipe, "frame"):
+    for frame in recorded_parts(loaded.recipe, "edit", Frame):
         named = {text for kind, text in split_template(str(frame.get("template", ""))) if kind == "part"}
         if named in (set(_PLACES), {"A", "tail"}):
             return frame
@@ -160,15 +162,3 @@ def _framed(loaded: Any) -> Mapping[str, Any] | None:
 def _judge(loaded: Any) -> str | None:
     """The name of the head that says whether a triple is a fact, or which relation it has."""
     return next((name for name, head in loaded.heads.items() if head.kind == "relation_prediction"), None)
-
-
-def _parts(tree: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    """The arguments of every part of this name in a recipe."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            if key == name and isinstance(value, Mapping):
-                yield value
-            yield from _parts(value, name)
-    elif isinstance(tree, list):
-        for one in tree:
-            yield from _parts(one, name)

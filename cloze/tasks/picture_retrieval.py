@@ -28,10 +28,13 @@ from cloze.decoding.reader import Reader, bound, evaluating, head_for
 from cloze.decoding.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError
 from cloze.exercises import TokenFacts
+from cloze.exercises.frame import Frame
 from cloze.exercises.link_items import LinkItems
+from cloze.exercises.mismatch_items import MismatchItems
 from cloze.exercises.write_items import WriteItems
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.contrast_pairs import ContrastPairs
+from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.tasks.task import Evaluation
@@ -283,13 +286,15 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
     """What scores the pairs of texts and pictures of `whose` with a checkpoint; an error if it reads no pictures."""
     reader, network = Reader.of(loaded), loaded.network
     exercises = list(exercises_of(loaded.recipe))
-    written = next((one for one in exercises if "mismatch_items" in one and "write_items" in one), None)
+    matching = [(one, next(recorded_parts(one, "edit", MismatchItems), None)) for one in exercises]
+    written = next((one for one, match in matching if match is not None and any(recorded_parts(one, "edit", WriteItems))), None)
     if written is not None:
-        own = {name: value for name, value in written["write_items"].items() if name in ("set", "array", "to")}
+        arguments = next(recorded_parts(written, "edit", WriteItems))
+        own = {name: value for name, value in arguments.items() if name in ("set", "array", "to")}
         write = WriteItems(**own, tokenizer=TokenFacts.of(loaded.tokenizer))
         if write.set not in captions.pictures.sets or write.array not in captions.pictures.sets[write.set].kinds:
             raise TaskError(f"{whose}: has no items {write.set!r} with {write.array!r}, which the checkpoint reads as words.")
-        frame = written["frame"]
+        frame = next(recorded_parts(written, "edit", Frame))
         template = frame["template"].replace(f"{{{write.to}}}", "{B}")
         rows: PairRows = WrittenRows(reader, captions, write=write, layout=Layout(
             template, loaded.tokenizer, frame.get("segments") or ()
@@ -298,7 +303,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         require_items(loaded, captions.pictures.sets, whose)
         link = link_of(loaded.recipe)
         rows = PairRows(reader, captions) if link is None or not captions.linked else LinkedRows(reader, captions, link)
-    told = {one["mismatch_items"].get("set", "match") for one in exercises if "mismatch_items" in one}
+    told = {match.get("set", MismatchItems.set) for _, match in matching if match is not None}
     for name, head in loaded.heads.items():
         if head.kind == "relation_prediction" and head.set in told:
             return ByHead(reader, bound(head, loaded.reads.get(name)), captions, rows, size=size)

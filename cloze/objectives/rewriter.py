@@ -1,0 +1,29 @@
+"""The contract of rewriters: states of an earlier pass become fields of a later one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+
+
+class Rewriter(nn.Module, ABC):
+    """A module between two passes.
+
+    `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads,
+    and `gives` the fields that it makes. `replaces`: it replaces tokens, and the later pass learns to detect them.
+    """
+
+    takes: frozenset[str]
+    optional: frozenset[str] = frozenset()
+    reads: tuple[str, ...]
+    gives: frozenset[str]
+    replaces: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The fields that it gives."""
