@@ -177,7 +177,15 @@ class _Composer:
     """Builds nodes from the events of libyaml and enforces the strict rules of the language."""
 
     def __init__(self, events: Iterator[Any], file: str, *, numbered: bool) -> None:
+        from yaml import events as kinds
+
         self._events = events
+        self._alias_kind = kinds.AliasEvent
+        self._ends = kinds.CollectionEndEvent
+        self._around = (kinds.StreamStartEvent, kinds.StreamEndEvent, kinds.DocumentStartEvent, kinds.DocumentEndEvent)
+        self._builders: dict[type, Callable[[Any], Node]] = {
+            kinds.ScalarEvent: self._scalar, kinds.SequenceStartEvent: self._list, kinds.MappingStartEvent: self._mapping,
+        }
         self._file = file
         self._numbered = numbered
         self._anchors: dict[str, Node | None] = {}
@@ -187,8 +195,7 @@ class _Composer:
     def document(self) -> Node:
         root: Node | None = None
         for event in self._events:
-            name = type(event).__name__
-            if name in ("StreamStartEvent", "StreamEndEvent", "DocumentStartEvent", "DocumentEndEvent"):
+            if isinstance(event, self._around):
                 continue
             if root is not None:
                 raise self._error(event, "a second YAML document begins here", "A file holds one recipe.")
@@ -199,21 +206,16 @@ class _Composer:
 
     def _node(self, event: Any) -> Node:
         self._count += 1
-        if type(event).__name__ == "AliasEvent":
+        if isinstance(event, self._alias_kind):
             return self._alias(event)
         if event.tag is not None:
             raise self._error(event, f"the tag {event.tag} is not part of the recipe language", "Leave it out.")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        builders: dict[str, Callable[[Any], Node]] = {
-            "ScalarEvent": self._scalar,
-            "SequenceStartEvent": self._list,
-            "MappingStartEvent": self._mapping,
-        }
         self._depth += 1
         if self._depth > DEEPEST:
             raise self._error(event, f"lists and mappings are nested more than {DEEPEST} deep", "Flatten the file.")
-        node = builders[type(event).__name__](event)
+        node = self._builders[type(event)](event)
         self._depth -= 1
         if event.anchor is not None:
             self._anchors[event.anchor] = node
@@ -237,7 +239,7 @@ class _Composer:
     def _list(self, event: Any) -> Node:
         items: list[Node] = []
         for inner in self._events:
-            if type(inner).__name__ == "SequenceEndEvent":
+            if isinstance(inner, self._ends):
                 break
             items.append(self._node(inner))
         return Node(items, self._where(event))
@@ -246,7 +248,7 @@ class _Composer:
         pairs: dict[Key, Node] = {}
         keys: dict[Key, Where] = {}
         for inner in self._events:
-            if type(inner).__name__ == "MappingEndEvent":
+            if isinstance(inner, self._ends):
                 break
             key = self._node(inner)
             if key.value == "<<" and not inner.style:  # quoted, it is a key like any other

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.array_files import save_array
 from cloze.assembly.build import build_part
 from cloze.assembly.label_counts import stage_recipes
 from cloze.assembly.load import load_recipe
@@ -44,7 +45,7 @@ def notes(made: Recipe, files: Mapping[str, Labelled], known: Mapping[str, Hashe
 def record(out: Path, known: Mapping[str, Hashes]) -> None:
     """Write the hashes of all training texts into the folder of a model."""
     with whole_file(out / FILE) as stage, stage.open("wb") as stream:
-        np.save(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *known.values()])))
+        save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *known.values()])))
 
 
 def note_on(

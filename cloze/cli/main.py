@@ -79,7 +79,7 @@ def require_usage(command: Any, verb: str, given: list[str]) -> None:
         if not hasattr(error, "format_message"):  # an option that prints something and ends; the verb itself sees to it
             return
         param: Any = getattr(error, "param", None)
-        missing = param is not None and type(error).__name__ == "MissingParameter"
+        missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
         message = _missing(param) if missing else error.format_message()
         raise UserError(f"{message}\n  All options: cloze {verb} --help") from None
 
@@ -100,17 +100,18 @@ def refuse_former(verb: str, given: list[str]) -> None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error means that no space is left; safetensors and torch report it in words of their own."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    text = str(error)
-    short_write = " requested and " in text and " written" in text  # all that numpy reports
-    return "No space left on device" in text or (isinstance(error, OSError) and short_write)
+    """Whether an error means that no space is left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return os.strerror(errno.ENOSPC) in str(error)  # safetensors, torch and tokenizers raise errors without a number
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory is short; torch has a class of its own for a GPU and none for a CPU."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    torch = sys.modules.get("torch")  # what has not been imported has raised nothing
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return "can't allocate memory" in str(error)
 
 
 def fault_of_user_code(error: BaseException) -> str | None:

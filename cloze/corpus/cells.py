@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.array_files import write_values
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
 
@@ -246,7 +247,7 @@ class CellWriter:
             array.flush()  # type: ignore[attr-defined]
         self._arrays = []
         full = np.flatnonzero(self.sizes)
-        np.append(ends[full], ends[-1]).astype(np.int64).tofile(self.folder / "tiles.bin")
+        write_values(self.folder / "tiles.bin", np.append(ends[full], ends[-1]).astype(np.int64))
         sizes = {name: (self.folder / name).stat().st_size for name in _FILES}
         record = {"version": VERSION, **header, "vocab_size": self.vocab_size, "cells": int(ends[-1]), "mass": mass}
         record["bytes"] = sizes

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.array_files import write_values
 from cloze.corpus.store import file_hash
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json, read_small
@@ -106,7 +107,7 @@ class Graph:
         target = Path(out)
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(target) as folder:
-            np.ascontiguousarray(self.triples, np.int32).tofile(folder / _TRIPLES)
+            write_values(folder / _TRIPLES, np.asarray(self.triples, np.int32))
             named = {_ENTITIES: self.entities, _RELATIONS: self.relations, _ENTITY_TEXTS: self.entity_texts,
                      _RELATION_TEXTS: self.relation_texts}
             for name, lines in named.items():

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cloze.array_files import save_array
 from cloze.whole import whole_file, whole_folder
 
 _LARGE = 1 << 18  # entries of arrays that are mapped from files
@@ -32,7 +33,8 @@ def mapped(folder: Path, make: Callable[[], Made], of: Callable[..., Made]) -> M
         folder.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(folder) as stage:
             for name, column in columns.items():
-                np.save(stage / f"{name}.npy", column)
+                with (stage / f"{name}.npy").open("wb") as stream:
+                    save_array(stream, column)
     except OSError:
         return made
     return _read(folder, of) or made

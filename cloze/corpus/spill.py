@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.array_files import write_values
+
 Keys = NDArray[np.uint64]
 Sums = NDArray[np.float64]
 
@@ -31,8 +33,8 @@ class Runs:
         if not len(keys):
             return
         files = [self.folder / f"run-{len(self._runs):05d}.{kind}" for kind in ("keys", "sums")]
-        keys.tofile(files[0])
-        sums.tofile(files[1])
+        write_values(files[0], keys)
+        write_values(files[1], sums)
         self.spilled += files
         self._runs.append((_mapped(files[0], np.uint64), _mapped(files[1], np.float64)))
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.array_files import save_array
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
@@ -131,5 +132,5 @@ def save_vectors(path: Path, vectors: NDArray[np.float32]) -> Path:
     """Write vectors as a .npy file (the ending is added where it is missing), whole or not at all; returns its path."""
     target = path if path.suffix == ".npy" else path.with_name(path.name + ".npy")
     with whole_file(target) as stage, stage.open("wb") as file:
-        np.save(file, vectors)
+        save_array(file, vectors)
     return target

@@ -5,12 +5,11 @@ None of these packages is imported: what counts is the methods that an object ha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from cloze.errors import TaskError
-
-_MISSING = ("NAType", "NaTType")  # of pandas
 
 
 @runtime_checkable
@@ -113,11 +112,17 @@ def require_text(given: Any, place: str = "") -> None:
         raise TaskError(f"{place}{type(given).__name__}, expected text: decode it first, such as TEXT.decode('utf-8').")
 
 
+def _is_missing(value: Any) -> bool:
+    """Whether a value is NaN or a missing value of pandas."""
+    pandas = sys.modules.get("pandas")  # without it, nothing has made such a value
+    return isinstance(value, float) and value != value or (pandas is not None and (value is pandas.NA or value is pandas.NaT))
+
+
 def plain(value: Any) -> Any:
     """A value as JSON represents it; NaN and the missing values of pandas become None."""
     if isinstance(value, Array) and not isinstance(value, str):
         value = value.tolist()
-    if type(value).__name__ in _MISSING or isinstance(value, float) and value != value:
+    if _is_missing(value):
         return None
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]

@@ -11,6 +11,7 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.array_files import write_values
 from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.registry import register
@@ -210,7 +211,7 @@ class _Ids:
     def _append(
         self, file: IO[bytes], lengths: list[int], ids: NDArray[np.int32], last: NDArray[np.bool_], counts: Int64
     ) -> None:
-        (2 * ids + last).astype(np.int32).tofile(file)
+        write_values(file, (2 * ids + last).astype(np.int32))
         lengths.append(len(ids))
         counts += np.bincount(ids, minlength=len(counts))
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
 import pytest
 
+from cloze.array_files import save_array, write_values
 from cloze.assembly import parts
 from cloze.cli.main import explain as explain_error
 from cloze.cli.main import is_disk_full, main
@@ -151,10 +156,9 @@ def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_known_by_what_numpy_says_of_it() -> None:
-    import numpy as np
-
-    with pytest.raises(OSError) as caught, open("/dev/full", "wb", buffering=0) as file:
-        np.save(file, np.zeros(100_000))
-    assert is_disk_full(caught.value)
+@pytest.mark.parametrize("write", [write_values, save_array])
+def test_a_full_disk_is_known_by_the_number_of_the_error(write: Callable[[IO[bytes], Any], None]) -> None:
+    with pytest.raises(OSError) as caught, open("/dev/full", "wb") as file:
+        write(file, np.zeros(100_000))
+    assert is_disk_full(caught.value) and caught.value.errno == errno.ENOSPC
     assert not is_disk_full(OSError("something else"))
