@@ -16,10 +16,83 @@ ClozeError                 anything cloze reports to a person; never shown as a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter that a message names, with a value for it. A front end writes it in its own way (`spelled_by`).
+
+    By itself it is written in its `style`: a value of the recipe, an option of the command line, an argument in Python, or the
+    `value` alone. A tuple is a list.
+
+    >>> for style in ("set", "option", "argument"):
+    ...     print(Parameter("corpus.columns", ("A", "B"), style))
+    --set corpus.columns=[A,B]
+    --columns A,B
+    columns=[A,B]
+    """
+
+    path: str
+    value: str | tuple[str, ...] = ""
+    style: Literal["set", "option", "argument", "words"] = "set"
+
+    @property
+    def name(self) -> str:
+        """The last step of the path."""
+        return self.path.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        listed = isinstance(self.value, tuple)
+        plain = ",".join(self.value) if listed else str(self.value)
+        value = f"[{plain}]" if listed else plain
+        if self.style == "set":
+            return f"--set {self.path}={value}"
+        if self.style == "option":
+            return f"--{self.name.replace('_', '-')} {plain}".rstrip()
+        return plain if self.style == "words" else f"{self.name}={value}" if value else self.name
+
+    def beside(self, name: str, value: str | tuple[str, ...]) -> Parameter:
+        """The parameter of another name in the same section of the recipe, written alike; one in words has options next to it.
+
+        >>> str(Parameter("corpus.text", "NAME").beside("format", "tsv"))
+        '--set corpus.format=tsv'
+        """
+        section, dot, _ = self.path.partition(".")
+        return Parameter(f"{section}.{name}" if dot else name, value, "option" if self.style == "words" else self.style)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A piece of a message that names a parameter, with the text around it, which a front end may write in another way."""
+
+    before: str
+    parameter: Parameter
+    after: str = ""
+
+    def __str__(self) -> str:
+        return self.naming(self.parameter)
+
+    def naming(self, parameter: object) -> str:
+        """The phrase with its parameter written like this."""
+        return f"{self.before}{parameter}{self.after}"
+
+
+#: A piece of a message.
+Part = str | Phrase | Parameter
+
+#: How a front end writes a phrase; None: as it is.
+Spelling = Callable[[Phrase], str | None]
+
+
+def argument(name: str, value: str = "") -> Parameter:
+    """An argument in Python, and a value for it."""
+    return Parameter(name, value, "argument")
 
 
 class ClozeError(Exception):
@@ -29,9 +102,24 @@ class ClozeError(Exception):
 
 
 class UserError(ClozeError):
-    """What was given is wrong; nothing has been written."""
+    """What was given is wrong; nothing has been written. The message consists of texts, and of phrases that name parameters."""
 
     exit_code = 2
+
+    def __init__(self, *parts: Part) -> None:
+        super().__init__(*(Phrase("", part) if isinstance(part, Parameter) else part for part in parts))
+        self._spellings: list[Spelling] = []
+
+    def spell(self, spelling: Spelling) -> None:
+        """Write the phrases like this from now on, except those that an earlier spelling writes."""
+        self._spellings.append(spelling)
+
+    def __str__(self) -> str:
+        return "".join(map(self._spelled, self.args))
+
+    def _spelled(self, part: object) -> str:
+        written = (spelling(part) for spelling in self._spellings) if isinstance(part, Phrase) else ()
+        return next((text for text in written if text is not None), str(part))
 
 
 class RecipeError(UserError):
@@ -42,7 +130,7 @@ class UnknownPart(RecipeError):
     """A part that no code has registered; `kind` and `name` are those that were asked for."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}. {suggest(name, known)}")
+        super().__init__(f"unknown {kind} {name!r}. {propose(name, known)}")
         self.kind, self.name = kind, name
 
 
@@ -121,7 +209,7 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"Did you mean {_either(names)}?" if names else ""
 
 
-def suggest(given: str, known: Iterable[str]) -> str:
+def propose(given: str, known: Iterable[str]) -> str:
     """A sentence naming the known words closest to `given`, or all of them when they are few."""
     names = sorted(set(known))
     if close := nearest(given, names):
@@ -135,7 +223,7 @@ def require_table(place: str, name: str, tables: Iterable[str]) -> None:
     """A `RecipeError` if a part, whose `place` in the recipe is given, names a look-up table that is not among `tables`."""
     known = tuple(tables)
     if name not in known:
-        raise RecipeError(f"{place}: there is no table {name!r}. {suggest(name, known)}")
+        raise RecipeError(f"{place}: there is no table {name!r}. {propose(name, known)}")
 
 
 def _either(names: Sequence[str]) -> str:
@@ -162,6 +250,22 @@ def sized(number: float) -> str:
     """
     unit, power = next((pair for pair in (("TB", 12), ("GB", 9), ("MB", 6)) if number >= 10 ** pair[1]), ("kB", 3))
     return f"{number / 10**power:.3g} {unit}"
+
+
+@contextmanager
+def spelled_by(spelling: Spelling) -> Iterator[None]:
+    """Inside the block, a front end says how the messages of errors write the phrases that name parameters.
+
+    >>> with spelled_by(lambda phrase: phrase.naming("--text NAME")):
+    ...     raise UserError("no column 'text'.", Phrase(" Choose one with ", Parameter("corpus.text", "NAME"), "."))
+    Traceback (most recent call last):
+    cloze.errors.UserError: no column 'text'. Choose one with --text NAME.
+    """
+    try:
+        yield
+    except UserError as error:
+        error.spell(spelling)
+        raise
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 Kind = Literal["integer", "float", "boolean"]
 #: What a value belongs to, which determines how `collate` lays it out in a batch:
@@ -105,7 +105,7 @@ def find(name: str) -> Field:
     if entry is None and field in _RENAMED:
         raise RecipeError(f"field {name!r} is now called {join(view, _RENAMED[field], chosen)!r}.")
     if entry is None:
-        raise RecipeError(f"unknown field {name!r}. {suggest(field, _ledger)}")
+        raise RecipeError(f"unknown field {name!r}. {propose(field, _ledger)}")
     if entry.keyed != bool(chosen):
         way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
         if field == "positions":  # once the name of those

@@ -12,7 +12,7 @@ from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.assembly.schema import arguments_of_part, check_part
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import CorpusError, RecipeError, suggest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.text import Annotations
 from cloze.text.mentions import Listed
 
@@ -35,7 +35,7 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         part, colon, file = rest.partition(":")
         if part not in names("annotator"):
             if colon and not Path(rest).exists() and Path(file).exists():
-                raise RecipeError(f"--annotate {one}: unknown annotator {part!r}. {suggest(part, names('annotator'))}")
+                raise RecipeError(f"--annotate {one}: unknown annotator {part!r}. {propose(part, names('annotator'))}")
             part, file = "list", rest
         made[layer] = {part: _arguments(part, file, Where(f"--annotate {one}"))}
     return made
@@ -77,7 +77,7 @@ def completed(given: Given, kept: Mapping[str, Annotating]) -> dict[str, dict[st
         if layer not in kept:
             raise RecipeError(
                 f"--annotate {layer}: this checkpoint reads no layer of that name. "
-                + (suggest(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
+                + (propose(layer, kept) if kept else "It reads no annotations: its recipe has no link and no show.")
             )
         ((part, arguments),) = one.items()
         accepted = arguments_of_part("annotator", part)

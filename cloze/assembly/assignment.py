@@ -13,7 +13,7 @@ from cloze.assembly.load import own_task_recipe_names, pretraining_recipe_names,
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.several import FIRST, START, Labelled, after, several, similar_task
 from cloze.assembly.showing import ShownItems
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 
 KEEP_CHECKPOINTS = "--keep-checkpoints"
 
@@ -114,7 +114,7 @@ class Assignment:
         if own not in own_task_recipe_names():
             known = [one.removeprefix(f"{name}_") for one in own_task_recipe_names() if one.startswith(f"{name}_")]
             raise TaskError(
-                f"{name}: has no recipe for --task {self.kind}. {suggest(self.kind, ['sentence_classification', *known])}"
+                f"{name}: has no recipe for --task {self.kind}. {propose(self.kind, ['sentence_classification', *known])}"
             )
         return own
 

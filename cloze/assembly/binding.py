@@ -15,7 +15,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
-from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, suggest
+from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
 from cloze.exercises.retokenize import OtherReading
 from cloze.text import Tokenizer
 from cloze.training.untrained import require_trained
@@ -64,7 +64,7 @@ def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]
     known = [*sorted({name for one in whole for name in [*one.sources, *one.tables]}), *checkpoints]
     for name in binds:
         if name not in known:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {suggest(name, known)}")
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {propose(name, known)}")
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:

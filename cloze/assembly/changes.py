@@ -11,7 +11,7 @@ from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.schema import arguments_of_part, check_part, check_value, expand_arguments, expand_part
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.assembly.recipe import Recipe
@@ -30,7 +30,7 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
     where = Where(f"{option} {given}")
     known = names("change")
     if name not in known:
-        raise RecipeError(f"{where}: unknown change {name!r}. {suggest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+        raise RecipeError(f"{where}: unknown change {name!r}. {propose(name, known)}\n  Expected NAME=VALUE: lora=8.")
     if equals and not text.strip():
         raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
     value = read_value(text, where).plain() if equals else {}

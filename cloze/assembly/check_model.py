@@ -17,7 +17,7 @@ from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpe
 from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import reading_twins
 from cloze.document import Where
-from cloze.errors import ClozeError, counted, suggest
+from cloze.errors import ClozeError, counted, propose
 
 #: Fields that batching makes for a view where its rows need them, so that no edit has to give them. A part may use one that is
 #: there, but not require it.
@@ -176,7 +176,7 @@ def _present(
     for name in sorted(name for name in run.take if "." in name and name not in network.takes):
         second = sorted(other for other in network.takes if "." in other)
         faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
-                   suggest(name, second) if second else "It reads one sequence.")
+                   propose(name, second) if second else "It reads one sequence.")
     return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
 
 
@@ -231,7 +231,7 @@ def _check_states(
     for reading, path in origin.read.items():
         if reading and reading not in reads:
             faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
-                       suggest(reading, reads))
+                       propose(reading, reads))
         owner, _, state = path.rpartition(".")
         known = states.get(owner, frozenset({"?"}))
         if state not in known and "?" not in known:
@@ -297,7 +297,7 @@ def _check_readings(
     for reading, path in spec.read.items():
         if reading and reading not in reads:
             faults.add(spec.part.where, f"{spec.part.path}.read", f"{spec.part.name} has no reading {reading!r}.",
-                       suggest(reading, reads))
+                       propose(reading, reads))
         else:
             bound[reading or reads[0]] = path
     for path in bound.values():

@@ -6,7 +6,7 @@ from cloze.assembly import parts
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import OWN, Recipe
 from cloze.document import Where
-from cloze.errors import suggest
+from cloze.errors import propose
 
 
 def check_templates(recipe: Recipe, faults: Faults) -> None:
@@ -26,7 +26,7 @@ def check_templates(recipe: Recipe, faults: Faults) -> None:
         pieces = split_template(template)
         for kind, text_piece in pieces:
             if kind == "role" and text_piece not in ROLES:
-                faults.add(place, path, f"{text_piece} is not a role.", suggest(text_piece, ROLES))
+                faults.add(place, path, f"{text_piece} is not a role.", propose(text_piece, ROLES))
         named = {piece for kind, piece in pieces if kind == "part"}
         wanted = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
         if wanted - named:

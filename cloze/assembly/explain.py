@@ -12,7 +12,7 @@ from cloze.assembly import parts
 from cloze.assembly.load import load_recipe, named_recipes
 from cloze.assembly.schema import Argument, arguments_of_part, describe
 from cloze.assembly.walk import parts_in
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 
 class Key(NamedTuple):
@@ -39,7 +39,7 @@ def explain(name: str) -> list[Explanation]:
     found = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
     if not found and name not in parts.MODULES:
         known = {*parts.MODULES, *(n for _, n in all_parts())}
-        raise RecipeError(f"unknown part {name!r}. {suggest(rest, known)}\n  `cloze explain` lists all parts.")
+        raise RecipeError(f"unknown part {name!r}. {propose(rest, known)}\n  `cloze explain` lists all parts.")
     return [explain_part(k, n) for k, n in found]
 
 

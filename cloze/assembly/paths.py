@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cloze.assembly.recipe import TrainingSpec
 from cloze.document import Key, Node
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
 
@@ -137,7 +137,7 @@ def _item(node: Node, step: str | int, walked: str, path: str) -> int:
     if found:
         options = " or ".join(f"{where}[{index}]" for index in found)
         raise RecipeError(f"{path!r}: {where} has {len(found)} items named {step!r}. Write {options}.")
-    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {suggest(step, [n for known in names for n in known])}")
+    raise RecipeError(f"{path!r}: {where} has no item {step!r}. {propose(step, [n for known in names for n in known])}")
 
 
 def _item_names(item: Node) -> list[str]:

@@ -22,7 +22,7 @@ from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
 from cloze.corpus.place import is_address
 from cloze.corpus.remote import Cache, local_store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, suggest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, propose
 from cloze.processes import rank
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
@@ -284,7 +284,7 @@ def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:
     first = recipe.stages[0].recipe if recipe.stages else recipe
     for name, folder in inits.items():
         if name and name not in first.networks:
-            raise RecipeError(f"--init {name}={folder}: {recipe.name} has no network {name!r}. {suggest(name, first.networks)}")
+            raise RecipeError(f"--init {name}={folder}: {recipe.name} has no network {name!r}. {propose(name, first.networks)}")
     if "" in inits and first.export in inits:
         raise CheckpointError(
             f"--init: the exported network {first.export!r} has two checkpoints, {inits['']} and {inits[first.export]}. Give one."

@@ -25,7 +25,7 @@ from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
 from cloze.bounds import Duration, NonNegative
 from cloze.document import Node, from_data
-from cloze.errors import RecipeError, UnknownPart, did_you_mean, nearest, suggest
+from cloze.errors import RecipeError, UnknownPart, did_you_mean, nearest, propose
 from cloze.registry import (
     GivenMark,
     LiveMark,
@@ -167,7 +167,7 @@ def expand_part(
         return
     try:
         if known is not None and name not in known and len(known) < len(parts.names(kind)):
-            raise RecipeError(f"{kind} cannot be {name!r} here. {suggest(name, known)}")
+            raise RecipeError(f"{kind} cannot be {name!r} here. {propose(name, known)}")
         accepted = arguments_of_part(kind, name)
     except RecipeError as error:
         place = node.place(name)

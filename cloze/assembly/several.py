@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloze.assembly.load import read_tree, task_recipe_names
-from cloze.errors import TaskError, did_you_mean, suggest
+from cloze.errors import TaskError, did_you_mean, propose
 
 FIRST = "first"  # the stage, and the task, that comes before the others
 _ASKED = ("type", "metric")  # the keys of `task:` that belong to an entry
@@ -44,7 +44,7 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
 def similar_task(given: str) -> str:
     """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
     meant = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
-    return suggest(given, task_recipe_names()) if meant is None else did_you_mean([meant])
+    return propose(given, task_recipe_names()) if meant is None else did_you_mean([meant])
 
 
 #: What tasks are called elsewhere.

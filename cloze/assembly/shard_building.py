@@ -24,7 +24,7 @@ from cloze.corpus.encode import BlockEncoder
 from cloze.corpus.shards import write_manifest
 from cloze.corpus.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
 from cloze.corpus.tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
-from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, suggest
+from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, propose
 from cloze.jobs import Job, LocalWorkers, Workers, end_with_parent
 from cloze.registry import lookup, names
 from cloze.text import Annotations, Tokenizer
@@ -50,7 +50,7 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
     if words is not None:
         name, _, file = words.partition(":")
         if name not in ("dictionary", "jieba"):
-            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {suggest(name, names('segmenter'))}")
+            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {propose(name, names('segmenter'))}")
         key = "file" if name == "dictionary" else "dictionary"
         segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
     if layers:

@@ -13,7 +13,7 @@ from typing import Any
 from cloze.assembly import parts, paths
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.document import Node, from_data
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 HEAD = 64
 WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
@@ -32,7 +32,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
         raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
     sizes: Mapping[str, Mapping[str, int]] = parts.class_of("network", exported.part.name).sizes
     if size not in sizes:
-        raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {suggest(size, sizes)}")
+        raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {propose(size, sizes)}")
     for name, network in recipe.networks.items():
         if network.part is None or network.average is not None or name in kept:
             continue

@@ -12,7 +12,7 @@ from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
 _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
@@ -71,7 +71,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
             continue
         stage, _, own = rest.partition(".")
         if stage not in stages:
-            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {suggest(stage, stages)}")
+            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {propose(stage, stages)}")
         if stage == name:
             found.append(own)
     return found
@@ -129,6 +129,6 @@ def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Fault
     sources = tree.value.get("sources")
     known = list(sources.value) if sources is not None and sources.is_mapping else []
     if chosen not in known:
-        faults.add(node.where, path, f"there is no source {chosen!r}.", suggest(chosen, known) if known else "Write `sources:`.")
+        faults.add(node.where, path, f"there is no source {chosen!r}.", propose(chosen, known) if known else "Write `sources:`.")
         return
     tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))

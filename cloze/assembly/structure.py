@@ -9,7 +9,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.parts import architectures, class_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.document import Where
-from cloze.errors import suggest
+from cloze.errors import propose
 from cloze.fields import find as find_field
 from cloze.fields import join
 
@@ -58,7 +58,7 @@ def reading_twins(recipe: Recipe) -> set[str]:
 
 def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
     if name not in list(known):
-        faults.add(where, path, f"there is no {what} {name!r}.", suggest(name, known))
+        faults.add(where, path, f"there is no {what} {name!r}.", propose(name, known))
 
 
 def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
@@ -121,7 +121,7 @@ def _check_references(
             faults.add(stands, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
         elif owner not in (*earlier, *known):
             faults.add(stands, place, f"{reference!r} names no earlier pass and no view.",
-                       suggest(owner, [*earlier, *known]))
+                       propose(owner, [*earlier, *known]))
         elif owner not in earlier:
             with faults.catching(stands, place):
                 find_field(reference)
@@ -133,7 +133,7 @@ def _check_references(
             owner, dot, _ = state.rpartition(".")
             if dot and owner not in (*earlier, run.name):
                 faults.add(objective.part.where, f"{objective.part.path}.read", f"{state!r} names no earlier pass.",
-                           suggest(owner, [*earlier, run.name]))
+                           propose(owner, [*earlier, run.name]))
 
 
 def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
@@ -204,7 +204,7 @@ def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
             owner, dot, _ = member.partition(".")
             if not dot or owner not in recipe.networks:
                 faults.add(at(f"tie[{index}]"), f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
-                           suggest(owner, recipe.networks))
+                           propose(owner, recipe.networks))
 
 
 def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.cli.verbs import VERBS, load_verb
-from cloze.errors import UserError, suggest
+from cloze.errors import UserError, propose
 
 _SHELLS = ("bash", "zsh")
 _RECIPES = ("pretrain", "show", "diff", "check", "peek")  # verbs whose arguments are names of recipes, or files
@@ -38,7 +38,7 @@ def script(shell: str) -> str:
     """The script that completes `cloze` in this shell: verbs, their options, and names of recipes; else files."""
     if shell not in _SHELLS:
         raise UserError(
-            f"--show-completion {shell}: {suggest(shell, _SHELLS)}\n  For example: eval \"$(cloze --show-completion bash)\""
+            f"--show-completion {shell}: {propose(shell, _SHELLS)}\n  For example: eval \"$(cloze --show-completion bash)\""
         )
     from cloze.assembly.load import recipe_names
 

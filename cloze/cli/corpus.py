@@ -91,11 +91,11 @@ class OfTask(Mode):
         from cloze.assembly.load import load_sources, task_recipe_names
         from cloze.assembly.parts import builder_of
         from cloze.assembly.recipe import plain
-        from cloze.errors import TaskError, suggest
+        from cloze.errors import TaskError, propose
 
         task = str(self.task)
         if task not in task_recipe_names() and not Path(task).is_file():
-            raise TaskError(f"--task {task}: unknown task. {suggest(task, task_recipe_names())}")
+            raise TaskError(f"--task {task}: unknown task. {propose(task, task_recipe_names())}")
         own = [f"corpus.text={self.column}"] if self.column is not None else []
         own += [f"corpus.format={text_format}"] if text_format != "auto" else []
         sources = load_sources(task, overrides=[*own, *(self.values or [])])

@@ -72,12 +72,12 @@ def command(
     if to not in ("huggingface", "merged"):
         if any(value is not None for value in (language, licence, data, task)):
             raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
-        from cloze.errors import suggest
+        from cloze.errors import propose
         from cloze.interop.vectors import FORMATS, write_vectors
 
         if to not in FORMATS:
             known = ("huggingface", "merged", "peft", "change", "onnx", *FORMATS)
-            raise UserError(f"unknown format {to!r}. {suggest(to, known)}")
+            raise UserError(f"unknown format {to!r}. {propose(to, known)}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
         following: tuple[object, ...] = ("cloze", "neighbours", out, "WORD")

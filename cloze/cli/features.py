@@ -54,14 +54,14 @@ def command(
 def extractor_of(name: str, *, size: int | None, seed: int) -> Extractor:
     """The extractor of a name, or the one in a Python file; a `CorpusError` if there is none."""
     from cloze.corpus.items.extractors import NAMES, OwnFunction, RandomConvolution, SmallPictures
-    from cloze.errors import CorpusError, suggest
+    from cloze.errors import CorpusError, propose
 
     if name == "pixels":
         return SmallPictures(size or 8)
     if name == "random_conv":
         return RandomConvolution(size or 128, seed)
     if not name.endswith(".py"):
-        raise CorpusError(f"--with {name}: no such extractor. {suggest(name, NAMES)}\n  Or give a Python file with your own.")
+        raise CorpusError(f"--with {name}: no such extractor. {propose(name, NAMES)}\n  Or give a Python file with your own.")
     from cloze.assembly.user_files import function_of
 
     function, digest = function_of(Path(name), "features")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,21 +10,16 @@ import typer
 
 from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
-from cloze.errors import UserError, naming_options
+from cloze.errors import Phrase, UserError, spelled_by
 
 if TYPE_CHECKING:
     from cloze.decoding.drafting import Draft
     from cloze.decoding.generation import Generated
 
-#: Messages name the arguments of `Model.generate`; the command line has options.
-_NAMES = {
-    "beams=4": "--beams 4", "groups=2": "--groups 2", "diversity=": "--diversity ", "min_tokens=": "--min-tokens ",
-    "than tokens=": "than --tokens ", "Raise tokens": "Raise --tokens", "stop: ": "--stop: ", "stop does": "--stop does",
-    "groups, diversity and sampled are": "--groups, --diversity and --sampled are", "sampled draws": "--sampled draws",
-    "length_penalty and early are": "--length-penalty and --early are", "groups and sampled": "--groups and --sampled",
-    "temperature, top_k, top_p, min_p and typical_p": "--temperature, --top-k, --top-p, --min-p and --typical-p",
-    "without sampled. Add sampled": "without --sampled. Add --sampled",
-}
+
+def _as_options(phrase: Phrase) -> str:
+    """How the command line writes a phrase that names arguments of `Model.generate`."""
+    return phrase.naming(replace(phrase.parameter, style="option"))
 
 
 def command(
@@ -89,7 +85,7 @@ def command(
     )
     if stream and (len(given) != 1 or beams or as_json):
         raise UserError("--stream shows one text as it is sampled. Give one prompt, without --count, --beams and --json.")
-    with naming_options(_NAMES), Progress(0 if stream else len(given), "texts") as progress:
+    with spelled_by(_as_options), Progress(0 if stream else len(given), "texts") as progress:
         how = parts_of(reader, options)
         if stream:
             shown = Streamed(reader, given[0], stop=stop or [])

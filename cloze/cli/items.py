@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import CorpusError, naming_options
+from cloze.errors import CorpusError, Phrase, spelled_by
 
 
 def parse_items(given: Sequence[str]) -> dict[str, str]:
@@ -20,13 +21,12 @@ def parse_items(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-#: What the readers of labelled text call the options of this verb.
-_OPTIONS = {
-    "; if the file has no header, name all columns in order: --set corpus.columns=[A,B]": "",
-    "--set corpus.text=NAME": "--text NAME",
-    "--set corpus.format=": "--format ", "--set corpus.quoting=none reads quotes as text; with standard, they enclose cells.":
-    "Quote the cells that hold one.",
-}  # fmt: skip
+def _as_options(phrase: Phrase) -> str | None:
+    """How a phrase about a table is written with the options of this verb."""
+    name = phrase.parameter.name
+    if name in ("text", "format"):
+        return phrase.naming(replace(phrase.parameter, style="option"))
+    return {"columns": "", "quoting": "Quote the cells that hold one."}.get(name)
 
 
 def column_of(path: str, named: str | None, text_format: Any) -> str:
@@ -50,7 +50,7 @@ def build_items(
     from cloze.corpus.records import Records
     from cloze.text import Tokenizer, train
 
-    with naming_options(_OPTIONS):
+    with spelled_by(_as_options):
         for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
             read_pictures(path)
         format = as_format(None if text_format == "auto" else text_format)

@@ -80,10 +80,10 @@ def command(
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.corpus.readers.formats import with_column
-    from cloze.errors import UserError, suggest
+    from cloze.errors import UserError, propose
 
     if strategy not in ("ddp", "fsdp"):
-        raise UserError(f"--strategy {strategy}: no such strategy. {suggest(strategy, ('ddp', 'fsdp'))}")
+        raise UserError(f"--strategy {strategy}: no such strategy. {propose(strategy, ('ddp', 'fsdp'))}")
     if out is None and not plan:
         raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan does not need it.)")
     with silence(on=quiet and not plan):

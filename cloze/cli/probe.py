@@ -15,6 +15,7 @@ from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
+    from cloze.errors import Phrase
     from cloze.probes.finding import Finding, Subject
     from cloze.probes.losses import Examples
 
@@ -62,12 +63,12 @@ def command(
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
     """
     from cloze.cli.hints import typed
-    from cloze.errors import UserError, suggest
+    from cloze.errors import UserError, propose
     from cloze.probes.finding import as_text, plain, subjects
     from cloze.reports.probe import require_place, write_finding
 
     if kind not in KINDS:
-        raise UserError(f"unknown probe {kind!r}. {suggest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
+        raise UserError(f"unknown probe {kind!r}. {propose(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
     given = {
@@ -196,8 +197,15 @@ def _parts(options: Options, expected: str) -> tuple[str, str, str]:
     return name, paths[0], paths[1]
 
 
+def _as_task(phrase: Phrase) -> str | None:
+    """How a phrase about the columns of labelled words is written: `--task` names that of the label, and no other is chosen."""
+    if phrase.parameter.name == "label":
+        return phrase.naming(f"--task {phrase.parameter.value}=TRAIN,TEST")
+    return "" if phrase.parameter.name in ("text", "columns") else None
+
+
 def _layers(subjects: list[Subject], options: Options) -> Finding:
-    from cloze.errors import naming_options
+    from cloze.errors import spelled_by
     from cloze.probes.layers import finding, marked_spans, nearest_senses, split_of, tagged_words
     from cloze.probes.linear import probe_linear
 
@@ -205,12 +213,7 @@ def _layers(subjects: list[Subject], options: Options) -> Finding:
     if name == "sense":
         train, test = (marked_spans(file, most=options.most) for file in files)
     else:
-        columns = {
-            "--text form --label upos": "--task upos=TRAIN,TEST",
-            "--label NAME, or name the columns in order: --columns text,label": "--task NAME=TRAIN,TEST",
-            "--label NAME": "--task NAME=TRAIN,TEST",
-        }
-        with naming_options(columns):
+        with spelled_by(_as_task):
             train, test = (tagged_words(file, name, most=options.most) for file in files)
     found, senses, remarks = {}, {}, []
     for one, loaded in _opened(subjects, options):

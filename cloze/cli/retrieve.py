@@ -51,7 +51,7 @@ def command(
     if out is not None:
         require_output(out, overwrite=overwrite)
     file = named_file(queries or [], tables=True)
-    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "--text")]
+    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "text")]
     if not query_texts:
         raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
 
@@ -67,7 +67,7 @@ def command(
             f"{checkpoint}: was fine-tuned for {learner.task.name}, not for retrieval.\n"
             "  Give a folder of cloze finetune --task retrieval, or a checkpoint that was not fine-tuned."
         )
-    read = partial(_texts, passages, passage_column, "--text-b")
+    read = partial(_texts, passages, passage_column, "text_b")
     with Progress(sum(1 for _ in read()), "passages") as progress:
         found = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
     wanted = {one.passage for own in found for one in own}
@@ -87,17 +87,17 @@ def command(
     typer.echo(f"{out}: {len(query_texts)} queries")
 
 
-def _texts(path: str, column: str, option: str) -> Iterator[tuple[int, str]]:
-    """The texts of a file with their lines, in constant memory: a column of a table, which `option` names, or its lines that are
-    not empty."""
+def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
+    """The texts of a file with their lines, in constant memory: a column of a table, which `parameter` chooses, or its lines that
+    are not empty."""
     from cloze.corpus.readers.columnar import is_columnar
     from cloze.corpus.readers.labelled import read_rows
     from cloze.corpus.readers.text_files import lines
     from cloze.decoding.texts import kind_of_file
-    from cloze.errors import naming_options
+    from cloze.errors import Parameter, spelled_by
 
     if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
-        with naming_options({"; if the file has no header, name all columns in order: --columns A,B": ""}):
-            yield from ((line, text) for line, (text,) in read_rows(path, {column: f"{option} NAME"}))
+        with spelled_by(lambda phrase: "" if phrase.parameter.name == "columns" else None):
+            yield from ((line, text) for line, (text,) in read_rows(path, {column: Parameter(parameter, "NAME", "option")}))
     else:
         yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

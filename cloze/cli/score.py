@@ -279,6 +279,7 @@ def _targets(given: list[str], file: str | None, field: str, target: str, column
     if given or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
         return split_pairs(gather(given, file))
     from cloze.corpus.readers.labelled import read_table
+    from cloze.errors import Parameter
 
     table = read_table(file, columns=columns.split(",") if columns else None)
     if not {field, target} <= set(table.columns):
@@ -286,7 +287,9 @@ def _targets(given: list[str], file: str | None, field: str, target: str, column
             f"{file}: expected the columns {field} and {target}, found: {', '.join(table.columns)}.\n"
             "  Name them with --field and --target; if the file has no header, name its columns: --columns text,target"
         )
-    return table.column(field, "--field NAME"), table.column(target, "--target NAME")
+    chosen = {"field": field, "target": target}
+    texts, targets = (table.column(column, Parameter(name, "NAME", "option")) for name, column in chosen.items())
+    return texts, targets
 
 
 def _print(records: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:

@@ -115,11 +115,11 @@ def join(
     from cloze.corpus.join import write_as_one
     from cloze.corpus.store import Store
     from cloze.corpus.writer import check_out
-    from cloze.errors import CorpusError, naming_options
+    from cloze.errors import CorpusError, spelled_by
 
     building = Building.read(store)
     if out is not None:
-        with naming_options({", or replace it with --overwrite": ""}):
+        with spelled_by(lambda phrase: "" if phrase.parameter.path == "overwrite" else None):
             check_out(out, replace=False)
         made = write_as_one(Store.open(store), out)
         typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")

@@ -47,13 +47,13 @@ def command(
 
     from cloze.assembly.build import load_checkpoint
     from cloze.compression.speed import FILES, FORMATS, Subject, measure
-    from cloze.errors import suggest
+    from cloze.errors import propose
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
 
     for one in chosen:
         if one not in FORMATS:
-            raise UserError(f"--as {formats}: unknown format {one!r}. {suggest(one, FORMATS)}")
+            raise UserError(f"--as {formats}: unknown format {one!r}. {propose(one, FORMATS)}")
     place, subjects = choose_device(device), []
     names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
     with tempfile.TemporaryDirectory() as written:

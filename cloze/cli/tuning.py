@@ -43,14 +43,14 @@ def run_recipe(
     from cloze.assembly.tuned import measured_on
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
-    from cloze.errors import naming_options
+    from cloze.errors import spelled_by
 
     with silence(on=as_json, results=True):
         def say(line: str) -> None:
             typer.echo(line, err=True)
 
         way_out = f"or remove {out}" if overwrite else "or add --overwrite"
-        with naming_options({"Choose another --out. To resume": f"Choose another --out, {way_out}. To resume"}):
+        with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
             if tune is not None:
                 tuned = tuned_within(
                     tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite

@@ -12,7 +12,7 @@ import typer
 from cloze.cli.measures import say
 from cloze.cli.modes import Mode
 from cloze.cli.options import AsJson, Unknown
-from cloze.errors import TaskError, UserError, counted, suggest
+from cloze.errors import TaskError, UserError, counted, propose
 
 if TYPE_CHECKING:
     from cloze.decoding.neighbours import Method, Neighbour
@@ -33,7 +33,7 @@ def opened(model: Path) -> Vectors:
 def as_method(name: str) -> Method:
     """A method by name; an unknown one is a `UserError`."""
     if name not in ("add", "multiply"):
-        raise UserError(f"unknown method {name!r}. {suggest(name, ('add', 'multiply'))}")
+        raise UserError(f"unknown method {name!r}. {propose(name, ('add', 'multiply'))}")
     return cast("Method", name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloze.errors import UserError, suggest
+from cloze.errors import UserError, propose
 
 if TYPE_CHECKING:
     import typer
@@ -89,7 +89,7 @@ def load_verb(name: str) -> typer.Typer:
     from cloze.cli.modes import class_of
 
     if name not in VERBS:
-        raise UserError(f"unknown command {name!r}. {suggest(name, VERBS)}\n  cloze --help lists every command.")
+        raise UserError(f"unknown command {name!r}. {propose(name, VERBS)}\n  cloze --help lists every command.")
     module = import_module(f"cloze.cli.{VERBS[name].module}")
     app = vars(module).get("app")
     if app is None:

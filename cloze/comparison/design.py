@@ -22,7 +22,7 @@ from cloze.assembly.user_files import import_files, require_parts
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, suggest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, propose
 from cloze.reports.page import unique_names
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
@@ -208,7 +208,7 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
         name = one.name.partition("=")[0]
         if name not in known:
             raise RecipeError(
-                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {suggest(name, known)}"
+                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {propose(name, known)}"
             )
         if one.changes:
             check_change(one.name, option="--transfer")
@@ -276,7 +276,7 @@ def checked(design: Design) -> Design:
         raise TaskError(f"--rates {design.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
     for name, value in map(_of_task, design.tuning):
         if name is not None and name not in {task.name for task in design.tasks}:
-            raise TaskError(f"--tune {name}:{value}: no task of that name. {suggest(name, [task.name for task in design.tasks])}")
+            raise TaskError(f"--tune {name}:{value}: no task of that name. {propose(name, [task.name for task in design.tasks])}")
     if "-" in design.corpus:
         raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
     trained = [one for one in design.candidates if one.recipe is not None]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cloze.comparison.space import MOST, Axis, Choice, Values, grid_of, named, size_of
-from cloze.errors import MissingExtra, RecipeError, suggest
+from cloze.errors import MissingExtra, RecipeError, propose
 from cloze.rng import fold
 
 KINDS = ("grid", "random", "optuna")
@@ -40,7 +40,7 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
     `MissingExtra` if Optuna is not installed.
     """
     if kind not in KINDS:
-        raise RecipeError(f"--search {kind}: no such search. {suggest(kind, KINDS)}")
+        raise RecipeError(f"--search {kind}: no such search. {propose(kind, KINDS)}")
     if trials is not None and not 1 <= trials <= MOST:
         raise RecipeError(f"--trials {trials}: expected a number from 1 to {MOST:,}.")
     if kind == "grid":

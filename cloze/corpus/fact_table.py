@@ -13,7 +13,7 @@ from cloze.corpus.lexicon import BoundLexicon
 from cloze.corpus.look_up import LookUp
 from cloze.corpus.readers.triples import COLUMNS, header_order
 from cloze.corpus.store import Store
-from cloze.errors import CorpusError, RecipeError, suggest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.registry import register
 from cloze.text import Tokenizer
 from cloze.text.edges import Edges, word_edges
@@ -197,7 +197,7 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
         raise RecipeError(f"triples.file: {file}: is a folder; expected a file with lines `subject TAB predicate TAB object`.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = suggest(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
+        hint = propose(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
         raise RecipeError(f"triples.file: {file}: no such file. {hint}")
     lines = decoded(path.read_bytes(), file).split("\n")
     made = []

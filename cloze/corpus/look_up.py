@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 
 if TYPE_CHECKING:
     from cloze.corpus.store import Store
@@ -85,7 +85,7 @@ class EntityNumbers:
         `CorpusError` if the store has no such layer."""
         if layer not in self._layers:
             raise CorpusError(
-                f"the store has no layer {layer!r} whose labels are entities. {suggest(layer, self._layers)}\n"
+                f"the store has no layer {layer!r} whose labels are entities. {propose(layer, self._layers)}\n"
                 f"  Build it with --annotate {layer}=mentions:FILE"
             )
         return self._layers[layer]

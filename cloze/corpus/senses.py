@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.look_up import LookUp
 from cloze.corpus.readers.wordnet import ENDINGS
 from cloze.corpus.store import Store
-from cloze.errors import CorpusError, RecipeError, suggest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.registry import register
 from cloze.text import Tokenizer
 from cloze.text.encodings import decoded
@@ -115,7 +115,7 @@ def read_senses(file: str) -> dict[str, Senses]:
         raise RecipeError(f"tables: senses: {file}: is a folder, expected a file.")
     if not path.is_file():
         siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = suggest(path.name, siblings) if siblings else ""
+        hint = propose(path.name, siblings) if siblings else ""
         raise RecipeError(f"tables: senses: {file}: no such file. {hint}".rstrip())
     lines = decoded(path.read_bytes(), file).split("\n")
     found: dict[str, Senses] = {}

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Store:
         """The names of the labels of a layer, in the order of their numbers. Raises `CorpusError` if it has none."""
         if layer not in self.labels:
             raise CorpusError(
-                f"{self.path}: this store has no annotation layer {layer!r} with labels. {suggest(layer, self.labels)}\n"
+                f"{self.path}: this store has no annotation layer {layer!r} with labels. {propose(layer, self.labels)}\n"
                 f"  Build it with one: cloze corpus build TEXT --annotate {layer}=mentions:FILE --out STORE"
             )
         return tuple((self.path / names_file(layer)).read_text(encoding="utf-8").splitlines())

@@ -23,7 +23,7 @@ from cloze.corpus.records.windows import cut
 from cloze.corpus.store import Store
 from cloze.corpus.triple_store import TripleStore, TripleWriter
 from cloze.corpus.triples import described
-from cloze.errors import CorpusError, RecipeError, suggest
+from cloze.errors import CorpusError, RecipeError, propose
 from cloze.registry import register
 from cloze.rows import Rows
 
@@ -148,7 +148,7 @@ def _with_relations_of(graph: Graph, known: TripleStore, where: str) -> Graph:
     if unknown:
         raise CorpusError(
             f"{where}: the relation {unknown[0]!r} is not in the training part ({len(unknown):,} such). "
-            f"{suggest(unknown[0], numbers)}\n  A held-out triple needs a relation that is trained: remove it."
+            f"{propose(unknown[0], numbers)}\n  A held-out triple needs a relation that is trained: remove it."
         )
     triples = graph.triples.copy()
     triples[:, 1] = np.array([numbers[name] for name in graph.relations], np.int32)[graph.triples[:, 1]]

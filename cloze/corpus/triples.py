@@ -20,7 +20,7 @@ from cloze.corpus.plan import Int64
 from cloze.corpus.readers.triples import read_graph
 from cloze.corpus.store import Store
 from cloze.corpus.triple_store import TripleStore, TripleWriter
-from cloze.errors import CorpusError, counted, suggest
+from cloze.errors import CorpusError, counted, propose
 from cloze.registry import register
 from cloze.rows import Rows
 from cloze.text.normalise import Normalise
@@ -122,7 +122,7 @@ def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> 
         if unknown:
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: the {kind} {unknown[0]!r} is not in the training part ({len(unknown):,} such). "
-                f"{suggest(unknown[0], of)}\n  A held-out triple needs entities and relations that are trained: remove it."
+                f"{propose(unknown[0], of)}\n  A held-out triple needs entities and relations that are trained: remove it."
             )
         moved.append(np.array([of[name] for name in names], np.int32))
     entity, relation = moved

@@ -27,7 +27,7 @@ from cloze.corpus.store import (
     layer_file,
     names_file,
 )
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, Parameter, Phrase
 from cloze.whole import flush, hidden, put, recover
 
 
@@ -163,6 +163,7 @@ def check_out(out: Path, *, replace: bool = True) -> None:
         raise CorpusError(f"{out}: {place} is not a folder that you can write to. Choose another --out.")
     recover(out)
     if Store.is_store(out) and not replace:
-        raise CorpusError(f"{out}: already holds a token store. Choose another --out, or replace it with --overwrite.")
+        overwriting = Phrase(", or replace it with ", Parameter("overwrite", style="option"))
+        raise CorpusError(f"{out}: already holds a token store. Choose another --out", overwriting, ".")
     if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
         raise CorpusError(f"{out}: already exists and is not a token store. Choose another --out, or remove it yourself.")

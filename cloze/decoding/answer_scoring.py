@@ -14,7 +14,7 @@ from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Score
-from cloze.errors import UserError
+from cloze.errors import Parameter, Phrase, UserError
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def split_pairs(lines: Sequence[str]) -> tuple[list[str], list[str]]:
         if len(pair) != 2:
             raise UserError(
                 f"text {number}, {line[:40]!r}: {len(pair) - 1} tabs, expected one. This network scores a text as the answer to "
-                "another.\n  Write TEXT<tab>TARGET, or give a --file .tsv, .csv or .jsonl with columns text and target."
+                "another.\n  Write TEXT<tab>TARGET",
+                Phrase(", or give a ", Parameter("file", ".tsv, .csv or .jsonl", "option"), " with columns text and target"), ".",
             )
     return [text for text, _ in pairs], [target for _, target in pairs]

@@ -17,7 +17,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.decoding.unknown import known_words, leaves_out_unknown
-from cloze.errors import UserError, suggest
+from cloze.errors import UserError, propose
 from cloze.objectives.embedding import Embedding
 from cloze.whole import whole_file
 
@@ -52,7 +52,7 @@ def embed(
     own = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
-        raise UserError(f"unknown pooling {pooling!r}. {suggest(pooling, get_args(Pooling))}")
+        raise UserError(f"unknown pooling {pooling!r}. {propose(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
     if own is None and leaves_out_unknown(reader):
         framed = known_words(reader, framed)

@@ -20,7 +20,7 @@ from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
 from cloze.decoding.sequence import Manner, answer_text, answers, end_id, extend, first_ids, has_decoder, start_id
 from cloze.decoding.writing import asks
-from cloze.errors import UserError
+from cloze.errors import UserError, argument
 from cloze.rng import Draw, row_keys
 
 Stopped = Literal["end", "count", "max_length", "stop"]
@@ -77,10 +77,11 @@ def generate(
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
     if limits is not None and limits.min_tokens > tokens:
-        raise UserError(f"min_tokens={limits.min_tokens} is more than tokens={tokens}, the longest text allowed. Raise tokens.")
+        least, most = argument("min_tokens", str(limits.min_tokens)), argument("tokens", str(tokens))
+        raise UserError(least, " is more than ", most, ", the longest text allowed. Raise ", argument("tokens"), ".")
     refuse_marks(reader, "generation")
     if beams is not None and stop:
-        raise UserError("stop does not work with beam search. Leave out one of them.")
+        raise UserError(argument("stop"), " does not work with beam search. Leave out one of them.")
     if draft is not None:
         _require_draft(draft, reader, head, beams)
     if asks(reader, head) or answers(reader) or beams or limits is not None or stop or told is not None or draft is not None:

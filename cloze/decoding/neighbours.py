@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import UserError, suggest
+from cloze.errors import UserError, propose
 from cloze.interop.vectors import Vectors
 
 Method = Literal["add", "multiply"]
@@ -74,7 +74,7 @@ def solve(
     0.000001 in gensim). A row that is not there (fewer words than `count`) is -1.
     """
     if method not in get_args(Method):
-        raise UserError(f"unknown method {method!r}. {suggest(method, get_args(Method))}")
+        raise UserError(f"unknown method {method!r}. {propose(method, get_args(Method))}")
     a, b, c = np.moveaxis(unit(questions), 1, 0)
     if method == "add":
         target = unit(b - a + c)

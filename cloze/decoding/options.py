@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits
-from cloze.errors import UserError
+from cloze.errors import Phrase, UserError, argument
 
 
 class WritingOptions(TypedDict, total=False):
@@ -69,7 +69,9 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     if unknown := given.keys() - WritingOptions.__annotations__.keys():
         raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
     if "" in given.get("stop", ()):
-        raise UserError("stop: an empty string would end every text before its first token. Give at least one character.")
+        raise UserError(
+            argument("stop"), ": an empty string would end every text before its first token. Give at least one character."
+        )
     limits = {name: given[name] for name in _LIMITS if name in given}
     if banned := [ids for word in given.get("ban", ()) for ids in _spellings(reader, word)]:
         limits["banned"] = tuple(dict.fromkeys(banned))
@@ -88,23 +90,37 @@ def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
     asked = {name: given[name] for name in _BEAMS if name in given}
     if "beams" not in given:
         if asked.get("best", 1) != 1:
-            raise UserError("best: only a beam search finds several best texts. Add one, such as beams=4.")
+            raise UserError("best: only a beam search finds several best texts. Add one, such as ", argument("beams", "4"), ".")
         if asked.get("groups", 1) != 1 or "diversity" in asked or asked.get("sampled", False):
-            raise UserError("groups, diversity and sampled are for beam search. Add beams=4, or leave them out.")
+            raise _for_beams("groups", "diversity", "sampled")
         if asked.get("length_penalty", 1.0) != 1.0 or asked.get("early", False):
-            raise UserError("length_penalty and early are for beam search. Add beams=4, or leave them out.")
+            raise _for_beams("length_penalty", "early")
         return None
     beams = Beams(given["beams"], **asked)
     if "diversity" in asked and beams.groups == 1:
-        raise UserError(f"diversity={beams.diversity} applies between groups of beams. Add groups=2 or more.")
+        given_diversity = argument("diversity", str(beams.diversity))
+        raise UserError(given_diversity, " applies between groups of beams. Add ", argument("groups", "2"), " or more.")
     if beams.sampled and sampling.temperature == 0.0:
-        raise UserError("sampled draws beams at random, but at temperature 0 nothing is random. Leave out one of them.")
+        raise UserError(
+            argument("sampled"), " draws beams at random, but at temperature 0 nothing is random. Leave out one of them."
+        )
     if not beams.sampled and sampling not in (Sampling(), Sampling(temperature=0.0)):
         raise UserError(
-            "temperature, top_k, top_p, min_p and typical_p have no effect on beam search without sampled. Add sampled, or "
-            "leave them out."
+            *_listed(*_SAMPLING), " have no effect on beam search without ", argument("sampled"), ". Add ", argument("sampled"),
+            ", or leave them out.",
         )
     return beams
+
+
+def _for_beams(*names: str) -> UserError:
+    """The error for options that do nothing without a beam search."""
+    return UserError(*_listed(*names), " are for beam search. Add ", argument("beams", "4"), ", or leave them out.")
+
+
+def _listed(*names: str) -> list[Phrase]:
+    """The names of options, as `temperature, top_k and top_p`."""
+    leads = ["", *[", "] * (len(names) - 2), " and "]
+    return [Phrase(lead, argument(name)) for lead, name in zip(leads, names, strict=True)]
 
 
 def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:

@@ -19,7 +19,7 @@ from cloze.corpus.items import Items, ItemSet, read_pictures
 from cloze.corpus.items.readers import Picture
 from cloze.corpus.items.store import FEATURES
 from cloze.corpus.items.writer import checked, kind_of
-from cloze.errors import CheckpointError, CorpusError, UserError, counted, suggest
+from cloze.errors import CheckpointError, CorpusError, UserError, counted, propose
 
 Int64 = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -74,7 +74,7 @@ def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
         )
     for name, width in network.item_sets.items():
         if name not in sets:
-            raise CorpusError(f"{whose}: has no items {name!r}, which the network reads. {suggest(name, sets)}")
+            raise CorpusError(f"{whose}: has no items {name!r}, which the network reads. {propose(name, sets)}")
         kinds = sets[name].kinds
         if FEATURES not in kinds:
             raise CorpusError(f"{whose}: its items {name!r} have no {FEATURES!r}; they have {', '.join(kinds)}.")
@@ -142,7 +142,7 @@ def _set_of(name: str, path: str, key: str | None) -> ItemSet:
             if key is not None:
                 break
     if found is None:
-        raise CorpusError(f"{path}: has no picture {key!r}. {suggest(key or '', seen) if seen else 'It has none.'}")
+        raise CorpusError(f"{path}: has no picture {key!r}. {propose(key or '', seen) if seen else 'It has none.'}")
     return _joined(name, [_arrays(found, path)], read.names)
 
 
@@ -167,7 +167,7 @@ def _kept(name: str, path: str, keys: Sequence[str]) -> ItemSet:
     missing = [key for key in keys if key not in found]
     if missing:
         some = f"{counted(len(missing), 'picture')} that rows name: {missing[0]!r}"
-        raise CorpusError(f"{path}: has no items of {some}. {suggest(missing[0], known)}")
+        raise CorpusError(f"{path}: has no items of {some}. {propose(missing[0], known)}")
     return _joined(name, [found[key] for key in keys], read.names)
 
 

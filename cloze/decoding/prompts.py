@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 
 TEXT, SECOND, ANSWER = "text", "text_b", "answer"
 #: What separates demonstrations from each other and from the text that is asked about: one or two newlines in
@@ -38,7 +38,7 @@ class Template:
         for place in places:
             if place not in known:
                 expected = "a template has {text}, {text_b} and {answer}."
-                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {expected} {suggest(place, known)}")
+                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {expected} {propose(place, known)}")
         if TEXT not in places:
             raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
         twice = next((place for place in known if places.count(place) > 1), None)

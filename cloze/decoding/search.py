@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloze.decoding.sampling import Sampling
-from cloze.errors import UserError
+from cloze.errors import UserError, argument
 
 _NEVER = -1.0e9  # the score of what cannot be chosen, as in transformers
 _MOST = 1_000  # beams: what each of them holds is memory
@@ -136,7 +136,7 @@ class Beams:
         if not 0.0 <= self.diversity < float("inf"):
             raise UserError(f"diversity {self.diversity}: expected 0 (groups ignore each other) or more.")
         if self.sampled and self.groups > 1:
-            raise UserError("groups and sampled cannot be combined. Leave out one of them.")
+            raise UserError(argument("groups"), " and ", argument("sampled"), " cannot be combined. Leave out one of them.")
 
     @property
     def each(self) -> int:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.exercises.edit import Edit
 from cloze.exercises.inverse_cloze import gathered, without_text
 from cloze.registry import register
@@ -35,7 +35,7 @@ class BodyFirst(Edit):
 
     def __post_init__(self) -> None:
         if self.of not in get_args(Companion):
-            raise RecipeError(f"body_first.of: {self.of!r}. {suggest(self.of, get_args(Companion))}")
+            raise RecipeError(f"body_first.of: {self.of!r}. {propose(self.of, get_args(Companion))}")
 
     @property
     def makes(self) -> str:

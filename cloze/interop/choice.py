@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloze.errors import CheckpointError, suggest
+from cloze.errors import CheckpointError, propose
 from cloze.interop.architecture import ARCHITECTURES, Architecture, HeadTable, ModelClass
 from cloze.interop.model import Head, Model
 
@@ -61,7 +61,7 @@ def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | N
 def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
     """The architectures for the model's network, the most likely first: those with its order, then by `usual`."""
     if hint is not None and hint not in ARCHITECTURES:
-        raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {suggest(hint, ARCHITECTURES)}")
+        raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {propose(hint, ARCHITECTURES)}")
     kin = [a for a in ARCHITECTURES.values() if a.part == model.part]
     return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.usual(model, tokenizer_kind)))
 

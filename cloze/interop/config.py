@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from cloze.errors import CheckpointError, did_you_mean, nearest, suggest
+from cloze.errors import CheckpointError, did_you_mean, nearest, propose
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, ModelClass
 from cloze.interop.files import names_of_weights, read_json
 from cloze.untrusted import require_ordinary
@@ -76,7 +76,7 @@ def architecture_of(folder: Path, config: Mapping[str, Any]) -> Architecture:
     if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
         raise CheckpointError(
             f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
-            f"{suggest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
+            f"{propose(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
         )
     return architecture
 

@@ -21,7 +21,7 @@ from cloze.assembly.finetune import learn
 from cloze.assembly.showing import USUAL, ShownItems
 from cloze.assembly.tuned import measured_on
 from cloze.corpus.readers.formats import with_column
-from cloze.errors import TaskError, naming_options
+from cloze.errors import Phrase, TaskError, spelled_by
 from cloze.notebook.model import ItemFiles, Model, item_files
 from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
 from cloze.tasks.given import Named, as_records, naming_rows
@@ -156,10 +156,7 @@ def finetune(
         stack.enter_context(naming_rows({
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
         }))  # fmt: skip
-        stack.enter_context(naming_options({
-            **{f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")},
-            "--set corpus.columns=[A,B]": 'overrides={"corpus.columns": ["A", "B"]}',
-        }))  # fmt: skip
+        stack.enter_context(spelled_by(_as_arguments))
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         assignment = Assignment(
             task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
@@ -176,6 +173,14 @@ def finetune(
             measured_on(tuned, [files["test"]], "test", shown)
     best = tuned.described.get("seed", list(tuned.outcomes)[-1])
     return _trained(tuned.outcomes[best], folder, temporary, device, report)
+
+
+def _as_arguments(phrase: Phrase) -> str | None:
+    """How a phrase about the columns of a table is written with the arguments of `finetune`."""
+    name, value = phrase.parameter.name, phrase.parameter.value
+    if name in ("text", "text_b", "label"):
+        return phrase.naming(f'columns={{"{name}": {value}}}')
+    return phrase.naming(f'overrides={{"{phrase.parameter.path}": {json.dumps(value)}}}') if name == "columns" else None
 
 
 def _column(corpus: Corpus, text: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cloze.bounds import Positive
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead
 from cloze.registry import Given, register
@@ -30,7 +30,7 @@ def label_prediction(
     """
     known = vector_tables or {}
     if table not in known:
-        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {suggest(table, known)}")
+        raise RecipeError(f"label_prediction: the network has no table of further inputs {table!r}. {propose(table, known)}")
     rows = known[table]
     head = VocabularyHead(
         width=width, vocab_size=rows.num_embeddings, transform=transform, table=rows, bias=True, norm_epsilon=norm_epsilon,

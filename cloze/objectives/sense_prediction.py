@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.networks.cost import Operations
 from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, wide
 from cloze.objectives.product import Product
@@ -108,7 +108,7 @@ def sense_prediction(
     if vectors is None:
         named = [name for name in vector_tables or {} if name != "tokens"]
         raise RecipeError(
-            f"sense_prediction: the network has no vectors of {senses!r}. {suggest(senses, named)}\n"
+            f"sense_prediction: the network has no vectors of {senses!r}. {propose(senses, named)}\n"
             f"  Write `embedding: {{table_with_senses: {{senses: {senses}}}}}` in the network."
         )
     known = (tables or {})[senses].allowed  # None while a recipe is only checked

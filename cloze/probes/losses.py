@@ -19,7 +19,7 @@ from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
 from cloze.decoding.sequence import has_decoder
-from cloze.errors import UserError, naming_options
+from cloze.errors import UserError, spelled_by
 from cloze.rng import Draw, row_keys
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.labeller import WordLabeller
@@ -108,7 +108,7 @@ class AnswerExamples(Examples):
     def __init__(self, loaded: Checkpoint, lines: Sequence[str], *, length: int | None = None) -> None:
         self.reader, self.network = Reader.of(loaded), loaded.network
         self.head, self.form = _head(loaded), ByDecoder(self.reader)
-        with naming_options({", or give a --file .tsv, .csv or .jsonl with columns text and target": ""}):
+        with spelled_by(lambda phrase: ""):  # a probe reads no table
             texts, targets = split_pairs(lines)
         ids = [(np.asarray(self.reader.tokenizer.encode_template(one).ids, np.int32) for one in pair)
                for pair in zip(texts, targets, strict=True)]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cloze.corpus.readers.labelled import Format, ListCell, Table, place_of
+from cloze.corpus.readers.labelled import OPTION, Format, ListCell, Table, place_of
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.neighbours import neighbours
@@ -179,8 +179,8 @@ def augmented_rows(
     Differs: while the second text of a pair is replaced, the first one is that of the row; in the authors' code it is the last
     copy.
     """
-    options = ("--text NAME", "--text-b NAME")
-    places = [place_of(table.path, table.columns, name, option) for name, option in zip(columns, options, strict=False)]
+    chosen_by = (OPTION, OPTION.beside("text_b", "NAME"))
+    places = [place_of(table.path, table.columns, name, parameter) for name, parameter in zip(columns, chosen_by, strict=False)]
     for start in range(0, len(table), augmenter.rows):
         rows = table.rows[start : start + augmenter.rows]
         texts = [[_text(table, start + n, row[place]) for n, row in enumerate(rows)] for place in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 
 #: How sacrebleu cuts texts into words without further packages: `13a` for English and its kin, `zh` for Chinese, `char` for any.
 TOKENIZATIONS = ("13a", "intl", "zh", "char", "none")
@@ -14,7 +14,7 @@ TOKENIZATIONS = ("13a", "intl", "zh", "char", "none")
 def bleu_metric(tokenization: str) -> Any:
     """sacrebleu's metric. Without the package, and for a tokenization that is not known, a `TaskError`."""
     if tokenization not in TOKENIZATIONS:
-        raise TaskError(f"--bleu {tokenization}: no such tokenization. {suggest(tokenization, TOKENIZATIONS)}")
+        raise TaskError(f"--bleu {tokenization}: no such tokenization. {propose(tokenization, TOKENIZATIONS)}")
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:

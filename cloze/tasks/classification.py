@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import Table, single_class
+from cloze.corpus.readers.labelled import OPTION, Table, single_class
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -54,7 +54,7 @@ class Classification(TextTask):
     def answers(self, table: Table) -> list[str]:
         """The labels; a cell without a single one is a `TaskError` with file and line."""
         labels = []
-        for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
+        for cell, line in zip(table.column(self.label, OPTION.beside("label", "NAME")), table.lines, strict=True):
             try:
                 labels.append(single_class(cell, self.label))
             except ValueError as error:

@@ -17,7 +17,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 
 MASK = "[MASK]"
 LEAK, PIECES, LONG, FIRST = (
@@ -83,10 +83,11 @@ def read_facts(path: Path | str) -> list[Fact]:
     """
     table = read_table(path)
     made = "template" in table.columns and "text" not in table.columns
-    texts = table.column("template" if made else "text", "column text, or template and subject")
-    objects = table.column("object", "column object")
-    subjects = table.column("subject", "column subject") if made or "subject" in table.columns else [""] * len(table)
-    relations = table.column("relation", "column relation") if "relation" in table.columns else [""] * len(table)
+    text = Parameter("text", "column text, or template and subject", "words")
+    texts = table.column("template" if made else "text", text)
+    objects = table.column("object")
+    subjects = table.column("subject") if made or "subject" in table.columns else [""] * len(table)
+    relations = table.column("relation") if "relation" in table.columns else [""] * len(table)
     return [
         _fact(table, *row) for row in zip(table.lines, texts, objects, subjects, relations, strict=True)
     ]

@@ -17,18 +17,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from cloze.corpus.readers.tagged import holds_labels
 from cloze.decoding.texts import gather, kind_of_file
-from cloze.errors import TaskError, UserError, naming_options
+from cloze.errors import Phrase, TaskError, UserError, spelled_by
 from cloze.tasks.in_memory import each_item, plain, require_text
 from cloze.tasks.task import Task
 from cloze.tasks.token_labelling import TokenLabelling
 from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]
-#: What the readers of files say of options, for rows in memory.
-_IN_MEMORY = {
-    **{f"Choose a column with {option} NAME": "Rename the column" for option in ("--text-b", "--text", "--label")},
-    "; if the file has no header, name all columns in order: --columns A,B": ".",
-}
 
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
@@ -45,13 +40,20 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     Inside the block, errors name a row by its number.
     """
     if not isinstance(given, Path):
-        with naming_options(_IN_MEMORY), _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
+        with spelled_by(_in_memory), _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
             yield _read(task, path, labelled=labelled)
     elif not labelled and has_texts(task, str(given)):
         with line_examples(task, gather([], str(given)), str(given)) as examples:
             yield examples
     else:
         yield task.read(given, labelled=labelled)
+
+
+def _in_memory(phrase: Phrase) -> str | None:
+    """How a phrase about the columns of a file is written for rows in memory."""
+    if phrase.parameter.name in ("text", "text_b", "label"):
+        return "Rename the column"
+    return "." if phrase.parameter.name == "columns" else None
 
 
 def has_texts(task: Task, file: str) -> bool:
@@ -185,11 +187,16 @@ def naming_rows(names: Mapping[Path, Named]) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        message = str(error)
-        for path, name in names.items():
-            lines = re.escape(str(path)) + r":(\d+)"
-            message = re.sub(lines, lambda found, name=name: name.line + found[1], message)  # type: ignore[misc]
-            message = message.replace(str(path), name.whole)
-        if message == str(error):
+        parts = [_of_rows(part, names) if isinstance(part, str) else part for part in error.args]
+        if parts == [*error.args]:
             raise
-        raise TaskError(message) from None
+        raise TaskError(*parts) from None
+
+
+def _of_rows(text: str, names: Mapping[Path, Named]) -> str:
+    """A piece of a message about lines of files, with the words for the user's rows."""
+    for path, name in names.items():
+        lines = re.escape(str(path)) + r":(\d+)"
+        text = re.sub(lines, lambda found, name=name: name.line + found[1], text)  # type: ignore[misc]
+        text = text.replace(str(path), name.whole)
+    return text

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.tasks.texts import AnsweredTexts
 
 #: Texts with labels.
@@ -30,7 +30,7 @@ def label_ids(
         if label not in place:
             raise TaskError(
                 f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
-                f"{suggest(label, known)}"
+                f"{propose(label, known)}"
             )
         found[number] = place[label]
     return found

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import OPTION, Table
 from cloze.corpus.records.several import chosen, classes_of
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.registry import register
 from cloze.tasks.class_report import ClassCounts, samples_average
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
@@ -49,7 +49,7 @@ class MultiLabel(CellTask):
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
             return super().answers(table)
-        columns = [table.column(name, "--label NAME") for name in self.names]
+        columns = [table.column(name, OPTION.beside("label", "NAME")) for name in self.names]
         answers = []
         for line, *bits in zip(table.lines, *columns, strict=True):
             try:
@@ -101,7 +101,7 @@ def label_sets(
                 among = "in config.json" if numbered else "in the training examples"
                 raise TaskError(
                     f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
-                    f"{suggest(label, known)}"
+                    f"{propose(label, known)}"
                 )
             found[row, place[label]] = 1.0
     return found

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cloze.corpus.readers.labelled import OPTION
 from cloze.corpus.records.choice import choices_of, number_among
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Chosen as ChosenRows
@@ -60,9 +61,9 @@ class MultipleChoice(TableTask):
     def read(self, path: Path | str, *, labelled: bool = True) -> Any:
         """The examples of a file; with `labelled=False` answers are read if the column is there."""
         table = self.table(path)
-        texts, cells = table.column(self.text, "--text NAME"), table.column(str(self.text_b), "--text-b NAME")
+        texts, cells = table.column(self.text, OPTION), table.column(str(self.text_b), OPTION.beside("text_b", "NAME"))
         answers: list[int] | None = [] if labelled or self.label in table.columns else None
-        labels = table.column(self.label, "--label NAME") if answers is not None else [""] * len(table)
+        labels = table.column(self.label, OPTION.beside("label", "NAME")) if answers is not None else [""] * len(table)
         choices = []
         for cell, label, line in zip(cells, labels, table.lines, strict=True):
             try:
@@ -71,7 +72,7 @@ class MultipleChoice(TableTask):
                     answers.append(number_among(label, len(choices[-1]), self.label))
             except ValueError as error:
                 raise TaskError(f"{table.path}:{line}: {error}") from None
-        pictures = None if self.picture is None else table.column(self.picture, "--set corpus.picture=NAME")
+        pictures = None if self.picture is None else table.column(self.picture, Parameter("corpus.picture", "NAME"))
         return Offered(texts, choices, answers, table.path, table.lines, pictures)
 
     def description(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from cloze.corpus.readers.labelled import Format, read_rows
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ def keys_of(path: Path | str, lines: Sequence[int], column: str | None, format: 
     """The key of the picture of each row, by its line; None without a column. A row without one is a `TaskError`."""
     if column is None:
         return None
-    wanted = {column: "--set corpus.picture=NAME"}
+    wanted = {column: Parameter("corpus.picture", "NAME")}
     known = {line: key for line, (key,) in read_rows(path, wanted, format=format, fault=lambda line, why: None)}
     for line in lines:
         if not known.get(line, "").strip():

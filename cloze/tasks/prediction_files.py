@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import Table
-from cloze.errors import MissingExtra, TaskError, suggest
+from cloze.errors import MissingExtra, TaskError, propose
 from cloze.tasks.conllu import GENERATOR
 from cloze.tasks.task import Prediction, Task, Written
 from cloze.tasks.text_to_text import TextToText
@@ -57,7 +57,7 @@ def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
     """
     formats = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
     if wanted is not None and wanted not in formats:
-        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {suggest(wanted, formats)}")
+        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {propose(wanted, formats)}")
     ending = "" if path is None else path.suffix.lower()
     if ending and wanted is None and ENDINGS.get(ending) not in formats:
         endings = ", ".join(ending for ending, format in ENDINGS.items() if format in formats)

@@ -15,7 +15,7 @@ from typing import Any
 
 from cloze.corpus.readers.labelled import Trained
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, suggest
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.interop.config import has_config
 from cloze.interop.onnx_folder import folder_of, is_onnx
 from cloze.interop.purpose import task_of_config, unread_head
@@ -56,7 +56,7 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
         raise TaskError(f"{folder}: was fine-tuned for several tasks. Choose one with --task: {', '.join(tasks)}.")
     if name is not None and name not in tasks:
         one = found.get("task") or "classification"
-        way_out = suggest(name, tasks) if tasks else f"It was fine-tuned for one task, {one}. Omit --task."
+        way_out = propose(name, tasks) if tasks else f"It was fine-tuned for one task, {one}. Omit --task."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
     return found if name is None else {**_measured(found, name), **tasks[name]}
 

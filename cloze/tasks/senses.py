@@ -18,7 +18,7 @@ from cloze.corpus.readers.labelled import read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, suggest
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.objectives.sense_prediction import SensePrediction
 
 PIECES, SINGLE, OTHER, LONG = (
@@ -65,8 +65,8 @@ def read_occurrences(path: Path | str) -> list[Occurrence]:
     Without `start` the word must stand in the text once. Faults are `TaskError`s with file and line.
     """
     table = read_table(path)
-    texts, words, senses = (table.column(name, f"column {name}") for name in ("text", "word", "sense"))
-    starts = table.column("start", "column start") if "start" in table.columns else [""] * len(table)
+    texts, words, senses = (table.column(name) for name in ("text", "word", "sense"))
+    starts = table.column("start") if "start" in table.columns else [""] * len(table)
     found = []
     for line, text, word, sense, given in zip(table.lines, texts, words, senses, starts, strict=True):
         where, word = f"{path}:{line}", word.strip()
@@ -124,7 +124,7 @@ def evaluate(
     """Judge the words that may have several senses. An unknown name of a sense is a `TaskError`."""
     for one in occurrences:
         if one.sense not in judge.table.names:
-            raise TaskError(f"{one.where}: {one.sense!r} is no sense of this network. {suggest(one.sense, judge.table.names)}")
+            raise TaskError(f"{one.where}: {one.sense!r} is no sense of this network. {propose(one.sense, judge.table.names)}")
     left: Counter[str] = Counter()
     kept: list[tuple[Occurrence, Framed, int, int]] = []
     for one in occurrences:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloze.corpus.readers.text_files import cells_of, lines
 from cloze.decoding.neighbours import cosine
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.interop.vectors import Vectors
 
 Unknown = Literal["skip", "zero"]
@@ -139,7 +139,7 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
 def check_unknown(unknown: str) -> None:
     """A way with unknown words that there is not is a `TaskError`."""
     if unknown not in get_args(Unknown):
-        raise TaskError(f"unknown way with unknown words {unknown!r}. {suggest(unknown, get_args(Unknown))}")
+        raise TaskError(f"unknown way with unknown words {unknown!r}. {propose(unknown, get_args(Unknown))}")
 
 
 def lower_case_helps(vectors: Vectors, missing: Iterable[str], *, most: int | None = None) -> tuple[str, ...]:

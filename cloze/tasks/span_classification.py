@@ -17,7 +17,7 @@ from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
-from cloze.errors import CheckpointError, TaskError, suggest
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.registry import register
 from cloze.tasks.class_report import class_figures
 from cloze.tasks.linear.cutting import Cutter
@@ -103,7 +103,7 @@ def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
         if one.label not in number:
             raise TaskError(
                 f"{examples.path}:{one.line}: the label {one.label!r} does not occur in the training examples. "
-                f"{suggest(str(one.label), labels)}"
+                f"{propose(str(one.label), labels)}"
             )
     return np.array([number[str(one.label)] for one in examples.each], np.int64)
 

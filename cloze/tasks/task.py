@@ -22,7 +22,7 @@ from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import answer_remark
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
 
@@ -293,14 +293,14 @@ def task(name: str, **given: Any) -> Task:
     An unknown name or option is a `TaskError`.
     """
     if name not in names("task"):
-        raise TaskError(f"unknown task {name!r}. {suggest(name, names('task'))}")
+        raise TaskError(f"unknown task {name!r}. {propose(name, names('task'))}")
     builder = lookup("task", name)
     options = {key: value for key, value in given.items() if value is not None}
     for key in options:
         if key not in parameters(builder):
             others = [other for other in names("task") if key in parameters(lookup("task", other))]
             if not others:
-                raise TaskError(f"{name} has no column {key!r}. {suggest(key, parameters(builder))}")
+                raise TaskError(f"{name} has no column {key!r}. {propose(key, parameters(builder))}")
             raise TaskError(f"{_option(key)} is for the task {' or '.join(others)}, and this one is {name}. Omit {_option(key)}.")
     made: Task = builder(**options)
     return made
@@ -313,7 +313,7 @@ def _option(name: str) -> str:
 def chosen_metric(task: Task, name: str | None) -> str:
     """The metric that selects the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
     if name is not None and name not in task.metrics:
-        raise TaskError(f"unknown metric {name!r}. {suggest(name, task.metrics)}")
+        raise TaskError(f"unknown metric {name!r}. {propose(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name
 
 

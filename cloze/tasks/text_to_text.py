@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Table, Trained, read_table
+from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, Table, Trained, read_table
 from cloze.corpus.records.texts import joined, missing, references
 from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
@@ -77,8 +77,8 @@ class TextToText:
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""
         table = self.table(path)
-        texts = [joined(cell) for cell in table.column(self.text, "--text NAME")]
-        targets = [references(cell) for cell in table.column(self.label, "--label NAME")] if labelled else None
+        texts = [joined(cell) for cell in table.column(self.text, OPTION)]
+        targets = [references(cell) for cell in table.column(self.label, OPTION.beside("label", "NAME"))] if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):
             if not target:
                 raise TaskError(f"{table.path}:{line}: {missing(self.label)}")

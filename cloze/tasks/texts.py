@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Table, Trained, read_table
+from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, Table, Trained, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, Parameter, TaskError
 from cloze.tasks.pictures import numbers_of, with_picture
 from cloze.tasks.task import Learner, Report, Unsearched
 
@@ -89,10 +89,10 @@ class TextTask(TableTask, ABC):
     def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
         """The examples of a file; with `labelled=False`, answers are optional."""
         table = self.table(path)
-        texts = table.column(self.text, "--text NAME")
-        others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
+        texts = table.column(self.text, OPTION)
+        others = table.column(self.text_b, OPTION.beside("text_b", "NAME")) if self.text_b is not None else None
         answers = self.answers(table) if labelled or self.label in table.columns else None
-        pictures = table.column(self.picture, "--set corpus.picture=NAME") if self.picture is not None else None
+        pictures = table.column(self.picture, Parameter("corpus.picture", "NAME")) if self.picture is not None else None
         return AnsweredTexts(texts, others, answers, table.path, table.lines, pictures)
 
     def description(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class CellTask(TextTask):
     def answers(self, table: Table) -> list[Any]:
         """The answers in a table's column."""
         found = []
-        for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
+        for cell, line in zip(table.column(self.label, OPTION.beside("label", "NAME")), table.lines, strict=True):
             try:
                 found.append(self.answer(cell))
             except ValueError as error:

@@ -12,7 +12,7 @@ import torch
 from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Trained
 from cloze.corpus.readers.tagged import Tagged, read_tagged
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, suggest
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.registry import register
 from cloze.schemes import Repair
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
@@ -91,5 +91,5 @@ def token_labelling(
     """
     rules: dict[str, Repair] = {"begin": "begin", "drop": "drop"}
     if repair not in rules:
-        raise TaskError(f"--repair {repair}: unknown rule. {suggest(repair, rules)}")
+        raise TaskError(f"--repair {repair}: unknown rule. {propose(repair, rules)}")
     return TokenLabelling(text, label, rules[repair], picture=picture)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.text.characters import inside_run, word_pattern
 from cloze.text.encodings import decoded
 
@@ -107,7 +107,7 @@ def read_bytes(file: str, where: str) -> bytes:
         raise RecipeError(f"{where}: {file}: is a folder, expected a file.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = suggest(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."
+        hint = propose(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."
         raise RecipeError(f"{where}: {file}: no such file. {hint}")
     return path.read_bytes()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import normalizers
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Normalise:
         known = {field.name for field in fields(cls)}
         for name, value in (switches or {}).items():
             if name not in known:
-                raise RecipeError(f"text.normalise: unknown key {name!r}. {suggest(name, known)}")
+                raise RecipeError(f"text.normalise: unknown key {name!r}. {propose(name, known)}")
             if value is not None and not isinstance(value, bool):
                 raise RecipeError(f"text.normalise.{name}: {value!r} is not true or false.")
         return cls(**dict(switches or {}))

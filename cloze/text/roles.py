@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]")
 _RESERVED = re.compile(r"\[R\d+\]")
@@ -82,7 +82,7 @@ def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
     """
     for role, literal in literals.items():
         if role not in ROLES and not _RESERVED.fullmatch(role):
-            raise RecipeError(f"text.tokenizer.special: unknown role {role!r}. {suggest(role, ROLES)}")
+            raise RecipeError(f"text.tokenizer.special: unknown role {role!r}. {propose(role, ROLES)}")
         if not isinstance(literal, str) or len(literal) < 3 or literal[0].isalnum() or any(map(str.isspace, literal)):
             raise RecipeError(
                 f"text.tokenizer.special: {role} is {literal!r}; expected at least three characters without white space, "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 
 Language = Literal["auto", "english", "chinese"]
 
@@ -97,7 +97,7 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
             return _split_plain(text, _MARKS if asks else _STOPS)
     pattern = _PATTERNS.get("english" if language == "auto" and text.isascii() else language)
     if pattern is None:
-        raise CorpusError(f"sentence splitting: unknown language {language!r}. {suggest(language, _PATTERNS)}")
+        raise CorpusError(f"sentence splitting: unknown language {language!r}. {propose(language, _PATTERNS)}")
     sentences: list[str] = []
     begin = 0
     for match in pattern.finditer(text):

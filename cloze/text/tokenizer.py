@@ -16,7 +16,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from cloze.errors import CheckpointError, RecipeError, suggest
+from cloze.errors import CheckpointError, RecipeError, propose
 from cloze.text.apart import places_before, set_apart
 from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
@@ -267,7 +267,7 @@ class Tokenizer:
         try:
             return self.roles[name]
         except KeyError:
-            raise RecipeError(f"the tokenizer ({self.kind}) has no {name}. {suggest(name, self.roles)}") from None
+            raise RecipeError(f"the tokenizer ({self.kind}) has no {name}. {propose(name, self.roles)}") from None
 
     def save(
         self,

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 import torch
 
-from cloze.errors import DeviceError, suggest
+from cloze.errors import DeviceError, propose
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -46,7 +46,7 @@ def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32",
 def as_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     """`auto`, `fp32` or `bf16` as what a `Reader` casts to; None is fp32."""
     if precision not in get_args(Precision):
-        raise DeviceError(f"unknown precision {precision!r}. {suggest(precision, get_args(Precision))}")
+        raise DeviceError(f"unknown precision {precision!r}. {propose(precision, get_args(Precision))}")
     return torch.bfloat16 if choose_precision(cast(Precision, precision), device) == "bf16" else None
 
 

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, Literal, Protocol
 
 from cloze.batching import Cursor
-from cloze.errors import BudgetError, CheckpointError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, Parameter, RecipeError
 from cloze.training.baselines import Baseline
 from cloze.training.budget import Budget, Spent
 from cloze.training.checkpoint import Export
@@ -263,8 +263,8 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
     if old is not None and old["recipe_hash"] != recipe_hash:
         raise CheckpointError(
             f"{folder}: holds a run of a different recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
-            f"  Choose another --out. To resume this run, repeat the command that started it, which cloze show "
-            f"{quote(str(folder))} prints."
+            "  Choose another ", Parameter("out", style="option"), ". To resume this run, repeat the command that "
+            f"started it, which cloze show {quote(str(folder))} prints.",
         )
 
 

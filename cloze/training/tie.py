@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 
 
 def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
@@ -37,12 +37,12 @@ def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> N
 def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parameter:
     name, _, inner = path.partition(".")
     if name not in networks:
-        raise RecipeError(f"tie: {path}: unknown network {name!r}. {suggest(name, networks)}")
+        raise RecipeError(f"tie: {path}: unknown network {name!r}. {propose(name, networks)}")
     found: Any = networks[name]
     for part in inner.split("."):
         inside = dict(found.named_children()) | dict(found.named_parameters(recurse=False))
         if part not in inside:
-            raise RecipeError(f"tie: {path}: no part {part!r} in it. {suggest(part, inside)}")
+            raise RecipeError(f"tie: {path}: no part {part!r} in it. {propose(part, inside)}")
         found = inside[part]
     assert isinstance(found, (nn.Module, nn.Parameter))
     return found

@@ -10,7 +10,7 @@ import pytest
 import cloze
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.run import pretrain
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks.clock import Clock
 from cloze.text import TextSpec, WordPiece, train
@@ -58,6 +58,6 @@ def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
 
 
 def test_a_name_without_a_neighbour_is_answered_with_examples() -> None:
-    assert suggest("qqq", [f"name{n}" for n in range(20)]) == (
+    assert propose("qqq", [f"name{n}" for n in range(20)]) == (
         "No known name is similar; there are 20, such as name0, name1, name10, name11, name12."
     )

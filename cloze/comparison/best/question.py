@@ -23,7 +23,7 @@ from cloze.assembly.user_files import import_files, require_parts
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
+from cloze.errors import CorpusError, MissingExtra, Phrase, TaskError, spelled_by
 from cloze.missing import require_checkpoint
 from cloze.tasks.linear.classes import LinearClassification, LinearTexts
 from cloze.tasks.linear.fit import FEWEST, fold_numbers
@@ -39,10 +39,6 @@ from cloze.whole import whole_file
 BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named
 TEXTS = 8_000  # without labels that are read at most
 TEXTS_OF_TEACHER = 4_000  # of them that a teacher labels at most
-_COLUMNS = {  # how `cloze best` names the columns of a table
-    "--text-b NAME": "--set corpus.text_b=NAME", "--text NAME": "--set corpus.text=NAME",
-    "--label NAME": "--set corpus.label=NAME", "--columns A,B": "--set 'corpus.columns=[A, B]'",
-}  # fmt: skip
 _DOCUMENTS = 200_000  # of the corpus that texts are drawn from
 _SHORTEST, _LONGEST = 0.25, 4.0  # how many times shorter and longer than nearly all rows a text may be
 _NEARLY_ALL = (5, 95)  # percentiles
@@ -135,8 +131,16 @@ def require_answerable(question: Question) -> None:
     for model in question.models:
         require_checkpoint(model, expected="--from needs the folder of a model")
         require_parts(model)
-    with reading_as(question.encoding, lambda line: None), naming_options(_COLUMNS):
+    with reading_as(question.encoding, lambda line: None), spelled_by(_as_values):
         read_rows(question)
+
+
+def _as_values(phrase: Phrase) -> str | None:
+    """How `cloze best` names the columns of a table: as values of the recipe of the task."""
+    path, value = phrase.parameter.path, phrase.parameter.value
+    if phrase.parameter.name not in ("text", "text_b", "label", "columns"):
+        return None
+    return phrase.naming(f"--set {path}={value}" if isinstance(value, str) else f"--set '{path}=[{', '.join(value)}]'")
 
 
 def read_rows(question: Question, texts: Path | None = None) -> Rows:
@@ -191,7 +195,7 @@ def write_texts(question: Question, path: Path) -> None:
         return
     row_texts = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
     if question.unlabelled:
-        with naming_options(_COLUMNS):
+        with spelled_by(_as_values):
             files = [rows.kind.read(file, labelled=False) for file in question.unlabelled]
         texts = [text for text in dict.fromkeys(_joined(line) for file in files for line in file.texts) if text not in row_texts]
     else:

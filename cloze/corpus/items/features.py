@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloze.corpus.items.extractors import Extractor, Pixels
 from cloze.corpus.items.store import BOXES, FEATURES
 from cloze.corpus.items.writer import boxes as boxes_as_shares
-from cloze.errors import CorpusError, MissingExtra, suggest
+from cloze.errors import CorpusError, MissingExtra, propose
 from cloze.untrusted import parse_json
 from cloze.whole import require_output, whole_file
 
@@ -183,7 +183,7 @@ def _regions_of(
     found = read_boxes(boxes)
     unknown = next((key for key in found.regions if key not in files), None)
     if unknown is not None:
-        raise CorpusError(f"{boxes}: {images} has no picture {unknown!r}. {suggest(unknown, files)}")
+        raise CorpusError(f"{boxes}: {images} has no picture {unknown!r}. {propose(unknown, files)}")
     if not any(len(one.boxes) for one in found.regions.values()):
         raise CorpusError(f"{boxes}: has no box in it.")
     return {key: found.regions[key] for key in files if key in found.regions}, found.names

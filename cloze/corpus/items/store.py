@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.items.pieces import WIDE, Pieces
 from cloze.corpus.store import mapped
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 
 Int64 = NDArray[np.int64]
 FOLDER = "items/"
@@ -142,14 +142,14 @@ class Items:
         for name, arrays in wanted.items():
             if name not in self.sets:
                 raise CorpusError(
-                    f"{self.folder}: this store has no items {name!r}. {suggest(name, self.sets)}\n"
+                    f"{self.folder}: this store has no items {name!r}. {propose(name, self.sets)}\n"
                     f"  Build it with them: cloze corpus build CAPTIONS.jsonl --items {name}=FILE --out STORE"
                 )
             for array in arrays:
                 if array not in self.sets[name].kinds:
                     raise CorpusError(
                         f"{self.folder}: its items {name!r} have no {array!r}, which the recipe reads; they have "
-                        f"{', '.join(self.sets[name].kinds)}. {suggest(array, self.sets[name].kinds)}\n"
+                        f"{', '.join(self.sets[name].kinds)}. {propose(array, self.sets[name].kinds)}\n"
                         f"  Put {array!r} into the file of the items and build the store again, or change corpus.items.{name}."
                     )
 

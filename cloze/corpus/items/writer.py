@@ -14,7 +14,7 @@ from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.items.store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.writer import HashedFile
-from cloze.errors import CorpusError, counted, suggest
+from cloze.errors import CorpusError, Parameter, counted, propose
 
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
 _SHOWN = 3
@@ -114,7 +114,7 @@ class ItemsWriter:
         shown = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
         raise CorpusError(
             f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {shown}"
-            f"{', …' if len(missing) > _SHOWN else ''}. {suggest(keys[missing[0]], known)}\n"
+            f"{', …' if len(missing) > _SHOWN else ''}. {propose(keys[missing[0]], known)}\n"
             f"  The column {self.given.column!r} must hold keys of the file, such as {known[0]!r}; name another with --picture."
         )
 
@@ -178,7 +178,7 @@ def pictures_of(
     """Each record of a file with the picture that its line names."""
     if str(path) == "-":
         raise CorpusError("-: labelled text with items cannot come from standard input, which is read only once. Give a file.")
-    wanted = {column: "--picture NAME"}
+    wanted = {column: Parameter("corpus.picture", "NAME", "option")}
     rows = read_rows(path, wanted, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
     line, key = 0, ""
     for record in records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloze.errors import CorpusError, suggest
+from cloze.errors import CorpusError, propose
 
 COLUMNS = ("id", "label", "aliases", "type", "description", "count")
 _OTHER_NAMES = {"name": "label", "types": "type"}
@@ -20,5 +20,5 @@ def header_of(cells: Sequence[str], place: str) -> tuple[str, ...] | None:
     columns = tuple(_OTHER_NAMES.get(cell, cell) for cell in cells)
     for column in columns:
         if column not in COLUMNS:
-            raise CorpusError(f"{place}: unknown column {column!r}. {suggest(column, COLUMNS)}")
+            raise CorpusError(f"{place}: unknown column {column!r}. {propose(column, COLUMNS)}")
     return columns

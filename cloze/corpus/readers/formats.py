@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
-from cloze.errors import CorpusError, did_you_mean, nearest, suggest
+from cloze.errors import CorpusError, did_you_mean, nearest, propose
 from cloze.text.encodings import known_encoding
 
 Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "tsv", "parquet"]
@@ -30,7 +30,7 @@ def wanted(given: str) -> Wanted:
     first, _, column = given.partition(":")
     format, _, encoding = first.partition("@")
     if format not in ("auto", *FORMATS):
-        raise CorpusError(f"--format {format}: no such format. {suggest(format, ('auto', *FORMATS))}")
+        raise CorpusError(f"--format {format}: no such format. {propose(format, ('auto', *FORMATS))}")
     if column and format not in ("auto", *STRUCTURED):
         raise CorpusError(
             f"--text {column}: a file read as {format} has no columns; expected --format auto, {', '.join(sorted(STRUCTURED))}."

@@ -17,10 +17,11 @@ from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, Faults, unusable
-from cloze.errors import TaskError, counted, did_you_mean, nearest, suggest
+from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, nearest, propose
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
+OPTION = Parameter("corpus.text", "NAME", "option")  # messages name other options of a verb as they name this one
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def column(self, name: str, option: str) -> list[str]:
-        """The cells of a column; `option` is how the user names it, such as `--text NAME`. Faults are `TaskError`s."""
-        place = place_of(self.path, self.columns, name, option)
+    def column(self, name: str, parameter: Parameter | None = None) -> list[str]:
+        """The cells of a column; `parameter` chooses it, None: it always has this name. Faults are `TaskError`s."""
+        place = place_of(self.path, self.columns, name, parameter or Parameter(name, f"column {name}", "words"))
         cells = []
         for row, line in zip(self.rows, self.lines, strict=True):
             cell = row[place]
@@ -69,14 +70,14 @@ class Table:
 def as_format(name: str | None) -> Format | None:
     """A format by name, None for "by the file's name"; an unknown one is a `TaskError`."""
     if name is not None and name not in get_args(Format):
-        raise TaskError(f"unknown format {name!r}. {suggest(name, get_args(Format))}")
+        raise TaskError(f"unknown format {name!r}. {propose(name, get_args(Format))}")
     return cast(Format | None, name)
 
 
 def as_quoting(name: str) -> Quoting:
     """A way of quoting by name; an unknown one is a `TaskError`."""
     if name not in get_args(Quoting):
-        raise TaskError(f"unknown quoting {name!r}. {suggest(name, get_args(Quoting))}")
+        raise TaskError(f"unknown quoting {name!r}. {propose(name, get_args(Quoting))}")
     return cast(Quoting, name)
 
 
@@ -110,7 +111,7 @@ def read_table(
     return table
 
 
-def _format(path: Path | str, like: str = "", usual: Format | None = None) -> Format:
+def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = None) -> Format:
     """The format by the name of a file; `usual` where the name does not tell it."""
     if is_columnar(path):
         return "parquet"
@@ -130,22 +131,11 @@ def _format(path: Path | str, like: str = "", usual: Format | None = None) -> Fo
         return "fasttext"
     raise TaskError(
         f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz, "
-        "and lines that begin with __label__.\n"
-        + (
-            "  Files of labelled words are for --task token_labelling, and its folders."
-            if ".conll" in "".join(suffixes)
-            else f"  Name the format: tsv, csv, jsonl or parquet, such as {named_like(like, 'format', 'tsv')}"
-        )
+        "and lines that begin with __label__.\n",
+        "  Files of labelled words are for --task token_labelling, and its folders."
+        if ".conll" in "".join(suffixes)
+        else Phrase("  Name the format: tsv, csv, jsonl or parquet, such as ", like.beside("format", "tsv")),
     )
-
-
-def named_like(like: str, option: str, value: str) -> str:
-    """An option as its user names it, given how another one is named: `--text NAME` or `--set corpus.text=NAME`.
-
-    >>> named_like("--text NAME", "format", "tsv"), named_like("--set corpus.text=NAME", "format", "tsv")
-    ('--format tsv', '--set corpus.format=tsv')
-    """
-    return f"--set corpus.{option}={value}" if like.startswith("--set") else f"--{option} {value}"
 
 
 def _object_table(path: Path | str, format: Format, lists: bool) -> Table:
@@ -158,26 +148,26 @@ def _object_table(path: Path | str, format: Format, lists: bool) -> Table:
 
 
 def read_rows(
-    path: Path | str, wanted: Mapping[str, str], *, format: Format | None = None, columns: Sequence[str] | None = None,
+    path: Path | str, wanted: Mapping[str, Parameter], *, format: Format | None = None, columns: Sequence[str] | None = None,
     quoting: Quoting = "auto", fault: Fault | None = None, lists: bool = False,
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
-    `wanted` maps each column to the way the user names it. Errors are those of `read_table` and of `Table.column`; a row that
+    `wanted` maps each column to the parameter that chooses it. Errors are those of `read_table` and of `Table.column`; a row that
     cannot be used is reported to `fault`, if there is one, and left out.
     """
-    like = next(iter(wanted.values()), "")
+    like = next(iter(wanted.values()), OPTION)
     found = format or _format(path, like)
     if str(path) == "-" and found != "parquet":  # it cannot be read twice
         table = read_table(path, format=found, columns=columns, quoting=quoting)
-        cells = [table.column(name, option) for name, option in wanted.items()]
+        cells = [table.column(name, parameter) for name, parameter in wanted.items()]
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
     if found in OBJECTS:
         yield from _object_rows(path, wanted, found, fault, lists)
         return
     names, rows = _separated(path, found, columns, quoting, fault, like)
-    places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
+    places = [place_of(str(path), names, name, parameter) for name, parameter in wanted.items()]
     empty = True
     for line, row in rows:
         empty = False
@@ -187,7 +177,7 @@ def read_rows(
 
 
 def _object_rows(
-    path: Path | str, wanted: Mapping[str, str], format: Format, fault: Fault | None, lists: bool
+    path: Path | str, wanted: Mapping[str, Parameter], format: Format, fault: Fault | None, lists: bool
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty, fields = True, None
     faults = Faults(fault)
@@ -195,11 +185,11 @@ def _object_rows(
     for number, record in records if lists else _held(path, records, wanted):
         cells = tuple(_cell(record.get(name)) for name in wanted)
         if None in cells:
-            name, option = list(wanted.items())[cells.index(None)]
+            name, parameter = list(wanted.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
                 fields = fields_of(path, format=format) if fields is None else fields
-                place_of(str(path), fields, name, option)
-            unusable(path, number, _no_value(name), faults.report)
+                place_of(str(path), fields, name, parameter)
+            unusable(path, number, _no_value(name), fault=faults.report)
             continue
         empty = False
         yield number, tuple(cell for cell in cells if cell is not None)
@@ -208,7 +198,7 @@ def _object_rows(
 
 
 def _held(
-    path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[str, str]
+    path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[str, Parameter]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records; the only one of a file must be a row."""
     first, second = next(records, None), next(records, None)
@@ -243,20 +233,19 @@ def _no_value(name: str) -> str:
     return f"no value for {name!r}; expected one in every row."
 
 
-def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
-    """The place of a column; `option` is how the user names it, such as `--text NAME`. A missing column is a `TaskError`."""
+def place_of(path: str, columns: Sequence[str], name: str, parameter: Parameter) -> int:
+    """The place of a column, which `parameter` chooses. A missing column is a `TaskError`."""
     if name in columns:
         return list(columns).index(name)
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
     hint = did_you_mean(nearest(name, columns))
-    way_out = f"{hint} Choose a column with {option}{_unnamed(option)}".lstrip()
-    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  {way_out}")
+    chosen = Phrase(f"{hint} Choose a column with ".lstrip(), parameter)
+    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  ", chosen, _unnamed(parameter))
 
 
-def _unnamed(like: str) -> str:
-    """What to do if the first line of a file holds no names; `like` is how the user names an option."""
-    naming = named_like(like, "columns", "[A,B]" if like.startswith("--set") else "A,B")
-    return f"; if the file has no header, name all columns in order: {naming}"
+def _unnamed(like: Parameter) -> Phrase:
+    """What to do if the first line of a file holds no names; `like` is a parameter of the same section."""
+    return Phrase("; if the file has no header, name all columns in order: ", like.beside("columns", ("A", "B")))
 
 
 def names_of(
@@ -316,8 +305,8 @@ def _list_cell(values: Sequence[Any]) -> ListCell:
 
 
 def _separated(
-    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = "",
-    trained: Trained = UNTRAINED,
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None,
+    like: Parameter = OPTION, trained: Trained = UNTRAINED,
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     if format == "fasttext":
@@ -342,7 +331,7 @@ def _separated(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         way_out = "." if columns else _unnamed(like)
-        raise TaskError(f"{path}: two columns are named {twice!r}; expected different names{way_out}")
+        raise TaskError(f"{path}: two columns are named {twice!r}; expected different names", way_out)
     if header != names:  # the first line is a row
         return names, _as_wide(path, names, chain([first], records), fault, like)
     return names, _without_header(path, first[1], _as_wide(path, names, records, fault, like), fault)
@@ -354,11 +343,11 @@ def _without_header(path: Path | str, header: list[str], records: Iterable[Recor
         if cells != header:
             yield line, cells
             continue
-        unusable(path, line, "the header line once more. Were several files joined? Take it out.", fault)
+        unusable(path, line, "the header line once more. Were several files joined? Take it out.", fault=fault)
 
 
 def _as_wide(
-    path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None, like: str
+    path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None, like: Parameter
 ) -> Iterator[Record]:
     for line, cells in records:
         if len(cells) == len(names):
@@ -366,8 +355,8 @@ def _as_wide(
             continue
         unusable(
             path, line, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
-            f"  A stray separator or quote? {named_like(like, 'quoting', 'none')} reads quotes as text; with standard, they "
-            "enclose cells.", fault,
+            "  A stray separator or quote? ",
+            Phrase("", like.beside("quoting", "none"), " reads quotes as text; with standard, they enclose cells."), fault=fault,
         )
 
 
@@ -375,7 +364,7 @@ Record = tuple[int, list[str]]
 
 
 def _records(
-    path: Path | str, separator: Separator, quoting: Quoting, strict: bool = True, like: str = ""
+    path: Path | str, separator: Separator, quoting: Quoting, strict: bool = True, like: Parameter = OPTION
 ) -> Iterator[Record]:
     """Rows with the number of their first line; blank lines are passed over."""
     before = int(separator.in_first_line)
@@ -395,7 +384,8 @@ def _records(
                 begin = before + reader.line_num + 1
         except csv.Error as error:
             raise TaskError(
-                f"{path}:{begin}: {error}. An unclosed quote? {named_like(like, 'quoting', 'none')} reads quotes as text."
+                f"{path}:{begin}: {error}. An unclosed quote? ",
+                Phrase("", like.beside("quoting", "none"), " reads quotes as text."),
             ) from None
 
 

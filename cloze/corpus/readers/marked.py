@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cloze.corpus.readers.objects import objects
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.untrusted import without_surrogates
 
 
@@ -71,7 +71,7 @@ def each_marked(
             if spans is not None and len(found.spans) != spans:
                 raise _Wrong(f"{len(found.spans)} spans; expected {spans}, as in the first text.")
         except _Wrong as wrong:
-            unusable(path, line, str(wrong), fault)
+            unusable(path, line, str(wrong), fault=fault)
         else:
             spans = len(found.spans)
             yield found
@@ -92,7 +92,7 @@ class _Wrong(Exception):
 def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> Marked:
     for name in (names.text, names.spans, *([names.label] if labelled else [])):
         if name not in record:
-            raise _Wrong(f"no field {name!r}. {suggest(name, record)}\n{_FORM}")
+            raise _Wrong(f"no field {name!r}. {propose(name, record)}\n{_FORM}")
     text, begins = _text(record[names.text], names.text)
     given = record[names.spans]
     if not isinstance(given, list) or not given or not all(_pair(one) for one in given):

@@ -12,7 +12,7 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.objects import objects
 from cloze.corpus.readers.text_files import lines, read_all
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.untrusted import without_surrogates
 
 
@@ -87,7 +87,7 @@ def each_question(
         try:
             found = _record(line, place, raw, names, labelled)
         except _Wrong as wrong:
-            unusable(path, line, f"{place}{': ' if place else ''}{wrong}", fault)
+            unusable(path, line, f"{place}{': ' if place else ''}{wrong}", fault=fault)
         else:
             empty = False
             yield found
@@ -163,7 +163,7 @@ class _Document:
             elif isinstance(value, dict):
                 yield line, where, value
             else:
-                unusable(self.path, line, f"{where}: expected an object, got {type(value).__name__}.", fault)
+                unusable(self.path, line, f"{where}: expected an object, got {type(value).__name__}.", fault=fault)
 
     def _paragraph(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> Iterator[_Row]:
         """The questions about one context."""
@@ -171,7 +171,7 @@ class _Document:
         for q, (question, own) in enumerate(self._items(self._member(at, _ASKED, where), where)):
             value, place = self._decoded(question)[0], f"{where}{'.' if where else ''}{_ASKED}[{q}]"
             if not isinstance(value, dict):
-                unusable(self.path, own, f"{place}: expected an object, got {type(value).__name__}.", fault)
+                unusable(self.path, own, f"{place}: expected an object, got {type(value).__name__}.", fault=fault)
             elif context is not None:
                 yield own, place, {**value, names.context: context}
 
@@ -180,7 +180,7 @@ class _Document:
         found = paragraph.get(names.context) if isinstance(paragraph, dict) else None
         if isinstance(found, str):
             return found
-        unusable(self.path, line, f"{where}: no text {names.context!r}; expected one for the questions about it.", fault)
+        unusable(self.path, line, f"{where}: no text {names.context!r}; expected one for the questions about it.", fault=fault)
         return None
 
     def _line(self, at: int) -> int:
@@ -244,7 +244,7 @@ def _record(line: int, place: str, raw: dict[str, Any], names: Names, labelled: 
 
 def _text(raw: dict[str, Any], field: str) -> str:
     if field not in raw:
-        raise _Wrong(f"no field {field!r}. {suggest(field, raw)}")
+        raise _Wrong(f"no field {field!r}. {propose(field, raw)}")
     if not isinstance(raw[field], str):
         raise _Wrong(f"the field {field!r} is {type(raw[field]).__name__}; expected a text.")
     return without_surrogates(raw[field])
@@ -254,7 +254,7 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[AnswerSpan, ...]:
     if raw.get("is_impossible") is True:
         return ()
     if field not in raw:
-        raise _Wrong(f"no field {field!r}. {suggest(field, raw)} A question without an answer in its context has an empty list.")
+        raise _Wrong(f"no field {field!r}. {propose(field, raw)} A question without an answer in its context has an empty list.")
     given = raw[field]
     if isinstance(given, dict):
         texts, starts = given.get("text"), given.get("answer_start")

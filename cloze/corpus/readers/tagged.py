@@ -10,11 +10,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.labelled import UNTRAINED, Format, Trained, named_like
+from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Trained
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
 from cloze.corpus.readers.unusable import Fault, Faults, unusable
-from cloze.errors import TaskError, counted, suggest
+from cloze.errors import Parameter, Part, Phrase, TaskError, counted, propose
 from cloze.text.characters import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
@@ -87,16 +87,15 @@ class TaggedText(NamedTuple):
 
 def each_tagged(
     path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True,
-    fault: Fault | None = None, like: str = "--text NAME", trained: Trained = UNTRAINED,
+    fault: Fault | None = None, like: Parameter = OPTION, trained: Trained = UNTRAINED,
 ) -> Iterator[TaggedText]:
     """The texts of a file one by one, in constant memory; see `read_tagged`.
 
-    A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like`: how the user names the column
-    of the text.
+    A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like` chooses the column of the text.
     """
     if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
-        where = named_like(like, "format", format) if format else path
-        raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
+        where = like.beside("format", format) if format else str(path)
+        raise TaskError(where, ": labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     faults = Faults(fault)
     if format in OBJECTS or format is None and holds_objects(path):
         examples = _objects(path, text, label, labelled, format, faults.report, like)
@@ -113,18 +112,18 @@ def each_tagged(
 
 
 def _objects(
-    path: Path | str, text: str, label: str, labelled: bool, format: Format | None, fault: Fault | None, like: str
+    path: Path | str, text: str, label: str, labelled: bool, format: Format | None, fault: Fault | None, like: Parameter
 ) -> Iterator[TaggedText]:
     for number, record in objects(path, fault, format=format, only=(text, label)):
         try:
             found = _tagged(number, record, text, label, labelled or label in record, like)
         except _Wrong as wrong:
-            unusable(path, number, str(wrong), fault)
+            unusable(path, number, *wrong.args, fault=fault)
         else:
             yield found
 
 
-def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bool:
+def _is_running(path: Path | str, label: str, trained: Trained, like: Parameter) -> bool:
     """Whether a file that need not have labels holds lines of running text: a .txt file, or one whose lines are not single words.
 
     No line has a tab, and most have a space, or more ideographs than any word has. Lines with equally many cells of which one is
@@ -146,11 +145,11 @@ def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bo
 def holds_labels(path: Path | str, label: str, trained: Trained) -> bool:
     """Whether a file has words with labels of the run, in texts that empty lines separate."""
     begins = [line.text for line in islice(lines(path), _TOGETHER)]
-    return _is_table(path, begins, label, trained, "", asks=False)
+    return _is_table(path, begins, label, trained, OPTION, asks=False)
 
 
 def _is_table(
-    path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: str, *, asks: bool = True
+    path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: Parameter, *, asks: bool = True
 ) -> bool:
     """Whether lines with spaces are words with cells that describe them: known labels, or blocks between empty lines, tell."""
     rows = [cells for text in begins if (cells := cells_of(text)) and not _is_between(text)]
@@ -166,11 +165,10 @@ def _is_table(
     in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
     if not in_blocks or len(rows) < _TELLING or not asks:
         return False
-    naming = _naming(width, "text", "label", like) if width > 2 else named_like(like, "columns", "text,label")
     raise TaskError(
         f"{path}: every line has {width} words, and empty lines separate groups of lines: these may be words with labels, or "
-        f"texts.\n  For words with labels, name the columns in order, such as {naming}; for a text per line, give the file the "
-        "ending .txt."
+        "texts.\n  For words with labels, name the columns in order, such as ",
+        _naming(width, "text", "label", like), "; for a text per line, give the file the ending .txt.",
     )
 
 
@@ -205,21 +203,21 @@ _FORM = (
 )
 
 
-def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool, like: str) -> TaggedText:
+def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool, like: Parameter) -> TaggedText:
     words = _listed(record, text, like, is_text=True)
     at = (number,) * len(words)
     if not labelled:
         return TaggedText(number, words, None, at, record[text] if isinstance(record[text], str) else None)
-    labels = _listed(record, label, named_like(like, "label", "NAME"), is_text=False)
+    labels = _listed(record, label, like.beside("label", "NAME"), is_text=False)
     if len(words) != len(labels):
         raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected one label for each word.")
     return TaggedText(number, words, labels, at)
 
 
-def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) -> tuple[str, ...]:
+def _listed(record: dict[str, Any], name: str, parameter: Parameter, *, is_text: bool) -> tuple[str, ...]:
     if name not in record:
         form = "" if is_text else f"\n{_FORM}"
-        raise _Wrong(f"no field {name!r}. {suggest(name, record)} Choose a field with {option}.{form}")
+        raise _Wrong(f"no field {name!r}. {propose(name, record)}", Phrase(" Choose a field with ", parameter, "."), form)
     value = record[name]
     if is_text:
         value = cells_of(value) if isinstance(value, str) else value
@@ -233,7 +231,7 @@ def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) ->
 
 
 def _lines(
-    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None, like: str,
+    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None, like: Parameter,
     trained: Trained,
 ) -> Iterator[TaggedText]:
     universal = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
@@ -251,16 +249,15 @@ def _lines(
         word = _place(path, names, text, like)
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
-        own = _place(path, names, label, named_like(like, "label", "NAME")) if labelled or label in names else None
+        own = _place(path, names, label, like.beside("label", "NAME")) if labelled or label in names else None
         for rows in _filled(path, texts, {text: word} | ({} if own is None else {label: own}), fault):
             labels = None if own is None else tuple(cells[own] for _, cells in rows)
             yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
 
 
-def _naming(width: int, text: str, label: str, like: str) -> str:
-    """How a user names the columns of a file with so many cells in a line."""
-    names = ",".join([text, *"xyzuvwabcdefghi"[: max(width - 2, 1)], label])
-    return named_like(like, "columns", f"[{names}]" if like.startswith("--set") else names)
+def _naming(width: int, text: str, label: str, like: Parameter) -> Parameter:
+    """The parameter that names the columns of a file with so many cells in a line."""
+    return like.beside("columns", (text, *"xyzuvwabcdefghi"[: max(width - 2, 1)], label))
 
 
 def _names(width: int, text: str, label: str, trained: Trained) -> tuple[str, ...]:
@@ -270,7 +267,7 @@ def _names(width: int, text: str, label: str, trained: Trained) -> tuple[str, ..
 
 
 def _of_width(
-    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, naming: str, fault: Fault | None
+    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, naming: Parameter, fault: Fault | None
 ) -> list[_Rows]:
     """The texts whose rows have a cell for each name; `first` is the first line of the file, `naming` how to name the columns.
 
@@ -284,13 +281,13 @@ def _of_width(
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
         for number, cells in wrong:
             if mostly and number == rows[0][0]:
-                way_out = "  A heading or a comment? Delete the line."
+                way_out: tuple[Part, ...] = ("  A heading or a comment? Delete the line.",)
             elif number == first:
-                way_out = f"  Name all columns in order, such as {naming}\n{_SENTENCES}"
+                way_out = (Phrase("  Name all columns in order, such as ", naming, "\n"), _SENTENCES)
             else:
-                way_out = "  Correct the line; if it is the last one, the file is truncated: copy it again."
+                way_out = ("  Correct the line; if it is the last one, the file is truncated: copy it again.",)
             cells_here = f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)})"
-            unusable(path, number, f"{cells_here}.\n{way_out}", fault)
+            unusable(path, number, f"{cells_here}.\n", *way_out, fault=fault)
         if not wrong:
             kept.append(rows)
     return kept
@@ -350,20 +347,16 @@ def _is_between(line: str) -> bool:
     return cells_of(line)[:1] == [_BETWEEN] or bool(_COMMENT.match(line))
 
 
-def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> int:
+def _place(path: Path | str, names: Sequence[str], name: str, parameter: Parameter) -> int:
     """The place of a column among those of a file."""
     if name in names:
         return list(names).index(name)
-    raise TaskError(
-        f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
-        + (
-            f"  For CoNLL-U, choose words and labels, for example {named_like(option, 'text', 'form')} "
-            f"{named_like(option, 'label', 'upos')}"
-            if names == CONLL_U
-            else f"  Choose a column with {option}, or name the columns in order: "
-            + named_like(option, "columns", "[text,label]" if option.startswith("--set") else "text,label")
-        )
-    )
+    missing = f"{path}: no column {name!r}; it has: {', '.join(names)}."
+    if names == CONLL_U:
+        words, labels = Phrase("", parameter.beside("text", "form"), " "), parameter.beside("label", "upos")
+        raise TaskError(f"{missing}\n  For CoNLL-U, choose words and labels, for example ", words, labels)
+    columns = Phrase(", or name the columns in order: ", parameter.beside("columns", ("text", "label")))
+    raise TaskError(missing, Phrase("\n  Choose a column with ", parameter), columns)
 
 
 def _filled(
@@ -373,6 +366,6 @@ def _filled(
     for rows in texts:
         empty = [(number, name) for name, place in places.items() for number, cells in rows if not cells[place]]
         for number, name in empty:
-            unusable(path, number, f"an empty {name!r}; expected one in every line.", fault)
+            unusable(path, number, f"an empty {name!r}; expected one in every line.", fault=fault)
         if not empty:
             yield rows

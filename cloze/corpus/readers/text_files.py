@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest_path, suggest
+from cloze.errors import TaskError, nearest_path, propose
 from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
 from cloze.untrusted import decode_json, parse_json
 
@@ -166,12 +166,12 @@ def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[i
         try:
             record = parse_json(line.text)
         except json.JSONDecodeError as error:
-            unusable(path, line.number, f"not JSON: {error.msg} at column {error.colno}.", fault)
+            unusable(path, line.number, f"not JSON: {error.msg} at column {error.colno}.", fault=fault)
             continue
         if isinstance(record, dict):
             yield line.number, record
         else:
-            unusable(path, line.number, f"expected a JSON object, got {type(record).__name__}.", fault)
+            unusable(path, line.number, f"expected a JSON object, got {type(record).__name__}.", fault=fault)
 
 
 def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -198,7 +198,7 @@ def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None)
         if isinstance(value, dict):
             yield place(at)[0], value
         else:
-            unusable(path, place(at)[0], f"expected a JSON object, got {type(value).__name__}.", fault)
+            unusable(path, place(at)[0], f"expected a JSON object, got {type(value).__name__}.", fault=fault)
         at = end
     if inside:
         raise TaskError(f"{path}:{read[-1].number}: not JSON: the array has no end. Is the file cut off?")
@@ -219,7 +219,7 @@ def is_json_lines(path: Path | str) -> bool:
 def string_field(path: Path | str, number: int, record: dict[str, Any], field: str) -> str:
     """A text field of a JSON-lines record; if it is missing, a `TaskError` that names the existing fields."""
     if field not in record:
-        raise TaskError(f"{path}:{number}: no field {field!r}. {suggest(field, record)}")
+        raise TaskError(f"{path}:{number}: no field {field!r}. {propose(field, record)}")
     if not isinstance(record[field], str):
         raise TaskError(f"{path}:{number}: field {field!r} is {type(record[field]).__name__}, expected text.")
     return cast(str, record[field])

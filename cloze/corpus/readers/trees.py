@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cloze.corpus.readers.tagged import CONLL_U
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, counted, suggest
+from cloze.errors import TaskError, counted, propose
 
 HEAD, RELATION, DEPS = (CONLL_U.index(name) for name in ("head", "deprel", "deps"))
 _ID = re.compile(r"(?P<word>[0-9]{1,9})(?:(?P<kind>[-.])(?P<second>[0-9]{1,9}))?")
@@ -42,7 +42,7 @@ def each_tree(
     places = []
     for name in (text, relation):
         if name not in CONLL_U:
-            raise TaskError(f"{path}: no column {name!r} in CoNLL-U. {suggest(name, CONLL_U)}")
+            raise TaskError(f"{path}: no column {name!r} in CoNLL-U. {propose(name, CONLL_U)}")
         places.append(CONLL_U.index(name))
     found = 0
     for rows in _sentences(path):
@@ -52,7 +52,7 @@ def each_tree(
             _check_tree(words, places[1], problems)
         problems += [(line, f"an empty {text!r}.") for line, cells in words if not problems and not cells[places[0]]]
         for line, why in problems:
-            unusable(path, line, why, fault)
+            unusable(path, line, why, fault=fault)
         if problems or not words:
             continue
         found += 1

@@ -18,7 +18,7 @@ from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.audits import Audit, OddTexts
 from cloze.corpus.records.record import Record
 from cloze.corpus.records.windows import Shown
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -187,7 +187,7 @@ class Labels:
         code = self.code(label)
         if code < 0:
             raise TaskError(
-                f"{where}: the label {label!r} does not occur in the training examples. {suggest(label, self.numbers)}"
+                f"{where}: the label {label!r} does not occur in the training examples. {propose(label, self.numbers)}"
             )
         return code
 

@@ -43,7 +43,7 @@ class ChoiceAnswer(Answer):
                 choices = choices_of(offered, str(columns.text_b))
                 yield Record(line, (*texts, *choices), number_among(label, len(choices), columns.label))
             except ValueError as error:
-                unusable(path, line, str(error), fault)
+                unusable(path, line, str(error), fault=fault)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ChoiceEncoder:
         """The encoder of records."""

@@ -40,7 +40,7 @@ class ClassAnswer(Answer):
             try:
                 yield Record(line, tuple(texts), single_class(label, columns.label))
             except ValueError as error:
-                unusable(path, line, str(error), fault)
+                unusable(path, line, str(error), fault=fault)
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""

@@ -14,7 +14,7 @@ from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.table import table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class MatchAnswer(Answer):
         for line, texts in table_rows(path, columns, fault, wanted):
             empty = [name for name, text in zip(columns.texts, texts, strict=True) if not text.strip()]
             if empty:
-                unusable(path, line, f"an empty {empty[0]!r}; expected two texts in every row.", fault)
+                unusable(path, line, f"an empty {empty[0]!r}; expected two texts in every row.", fault=fault)
             else:
                 yield Record(line, texts, None)
 
@@ -72,10 +72,10 @@ class TripletAnswer(MatchAnswer):
         if columns.text_b is None or self.wrong in columns.texts:
             raise TaskError("corpus.answer.wrong: a triplet has three columns: text, text_b and one of its own for `wrong`.")
         wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        for line, texts in table_rows(path, columns, fault, {**wanted, self.wrong: "--set corpus.answer.wrong=NAME"}):
+        for line, texts in table_rows(path, columns, fault, {**wanted, self.wrong: Parameter("corpus.answer.wrong", "NAME")}):
             empty = [name for name, text in zip((*columns.texts, self.wrong), texts, strict=True) if not text.strip()]
             if empty:
-                unusable(path, line, f"an empty {empty[0]!r}; expected three texts in every row.", fault)
+                unusable(path, line, f"an empty {empty[0]!r}; expected three texts in every row.", fault=fault)
             else:
                 yield Record(line, texts[:2], texts[2])
 

@@ -32,7 +32,7 @@ class NoAnswer(Answer):
         for line, (first, *others) in table_rows(path, columns, fault, wanted):
             texts = [text for text in members(first) if text is not None and text.strip()]
             if not texts:
-                unusable(path, line, f"an empty {columns.text!r}; expected a text in every row.", fault)
+                unusable(path, line, f"an empty {columns.text!r}; expected a text in every row.", fault=fault)
             yield from (Record(line, (text, *others), None) for text in texts)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _Encoder:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.records.answer import Block, Encoder, Labels, Record, label_names
 from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
-from cloze.errors import TaskError, suggest
+from cloze.errors import TaskError, propose
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
@@ -70,7 +70,7 @@ class _ScoresEncoder(Encoder):
         names = self.labels.numbers
         if isinstance(answer, str):
             if answer not in names:
-                raise TaskError(f"{where}: the label {answer!r} is none of the classes. {suggest(answer, names)}")
+                raise TaskError(f"{where}: the label {answer!r} is none of the classes. {propose(answer, names)}")
             return np.array([float(name == answer) for name in names])
         if answer.keys() != names.keys():
             raise TaskError(f"{where}: probabilities of {', '.join(answer)}; expected those of {', '.join(names)}.")

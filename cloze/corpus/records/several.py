@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import ListCell, names_of
+from cloze.corpus.readers.labelled import OPTION, ListCell, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Block, Columns, Encoder, Labels, Record
 from cloze.corpus.records.audits import Audit, OddClasses, Unseparated
 from cloze.corpus.records.table import CellAnswer, table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
-from cloze.errors import RecipeError, TaskError
+from cloze.errors import Parameter, RecipeError, TaskError
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
@@ -62,17 +62,17 @@ class ClassesAnswer(CellAnswer):
             yield from super().read(path, columns, fault)
             return
         wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        wanted |= dict.fromkeys(self.names, "--set corpus.answer.names=[A,B]")
+        wanted |= dict.fromkeys(self.names, Parameter("corpus.answer.names", ("A", "B")))
         for line, cells in table_rows(path, columns, fault, wanted):
             try:
                 yield Record(line, cells[: len(columns.texts)], chosen(cells[len(columns.texts) :], self.names))
             except ValueError as error:
-                unusable(path, line, str(error), fault)
+                unusable(path, line, str(error), fault=fault)
 
     def _bits(self, path: Path | str, columns: Columns, names: Sequence[str]) -> list[str]:
         """The columns of 0 and 1, by the first rows."""
         others = [name for name in names if name not in columns.texts]
-        each = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, ""))
+        each = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, OPTION))
         rows = [cells for _, cells in islice(each, _LOOKED)]
         return [name for name, cells in zip(others, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
 

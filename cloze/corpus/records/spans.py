@@ -58,7 +58,7 @@ class SpanAnswer(Answer):
             for answer in asked.answers:
                 if not answer.placed(asked.context):
                     why = misplaced(answer, asked.context)
-                    unusable(path, asked.line, f"{asked.place}{': ' if asked.place else ''}{why}\n{_WAY_OUT}", fault)
+                    unusable(path, asked.line, f"{asked.place}{': ' if asked.place else ''}{why}\n{_WAY_OUT}", fault=fault)
             if found:
                 yield Record(asked.line, texts, found[0])
 

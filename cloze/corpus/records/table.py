@@ -10,19 +10,19 @@ from typing import Any
 from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Columns, Record
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 
-#: How a user names the columns.
-_OPTIONS = ("--set corpus.text=NAME", "--set corpus.text_b=NAME", "--set corpus.label=NAME")
+#: The parameters that choose the columns.
+_PARAMETERS = tuple(Parameter(f"corpus.{name}", "NAME") for name in ("text", "text_b", "label"))
 
 
-def wanted_columns(columns: Columns) -> dict[str, str]:
-    """The columns of texts and answer, each with how a user names it."""
-    return dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
+def wanted_columns(columns: Columns) -> dict[str, Parameter]:
+    """The columns of texts and answer, each with the parameter that chooses it."""
+    return dict(zip((*columns.texts, columns.label), (*_PARAMETERS[: len(columns.texts)], _PARAMETERS[-1]), strict=True))
 
 
 def table_rows(
-    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, str] | None = None, *, lists: bool = False
+    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, Parameter] | None = None, *, lists: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of texts and answer, or of the `wanted` columns, row by row with their line; see `read_rows`."""
     wanted = wanted_columns(columns) if wanted is None else wanted
@@ -40,7 +40,7 @@ class CellAnswer(Answer):
 
     def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
         try:
-            next(table_rows(path, columns, None, {name: name}), None)
+            next(table_rows(path, columns, None, {name: _PARAMETERS[0]}), None)
         except TaskError:
             return False
         return True
@@ -51,4 +51,4 @@ class CellAnswer(Answer):
             try:
                 yield Record(line, tuple(texts), self.parse(cell))
             except ValueError as error:
-                unusable(path, line, f"{columns.label!r} is {error}", fault)
+                unusable(path, line, f"{columns.label!r} is {error}", fault=fault)

@@ -47,7 +47,7 @@ class TextAnswer(Answer):
             if found:
                 yield Record(line, (self.prefix + joined(text),), found)
             else:
-                unusable(path, line, missing(columns.label), fault)
+                unusable(path, line, missing(columns.label), fault=fault)
 
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
         """Also what looks for targets that the vocabulary cannot write."""

@@ -14,7 +14,7 @@ from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Labels, Record, described_classes
 from cloze.corpus.records.audits import Audit, BrokenSchemes, Undivided
 from cloze.corpus.records.windows import Shown
-from cloze.errors import TaskError
+from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 from cloze.text.running import IdeographsOfWords
 
@@ -49,7 +49,7 @@ class WordAnswers(Answer):
             raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
         found = each_tagged(
             path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault,
-            like="--set corpus.text=NAME",
+            like=Parameter("corpus.text", "NAME"),
         )
         for text in found:
             yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))

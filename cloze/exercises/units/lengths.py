@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.rng import UInt32
 
 #: Lengths as a recipe writes them: `{geometric: {p: 0.2, max_length: 10}}`, `{inverse: 5}`, `{poisson: 3}`, `{1: 0.8, 2: 0.2}`.
@@ -47,7 +47,7 @@ def _named(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
     known = {"geometric": {"p", "max_length"}, "inverse": {"max_length"}, "poisson": {"mean"}}
     name, given = law[0] if len(law) == 1 else ("", 0)
     if name not in known:
-        way_out = f"{suggest(name, known)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
+        way_out = f"{propose(name, known)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
         raise RecipeError(f"lengths: expected one law or probabilities by length, got {dict(law)}. {way_out}")
     values = dict(given) if isinstance(given, tuple) else {"mean" if name == "poisson" else "max_length": given}
     if set(values) != known[name]:

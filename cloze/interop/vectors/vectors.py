@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import CheckpointError, UserError, did_you_mean, nearest, suggest
+from cloze.errors import CheckpointError, UserError, did_you_mean, nearest, propose
 from cloze.interop.vectors.subwords import Subwords
 
 Matrix = NDArray[np.float32]
@@ -136,7 +136,7 @@ def refuse_repeated(
     say how rows are counted in the message.
     """
     if repeated not in ("refuse", "first"):
-        raise UserError(f"unknown way with repeated words {repeated!r}. {suggest(repeated, ('refuse', 'first'))}")
+        raise UserError(f"unknown way with repeated words {repeated!r}. {propose(repeated, ('refuse', 'first'))}")
     seen: dict[str, int] = {}
     twice: list[tuple[str, int, int]] = []
     for row, word in enumerate(words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cloze.errors import UserError, suggest
+from cloze.errors import UserError, propose
 from cloze.interop.vectors.binary import write_binary
 from cloze.interop.vectors.checkpoint import answers_of
 from cloze.interop.vectors.fasttext import FastText, as_fasttext, write_fasttext
@@ -24,7 +24,7 @@ def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) 
     completely or not at all.
     """
     if to not in FORMATS:
-        raise UserError(f"unknown format {to!r}. {suggest(to, FORMATS)}")
+        raise UserError(f"unknown format {to!r}. {propose(to, FORMATS)}")
     require_output(out, overwrite=overwrite)
     if to == "fasttext":
         model, remarks = _fasttext(source)

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cloze.errors import RecipeError, suggest
+from cloze.errors import RecipeError, propose
 from cloze.networks.blocks.selected import Selected
 
 CONSTANT_ORDERS = ("open", "left_to_right", "right_to_left")
@@ -101,7 +101,7 @@ def visibility(
     if isinstance(order, Restricted):
         return visibility(order.order, block, length=length, past=past, device=device).within(order.visible)
     if isinstance(order, str) and order not in CONSTANT_ORDERS:
-        raise RecipeError(f"unknown order {order!r}. {suggest(order, CONSTANT_ORDERS)}")
+        raise RecipeError(f"unknown order {order!r}. {propose(order, CONSTANT_ORDERS)}")
     if isinstance(order, str) and block is None:
         if order == "open" or length == 1:
             return Visibility("all")
