@@ -43,7 +43,7 @@ class Parameter:
     style: Literal["set", "option", "argument", "words"] = "set"
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The last step of the path."""
         return self.path.rpartition(".")[2]
 
@@ -54,8 +54,8 @@ class Parameter:
         if self.style == "set":
             return f"--set {self.path}={value}"
         if self.style == "option":
-            return f"--{self.name.replace('_', '-')} {plain}".rstrip()
-        return plain if self.style == "words" else f"{self.name}={value}" if value else self.name
+            return f"--{self.key.replace('_', '-')} {plain}".rstrip()
+        return plain if self.style == "words" else f"{self.key}={value}" if value else self.key
 
     def beside(self, name: str, value: str | tuple[str, ...]) -> Parameter:
         """The parameter of another name in the same section of the recipe, written alike; one in words has options next to it.

@@ -23,7 +23,7 @@ def parse_items(given: Sequence[str]) -> dict[str, str]:
 
 def _as_options(phrase: Phrase) -> str | None:
     """How a phrase about a table is written with the options of this verb."""
-    name = phrase.parameter.name
+    name = phrase.parameter.key
     if name in ("text", "format"):
         return phrase.naming(replace(phrase.parameter, style="option"))
     return {"columns": "", "quoting": "Quote the cells that hold one."}.get(name)

@@ -199,9 +199,9 @@ def _parts(options: Options, expected: str) -> tuple[str, str, str]:
 
 def _as_task(phrase: Phrase) -> str | None:
     """How a phrase about the columns of labelled words is written: `--task` names that of the label, and no other is chosen."""
-    if phrase.parameter.name == "label":
+    if phrase.parameter.key == "label":
         return phrase.naming(f"--task {phrase.parameter.value}=TRAIN,TEST")
-    return "" if phrase.parameter.name in ("text", "columns") else None
+    return "" if phrase.parameter.key in ("text", "columns") else None
 
 
 def _layers(subjects: list[Subject], options: Options) -> Finding:

@@ -97,7 +97,7 @@ def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
     from cloze.errors import Parameter, spelled_by
 
     if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
-        with spelled_by(lambda phrase: "" if phrase.parameter.name == "columns" else None):
+        with spelled_by(lambda phrase: "" if phrase.parameter.key == "columns" else None):
             yield from ((line, text) for line, (text,) in read_rows(path, {column: Parameter(parameter, "NAME", "option")}))
     else:
         yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

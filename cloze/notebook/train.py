@@ -177,7 +177,7 @@ def finetune(
 
 def _as_arguments(phrase: Phrase) -> str | None:
     """How a phrase about the columns of a table is written with the arguments of `finetune`."""
-    name, value = phrase.parameter.name, phrase.parameter.value
+    name, value = phrase.parameter.key, phrase.parameter.value
     if name in ("text", "text_b", "label"):
         return phrase.naming(f'columns={{"{name}": {value}}}')
     return phrase.naming(f'overrides={{"{phrase.parameter.path}": {json.dumps(value)}}}') if name == "columns" else None

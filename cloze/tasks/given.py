@@ -51,9 +51,9 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
 
 def _in_memory(phrase: Phrase) -> str | None:
     """How a phrase about the columns of a file is written for rows in memory."""
-    if phrase.parameter.name in ("text", "text_b", "label"):
+    if phrase.parameter.key in ("text", "text_b", "label"):
         return "Rename the column"
-    return "." if phrase.parameter.name == "columns" else None
+    return "." if phrase.parameter.key == "columns" else None
 
 
 def has_texts(task: Task, file: str) -> bool:

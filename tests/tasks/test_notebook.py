@@ -205,10 +205,11 @@ def test_real_frames_and_data_sets_are_read(tuned: Tuned) -> None:
     assert model.evaluate(frame).record() == model.evaluate(ROWS).record() == model.evaluate(given).record()
 
 
-def test_a_column_that_is_missing_and_missing_values_are_named() -> None:
+def test_a_column_that_is_missing_and_missing_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TaskError, match=r"text 1: no column 'text'; it has: a, b\. Give one column"):
         list(each_text([{"a": "x", "b": "y"}]))
-    missing = type("NAType", (), {})()
+    missing = object()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(NA=missing, NaT=object()))
     assert plain([float("nan"), missing, np.float64("nan"), np.int64(3)]) == [None, None, None, 3]
 
 

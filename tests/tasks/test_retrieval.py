@@ -339,4 +339,4 @@ def test_a_reading_that_an_embedding_does_not_have_is_refused(folder: Callable[[
 def test_a_missing_column_of_passages_is_named_by_the_options_of_retrieve(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("text\tlabel\na\tb\n")
     with pytest.raises(TaskError, match=r"no column 'passage'; it has: text, label\.\n  Choose a column with --text-b NAME$"):
-        list(passages_of(str(tmp_path / "p.tsv"), "passage", "--text-b"))
+        list(passages_of(str(tmp_path / "p.tsv"), "passage", "text_b"))

@@ -138,7 +138,7 @@ def require_answerable(question: Question) -> None:
 def _as_values(phrase: Phrase) -> str | None:
     """How `cloze best` names the columns of a table: as values of the recipe of the task."""
     path, value = phrase.parameter.path, phrase.parameter.value
-    if phrase.parameter.name not in ("text", "text_b", "label", "columns"):
+    if phrase.parameter.key not in ("text", "text_b", "label", "columns"):
         return None
     return phrase.naming(f"--set {path}={value}" if isinstance(value, str) else f"--set '{path}=[{', '.join(value)}]'")
 
