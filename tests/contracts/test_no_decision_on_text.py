@@ -21,6 +21,7 @@ TESTS = {
     "startswith",
 }  # methods of a string by which something would be decided
 
+_CLASS_NAMES = ("__name__", "__qualname__")
 #: Attributes of objects of other packages, which are made to be assigned.
 FOREIGN = {
     "FREQ": "jieba", "initialized": "jieba", "normalizer": "tokenizers", "pre_tokenizer": "tokenizers",
@@ -158,16 +159,16 @@ def errors(tree: ast.Module) -> Iterator[ast.AST]:
 def classes(tree: ast.Module) -> Iterator[ast.AST]:
     """Tests of the name of a class."""
     for operand, test in operands(tree):
-        named = isinstance(operand, ast.Attribute) and operand.attr in ("__name__", "__qualname__")
-        if named and called(operand.value) == "type":
+        if isinstance(operand, ast.Attribute) and operand.attr in _CLASS_NAMES and called(operand.value) == "type":
             yield test
 
 
 def parts(tree: ast.Module) -> Iterator[ast.AST]:
     """Tests whether a part has a certain name; its class declares what it is."""
     for node in ast.walk(tree):
-        left = node.left if isinstance(node, ast.Compare) else None
-        if not isinstance(left, ast.Attribute) or left.attr not in ("name", "part") or is_field(left.value):
+        if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Attribute):
+            continue
+        if node.left.attr not in ("name", "part") or is_field(node.left.value):
             continue
         literals = [inner for operand in node.comparators for inner in
                     (operand.elts if isinstance(operand, ast.Tuple | ast.List | ast.Set) else [operand])]
@@ -188,8 +189,8 @@ def is_field(node: ast.AST) -> bool:
 
 @cache
 def declared_by(cls: str) -> set[str] | None:
-    """The attributes that the classes of this name in the package, and those that they inherit from, declare or assign; None for a
-    class of another package."""
+    """The attributes that the classes of this name in the package, and their base classes, declare or assign; None for a class of
+    another package."""
     holding = [path for path, text in sources().items() if re.search(rf"(?m)^\s*class {cls}\b", text)]
     nodes = [node for path in holding for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef) and node.name == cls]
     names: set[str] = set()
