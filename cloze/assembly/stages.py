@@ -12,7 +12,7 @@ from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, propose
+from cloze.errors import Parameter, RecipeError, propose
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
 _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
@@ -40,7 +40,7 @@ def assemble_stages(
         try:
             stages.append(Stage(name, assemble(tree, size, _overrides(name, trees, overrides)), share))
         except RecipeError as error:
-            raise RecipeError(f"stage {name!r}: {error}") from None
+            raise RecipeError(f"stage {name!r}: ", *error.args) from None
     return replace(stages[-1].recipe, stages=tuple(stages))
 
 
@@ -55,7 +55,7 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
         if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
             others.append(override)
             continue
-        where = Where(f"--set {override}")
+        where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
         stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
@@ -71,7 +71,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
             continue
         stage, _, own = rest.partition(".")
         if stage not in stages:
-            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {propose(stage, stages)}")
+            raise RecipeError(Parameter.of_override(override), f": there is no stage {stage!r}. {propose(stage, stages)}")
         if stage == name:
             found.append(own)
     return found
