@@ -77,7 +77,7 @@ def peak(given: argparse.Namespace, *, teaches: str, learns: str) -> tuple[int, 
     from cloze.checkpoint.build import build_step
     from cloze.document import read_yaml
     from cloze.recipe.load import load_recipe
-    from cloze.training.memory import peaks
+    from cloze.training.forecasting.memory import peaks
 
     heads = given.width // 64
     shape = f"{{layers: 1, width: {given.width}, heads: {heads}, positions: {{learned: {{max_length: {given.length}}}}}}}"

@@ -189,7 +189,7 @@ def one_step(name: str, work: Path) -> dict[str, Any]:
     import torch
 
     from cloze.training.hardware import keep_memory
-    from cloze.training.optimizers import clip, gradient_norm
+    from cloze.training.optimizers.optimizers import clip, gradient_norm
 
     keep_memory()
     rows, length = 32, 30

@@ -35,8 +35,8 @@ def words(options: argparse.Namespace, out: Path) -> list[str]:
 def worker(options: argparse.Namespace) -> None:
     """One process of the run: `cloze pretrain`, with the memory and the time of saving written next to the run."""
     from cloze.runs.run import pretrain
-    from cloze.training.checkpoint import Checkpoints
-    from cloze.training.memory import resident
+    from cloze.training.checkpoints.checkpoint import Checkpoints
+    from cloze.training.forecasting.memory import resident
     from cloze.training.saving import Saver
 
     rank, times = int(os.environ.get("RANK", "0")), {"stall": 0.0, "write": 0.0, "gathered": 0.0, "saves": 0}

@@ -207,9 +207,9 @@ class Trained:
         """The run's recipe and networks, ready to measure; not `loaded`: as they were before training."""
         from cloze.checkpoint.build import build_step
         from cloze.recipe.load import load_recipe
-        from cloze.training.checkpoint import Checkpoints
+        from cloze.training.checkpoints.checkpoint import Checkpoints
+        from cloze.training.checkpoints.state import load_parameters
         from cloze.training.precision import choose_device
-        from cloze.training.state import load_parameters
 
         recipe = load_recipe(self.recipe or self.folder, overrides=overrides)
         step = build_step(recipe, vocab_size=self.valid.vocab_size, seed=self.seed)

@@ -82,13 +82,13 @@ def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.training.forecast.tried", assumed)
+        patch.setattr("cloze.training.forecasting.forecast.tried", assumed)
         yield
 
 
 def assumed(step: Any, entry: str, rows: Callable[[int], Any], **settings: object) -> Any:
     """A trial that trains nothing: a row takes a millisecond."""
-    from cloze.training.trial import Line, Trial
+    from cloze.training.forecasting.trial import Line, Trial
 
     batch = rows(2)
     return Trial(Line(0.0, 1e-3), Line(0, 0), tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2)

@@ -20,10 +20,10 @@ from cloze.recipe.expand import expand
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
-from cloze.training.budget import Budget
-from cloze.training.forecast import Trials, forecast
-from cloze.training.pace import Pace, pace
+from cloze.training.forecasting.forecast import Trials, forecast
+from cloze.training.forecasting.pace import Pace, pace
 from cloze.training.run import Run
+from cloze.training.schedule.budget import Budget
 
 Say = Callable[[str], None]
 Load = Callable[[Sequence[str]], Recipe]

@@ -11,7 +11,7 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import PartSpec
 
 if TYPE_CHECKING:
-    from cloze.training.optimizers import Family
+    from cloze.training.optimizers.optimizers import Family
 
 NetworkKind = Literal["pre", "post", "offsets", "recurrent"]
 

@@ -13,13 +13,13 @@ from cloze.errors import RecipeError
 from cloze.processes import rank
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
-from cloze.training import memory
 from cloze.training.engine import choose
-from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
-from cloze.training.pace import Pace
+from cloze.training.forecasting import memory
+from cloze.training.forecasting.forecast import SHARE, Forecast, Trials, forecast, needs
+from cloze.training.forecasting.pace import Pace
+from cloze.training.forecasting.trial import update_of
 from cloze.training.run import Run
 from cloze.training.step import Step
-from cloze.training.trial import update_of
 
 Say = Callable[[str], None]
 

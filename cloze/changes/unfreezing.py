@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from cloze.bounds import Count, Depth, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.freezing import Only
+from cloze.training.schedule.freezing import Only
 
 Of = Literal["epochs", "budget"]
 

@@ -30,8 +30,8 @@ from cloze.recipe.user_files import UserFile, write_copies
 from cloze.registry import lookup
 from cloze.tasks.result import row_length
 from cloze.text import Tokenizer
-from cloze.training.checkpoint import publish
-from cloze.training.state import part_state
+from cloze.training.checkpoints.checkpoint import publish
+from cloze.training.checkpoints.state import part_state
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "

@@ -36,7 +36,7 @@ def command(
     to tell which package a docstring comes from; a linear model on n-grams and a random start stand next to the network. Takes
     less than five minutes on two cores.
     """
-    from cloze.training.budget import Budget
+    from cloze.training.schedule.budget import Budget
 
     Budget.parse(budget)  # a mistake is an error before anything is written
     started = time.monotonic()

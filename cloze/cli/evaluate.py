@@ -257,7 +257,7 @@ def command(
     **options: Any,
 ) -> None:
     """Measure a checkpoint on labelled text. Example: cloze evaluate MINE test.tsv"""
-    from cloze.training.untrained import require_trained
+    from cloze.training.schedule.untrained import require_trained
 
     require_trained(checkpoint)
     mode_of(MODES, context, options).run(checkpoint, files or [])

@@ -76,7 +76,7 @@ def _show_recipe(
     table_lines = ""
     if budget is not None:
         from cloze.runs.planning import fitted_recipe
-        from cloze.training.budget import Budget
+        from cloze.training.schedule.budget import Budget
 
         fitted, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)
         loaded, table = fitted.recipe, fitted.table(Budget.parse(budget).typed) if fitted.changes else ""

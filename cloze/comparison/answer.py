@@ -17,7 +17,7 @@ from cloze.comparison.costs import Cost, Reached, reached
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.comparison.grid import Grid, Result
 from cloze.comparison.statistics import LEVEL, Difference, difference, holm, quantile, summary
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 
 OVERALL = "mean"  # over the tasks
 

@@ -27,7 +27,7 @@ from cloze.runs.request import CommandLine, to_be_fitted
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 
 FULL, FROZEN = "full", "frozen"
 #: The recipe that reads a frozen network, by the type of task; other types have the change `features`.

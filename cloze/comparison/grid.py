@@ -28,7 +28,7 @@ from cloze.corpus.stores.store import file_hash
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.user_files import copies_in, files_of
 from cloze.runs.request import to_be_fitted
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 
 Result = dict[str, Any]
 

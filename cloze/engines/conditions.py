@@ -10,8 +10,8 @@ from cloze.compiled import has_numba
 from cloze.errors import MissingExtra
 from cloze.networks.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
+from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Run
-from cloze.training.static_optimizers import Sgd
 from cloze.training.step import Weighted
 
 

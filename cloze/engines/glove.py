@@ -18,8 +18,8 @@ from cloze.objectives import Loss
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
 from cloze.training.engine import Steps, Unit
+from cloze.training.optimizers.static_optimizers import GloveAdagrad
 from cloze.training.run import Run
-from cloze.training.static_optimizers import GloveAdagrad
 
 Job = tuple[NDArray[np.int64], NDArray[np.uint64]]
 

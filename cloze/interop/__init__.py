@@ -4,28 +4,45 @@ To add an architecture: one file with an `add(Architecture(…))` such as bert.p
 Its contract (ours → theirs → ours is the identity, logits and gradients equal) is tested in tests/interop/, tests/parity/.
 """
 
-from cloze.interop import (  # noqa: F401  the imports make the architectures known
-    albert,
-    bart,
-    bert,
-    distilbert,
-    electra,
-    ernie,
-    flaubert,
-    gpt,
-    gpt2,
-    lxmert,
-    mobilebert,
-    modernbert,
-    modernbert_decoder,
-    nezha,
-    roberta,
-    t5,
-    transfo_xl,
-    visual_bert,
-    xlm,
-    xlnet,
-)
+from cloze.interop import # noqa: F401  the imports make the architectures known     albert
+
+from cloze.interop.architectures import bart
+
+from cloze.interop.architectures import bert
+
+from cloze.interop.architectures import distilbert
+
+from cloze.interop.architectures import electra
+
+from cloze.interop.architectures import ernie
+
+from cloze.interop.architectures import flaubert
+
+from cloze.interop.architectures import gpt
+
+from cloze.interop.architectures import gpt2
+
+from cloze.interop.architectures import lxmert
+
+from cloze.interop.architectures import mobilebert
+
+from cloze.interop.architectures import modernbert
+
+from cloze.interop.architectures import modernbert_decoder
+
+from cloze.interop.architectures import nezha
+
+from cloze.interop.architectures import roberta
+
+from cloze.interop.architectures import t5
+
+from cloze.interop.architectures import transfo_xl
+
+from cloze.interop.architectures import visual_bert
+
+from cloze.interop.architectures import xlm
+
+from cloze.interop.architectures import xlnet
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
+from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
@@ -21,7 +22,6 @@ from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_te
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, Head, Model, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
-from cloze.interop.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
 

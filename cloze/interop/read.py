@@ -22,6 +22,7 @@ from cloze.bounds import DEEPEST
 from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Setting
+from cloze.interop.architectures.tower import has_tower, tower_arguments, whole_of
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
@@ -35,7 +36,6 @@ from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tokenizer_settings import gives_segments, longest_row
-from cloze.interop.tower import has_tower, tower_arguments, whole_of
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer

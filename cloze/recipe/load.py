@@ -26,7 +26,7 @@ from cloze.recipe.schema import arguments_of_part, expand_part
 from cloze.recipe.stages import assemble_stages
 from cloze.recipe.structure import check_length, check_structure
 from cloze.recipe.user_files import import_files
-from cloze.training.phases import MAY_SET, may_set
+from cloze.training.schedule.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
 _OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sources begin so

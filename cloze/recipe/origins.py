@@ -19,8 +19,8 @@ from cloze.recipe.faults import Faults
 from cloze.recipe.paths import NEXT_TO_PART
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.teachers import check_order
-from cloze.training.phases import sets_train
-from cloze.training.untrained import require_trained
+from cloze.training.schedule.phases import sets_train
+from cloze.training.schedule.untrained import require_trained
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
     from cloze.interop import Imported

@@ -19,7 +19,7 @@ from cloze.recipe.canonical import to_json
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.weights_average import WeightsAverage
 from cloze.registry import Part
-from cloze.training.rates import follows_losses
+from cloze.training.schedule.rates import follows_losses
 
 OWN = "reading"  # as a template: the template of the checkpoint that the recipe starts from
 LANES = 64  # of a store of several shards

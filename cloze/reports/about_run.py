@@ -22,10 +22,10 @@ from cloze.reports.about_checkpoint import (
 from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
 from cloze.training.baselines import baselines_from
-from cloze.training.budget import Budget, in_words
-from cloze.training.lock import is_held
+from cloze.training.checkpoints.lock import is_held
 from cloze.training.log import duration
-from cloze.training.untrained import is_untrained
+from cloze.training.schedule.budget import Budget, in_words
+from cloze.training.schedule.untrained import is_untrained
 
 Record = dict[str, Any]
 _RECORD, _SEEDS, _STAGES = Path("cloze") / "run.json", Path("cloze") / "seeds", Path("cloze") / "stages"

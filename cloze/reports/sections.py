@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cloze.reports.figures import Line, chart, duration, plain, smooth
 from cloze.reports.run import Point, Record, Run, number, points_of
-from cloze.training.budget import in_words
+from cloze.training.schedule.budget import in_words
 
 SHARE = re.compile(r"(.*\S) (\d+)%")  # "paris 31%"
 BLANK = re.compile(r"\[MASK\]|<mask>")

@@ -18,7 +18,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.corpora import open_corpus
 from cloze.runs.progress import reading_corpus
 from cloze.text import Tokenizer
-from cloze.training.untrained import require_trained
+from cloze.training.schedule.untrained import require_trained
 
 Say = Callable[[str], None]
 

@@ -25,7 +25,7 @@ from cloze.text.encodings import chosen_encoding
 from cloze.text.segment import segmenter_of
 from cloze.text.training import train
 from cloze.text.vocabulary import extended
-from cloze.training.lock import LOCK
+from cloze.training.checkpoints.lock import LOCK
 
 Say = Callable[[str], None]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloze.errors import CheckpointError, ClozeError, RunError
 from cloze.processes import rank
-from cloze.training.lock import alone_in, holds, require_free
+from cloze.training.checkpoints.lock import alone_in, holds, require_free
 from cloze.training.run import read_run_record
 from cloze.untrusted import parse_json, read_small
 from cloze.whole import exchange

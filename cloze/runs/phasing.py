@@ -12,8 +12,8 @@ from cloze.networks.blocks.dropout import dropouts
 from cloze.recipe.load import phase_recipes
 from cloze.recipe.origins import never_trained
 from cloze.recipe.recipe import PartSpec, Recipe
-from cloze.training.freezing import ByPhase, Only, Unfreezing, unfreezing_of
-from cloze.training.phases import Phase, phases_from_shares, sets_base, sets_dropout, sets_train
+from cloze.training.schedule.freezing import ByPhase, Only, Unfreezing, unfreezing_of
+from cloze.training.schedule.phases import Phase, phases_from_shares, sets_base, sets_dropout, sets_train
 from cloze.training.step import Step
 
 

@@ -18,9 +18,9 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
 from cloze.runs.request import TOKENIZER, CommandLine, to_be_fitted
 from cloze.training.baselines import Baseline
-from cloze.training.budget import Budget
-from cloze.training.forecast import Forecast
+from cloze.training.forecasting.forecast import Forecast
 from cloze.training.run import Run
+from cloze.training.schedule.budget import Budget
 
 NOTHING = 0.3  # nats below single tokens; a smaller expected gain counts as nothing
 ENOUGH = 0.5  # the gain that a suggestion must reach

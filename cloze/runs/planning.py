@@ -28,10 +28,10 @@ from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.runs.run import to_budget, within
 from cloze.runs.text_distance import text_distance
-from cloze.training.budget import Budget
-from cloze.training.forecast import Forecast, Trials, forecast
-from cloze.training.pace import pace
+from cloze.training.forecasting.forecast import Forecast, Trials, forecast
+from cloze.training.forecasting.pace import pace
 from cloze.training.run import read_run_record
+from cloze.training.schedule.budget import Budget
 
 _WITH_DATA = "Give a budget in tokens, or plan a run on your data: cloze pretrain {} --corpus … --budget … --plan"
 _BYTES_PER_TOKEN = 4.0  # assumed if there is no text

@@ -42,12 +42,12 @@ from cloze.runs.request import Request, tokenizer_for
 from cloze.runs.samples import sampler
 from cloze.runs.table_start import described_starts, start_tables
 from cloze.text import Tokenizer
-from cloze.training.budget import Budget
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.engine import choose
-from cloze.training.forecast import Forecast, Trials
+from cloze.training.forecasting.forecast import Forecast, Trials
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe, require_seed
+from cloze.training.schedule.budget import Budget
 from cloze.training.selection import Selection
 from cloze.training.step import Step
 

@@ -26,9 +26,9 @@ from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.held_texts import parse_measured
-from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
 from cloze.training.run import read_run_record
+from cloze.training.schedule.budget import Budget
 
 Say = Callable[[str], None]
 #: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.

@@ -28,12 +28,12 @@ from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
 from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.text import Tokenizer
-from cloze.training.budget import Budget
+from cloze.training.checkpoints.mirror import Mirror, below
 from cloze.training.distribution import check_launch
-from cloze.training.forecast import Trials
+from cloze.training.forecasting.forecast import Trials
 from cloze.training.loop import Outcome, train
-from cloze.training.mirror import Mirror, below
 from cloze.training.run import check_until, read_run_record
+from cloze.training.schedule.budget import Budget
 
 Say = Callable[[str], None]
 

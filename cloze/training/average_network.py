@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from cloze.training.checkpoints.state import put_whole
 from cloze.training.sharding import whole
-from cloze.training.state import put_whole
 
 Pair = tuple[nn.Module, nn.Module]
 

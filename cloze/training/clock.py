@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cloze.training.budget import Spent
+from cloze.training.schedule.budget import Spent
 
 
 class Clock:

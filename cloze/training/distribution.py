@@ -25,8 +25,8 @@ from torch import nn
 
 from cloze.errors import BudgetError, DeviceError, RunError, UserError
 from cloze.processes import processes, rank
-from cloze.training.budget import Budget
 from cloze.training.precision import choose_device
+from cloze.training.schedule.budget import Budget
 from cloze.training.step import Step
 from cloze.training.tensors import NAMES
 

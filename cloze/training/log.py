@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from cloze.errors import MissingExtra, RunError
 from cloze.training.baselines import Baseline
-from cloze.training.plain import open_plain
+from cloze.training.checkpoints.plain import open_plain
 from cloze.untrusted import parse_json
 
 _QUIET_SECONDS = 20.0

@@ -15,17 +15,17 @@ import torch
 
 from cloze.batching import Cursor
 from cloze.processes import processes
-from cloze.training.averaged import following
+from cloze.training.checkpoints.lock import alone_in
 from cloze.training.distribution import Ranks, join
 from cloze.training.engine import Choice, Engine, choose
 from cloze.training.engine_loop import EngineLoop
-from cloze.training.freezing import set_rate
 from cloze.training.interrupt import Interrupt, interrupts
-from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
-from cloze.training.optimizers import clip, gradient_norm
+from cloze.training.optimizers.averaged import following
+from cloze.training.optimizers.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import PAUSED, Outcome, Run
+from cloze.training.schedule.freezing import set_rate
 from cloze.training.session import Session
 from cloze.training.together import Piece, together
 

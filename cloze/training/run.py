@@ -14,15 +14,15 @@ from typing import Any, Literal, Protocol
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, Parameter, RecipeError
 from cloze.training.baselines import Baseline
-from cloze.training.budget import Budget, Spent
-from cloze.training.checkpoint import Export
+from cloze.training.checkpoints.checkpoint import Export
 from cloze.training.data import Examples
 from cloze.training.distribution import Strategy
-from cloze.training.freezing import LayerwiseRates, Unfreezing
-from cloze.training.optimizers import OptimizerSpec
-from cloze.training.phases import Phase
+from cloze.training.optimizers.optimizers import OptimizerSpec
 from cloze.training.precision import Precision
-from cloze.training.rates import Rate
+from cloze.training.schedule.budget import Budget, Spent
+from cloze.training.schedule.freezing import LayerwiseRates, Unfreezing
+from cloze.training.schedule.phases import Phase
+from cloze.training.schedule.rates import Rate
 from cloze.training.selection import Selection, Standing
 from cloze.training.step import Step
 from cloze.untrusted import parse_json, read_small

@@ -15,13 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import ClozeError, RunError
-from cloze.training.averaged import averaged
 from cloze.training.carry import Carries
-from cloze.training.checkpoint import Checkpoints
-from cloze.training.distribution import Ranks
-from cloze.training.mirror import Mirror
-from cloze.training.run import Run
-from cloze.training.state import (
+from cloze.training.checkpoints.checkpoint import Checkpoints
+from cloze.training.checkpoints.mirror import Mirror
+from cloze.training.checkpoints.state import (
     Gathering,
     gather_optimizer,
     gather_parameters,
@@ -30,6 +27,9 @@ from cloze.training.state import (
     with_shared_names,
     without,
 )
+from cloze.training.distribution import Ranks
+from cloze.training.optimizers.averaged import averaged
+from cloze.training.run import Run
 
 
 class Behind:

@@ -17,22 +17,22 @@ from cloze.batching.deck import Deck
 from cloze.errors import RunError
 from cloze.networks.blocks.dropout import set_dropouts
 from cloze.networks.blocks.observer import Observer
-from cloze.training.averaged import averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
-from cloze.training.budget import Spent
 from cloze.training.carry import Carries, Carry
 from cloze.training.clock import Clock
 from cloze.training.distribution import Ranks
-from cloze.training.freezing import Freezing
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.interrupt import Interrupt
 from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter, combined
-from cloze.training.phases import phase_at
+from cloze.training.optimizers.averaged import averages, observe_loss
 from cloze.training.precision import casting, choose_precision
-from cloze.training.rates import observe_losses
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
 from cloze.training.saving import Saver
+from cloze.training.schedule.budget import Spent
+from cloze.training.schedule.freezing import Freezing
+from cloze.training.schedule.phases import phase_at
+from cloze.training.schedule.rates import observe_losses
 from cloze.training.selection import Standing
 from cloze.training.step import compile_layers
 

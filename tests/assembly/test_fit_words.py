@@ -13,8 +13,8 @@ from cloze.budget.fit_words import learns_words
 from cloze.recipe.load import load_recipe
 from cloze.runs.planning import fitted_recipe, plan
 from cloze.runs.run import pretrain
-from cloze.training.budget import Budget, Spent
-from cloze.training.pace import Pace, pace
+from cloze.training.forecasting.pace import Pace, pace
+from cloze.training.schedule.budget import Budget, Spent
 
 SMALL = ["network.width=8", "text.tokenizer.min_count=1", "training.batch=4"]
 FAST = Pace({"seconds": 1e-3, "epochs": 1.0, "tokens": 1000.0, "steps": 10.0})  # 60 seconds are 60,000 passes

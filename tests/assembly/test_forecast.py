@@ -15,13 +15,13 @@ from cloze.budget import room
 from cloze.errors import RecipeError
 from cloze.runs import preparing, run
 from cloze.runs.run import pretrain
-from cloze.training import memory
-from cloze.training import trial as trials
-from cloze.training.budget import Budget
-from cloze.training.forecast import SHARE, Forecast, forecast
-from cloze.training.optimizers import AdamW
+from cloze.training.forecasting import memory
+from cloze.training.forecasting import trial as trials
+from cloze.training.forecasting.forecast import SHARE, Forecast, forecast
+from cloze.training.forecasting.trial import Line, Trial, tried, update_of
+from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.run import Run
-from cloze.training.trial import Line, Trial, tried, update_of
+from cloze.training.schedule.budget import Budget
 
 from .conftest import SMALL
 
@@ -173,7 +173,7 @@ def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, m
 
 
 def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None:
-    from cloze.training.trial import run as once
+    from cloze.training.forecasting.trial import run as once
 
     step, data = prepared.step, prepared.data
 

@@ -24,7 +24,7 @@ from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe
 from cloze.recipe.origins import borrowed, checkpoint_names
 from cloze.runs.run import pretrain
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.run import Record
 from cloze.training.step import Step
 

@@ -14,7 +14,7 @@ import pytest
 from cloze.errors import CheckpointError, RunError
 from cloze.runs import out_folder
 from cloze.runs.out_folder import claimed, require_usable
-from cloze.training.lock import LOCK
+from cloze.training.checkpoints.lock import LOCK
 
 COMMAND = ("cloze", "finetune", "BASE", "--train", "a.tsv", "--out", "out")
 

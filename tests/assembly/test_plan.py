@@ -25,9 +25,9 @@ from cloze.runs.plan import Plan, ways_out
 from cloze.runs.planning import fitted_recipe, plan
 from cloze.runs.request import CommandLine
 from cloze.runs.run import pretrain
-from cloze.training.budget import Budget
-from cloze.training.forecast import SHARE, Forecast
+from cloze.training.forecasting.forecast import SHARE, Forecast
 from cloze.training.run import Run
+from cloze.training.schedule.budget import Budget
 
 SLOW = Law(1e9, 0.2, 2.0, 0.2, 0.3, scatter=0.1, least=1e3, most=1e9, runs=3, ledger="none")
 TINY = {"size": "tiny", "device": "cpu"}

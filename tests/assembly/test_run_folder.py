@@ -102,7 +102,7 @@ def test_text_that_was_read_before_an_interruption_is_kept(place: Path) -> None:
 
 
 def test_a_lock_that_was_removed_with_its_folder_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.training import lock
+    from cloze.training.checkpoints import lock
 
     real, seen = lock.fcntl.flock, []
 

@@ -21,7 +21,7 @@ from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.runs.finetuning.tuned import texts_of
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.session import Session
 
 VALUES = ["training.batch=8", "training.epochs=2", "training.rate.peak=5e-3", "length=24", "task.patience=0"]

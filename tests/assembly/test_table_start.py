@@ -24,7 +24,7 @@ from cloze.engines.table_vectors import Vectors, _count, _decomposed, _informati
 from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.table_start import start_rows
-from cloze.training.budget import Budget, Spent
+from cloze.training.schedule.budget import Budget, Spent
 
 from .conftest import MINE, Write, message_of, trainer
 

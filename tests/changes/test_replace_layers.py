@@ -10,7 +10,7 @@ import torch
 from cloze.changes.replace_layers import Predecessors, ReplaceLayers
 from cloze.errors import CheckpointError
 from cloze.networks.clock import Clock
-from cloze.training.schedules import LinearChange
+from cloze.training.schedule.schedules import LinearChange
 from tests.making import network_of
 
 TOKENS = torch.arange(8).reshape(2, 4)

@@ -7,7 +7,7 @@ import numpy as np
 from cloze.comparison.answer import Answer, Failure, Scores, System, pairs_of
 from cloze.comparison.costs import Cost, reached
 from cloze.comparison.design import Design, Labels, Metric
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 
 QUALITY = {"electra-base": 0.78, "bert": 0.74, "roberta": 0.73, "xlnet-base": 0.66, "gpt2": 0.60}
 TASKS = {"sentiment": "accuracy", "names": "span_f1"}

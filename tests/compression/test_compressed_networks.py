@@ -15,7 +15,7 @@ from cloze.changes.maps import chosen_maps
 from cloze.errors import CheckpointError
 from cloze.networks import GRU, Clock, Transformer
 from cloze.networks.blocks.computed import keep_computed
-from cloze.training.schedules import LinearChange
+from cloze.training.schedule.schedules import LinearChange
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 4, "positions.max_length": 16, "initial.std": 0.5, "dropout": 0.0}

@@ -25,7 +25,7 @@ from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.registry import lookup, names
-from cloze.training.state import gather_parameters, load_parameters
+from cloze.training.checkpoints.state import gather_parameters, load_parameters
 from cloze.training.step import Step
 
 #: A recipe for every kind of network.

@@ -16,7 +16,7 @@ from cloze.objectives import Objective, StepObjective
 from cloze.objectives.objective import Kind
 from cloze.recipe import parts
 from cloze.registry import made_by, parameters
-from cloze.training.optimizers import Family
+from cloze.training.optimizers.optimizers import Family
 
 PACKAGE = Path(cloze.__file__).parent
 KINDS = ("edit", "objective", "source", "optimizer", "rate", "layerwise", "network")

@@ -52,7 +52,7 @@ LEFT: dict[str, dict[str, str]] = {
         "errors.py: message == str(error)": "`naming_options`, for values that compare and sweep call --tune and --vary",
         "errors.py: message.replace(option, replacement)": "`naming_options`, for values that compare and sweep call --tune and --vary",
         "interop/files.py: 'os error 28' in str(error)": _NO_NUMBER,
-        "training/checkpoint.py: 'os error 28' in str(error)": _NO_NUMBER,
+        "training/checkpoints/checkpoint.py: 'os error 28' in str(error)": _NO_NUMBER,
     },
     "parts": {
         "runs/corpora.py: text.tokenizer.name == 'words'": "tokenizers declare no members yet",

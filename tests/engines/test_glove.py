@@ -20,12 +20,12 @@ from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
-from cloze.training.budget import Budget
 from cloze.training.loop import train
-from cloze.training.optimizers import AdamW
-from cloze.training.rates import Constant
+from cloze.training.optimizers.optimizers import AdamW
+from cloze.training.optimizers.static_optimizers import GloveAdagrad
 from cloze.training.run import Record, Run, Training
-from cloze.training.static_optimizers import GloveAdagrad
+from cloze.training.schedule.budget import Budget
+from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")

@@ -270,7 +270,7 @@ def one_thread() -> Iterator[None]:
 def train(tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Train a recipe on TEXT in a folder; its last parameters."""
     from cloze.runs.run import pretrain
-    from cloze.training.checkpoint import Checkpoints
+    from cloze.training.checkpoints.checkpoint import Checkpoints
 
     text = tmp_path / "text.txt"
     text.write_text(TEXT)

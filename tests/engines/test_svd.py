@@ -24,11 +24,11 @@ from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives.factorisation import Factorisation
-from cloze.training.budget import Budget
 from cloze.training.loop import train
-from cloze.training.rates import Constant
+from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Record, Run, Training
-from cloze.training.static_optimizers import Sgd
+from cloze.training.schedule.budget import Budget
+from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
 
 VOCABULARY, WIDTH = 24, 6

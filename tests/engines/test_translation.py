@@ -17,11 +17,11 @@ from cloze.knowledge import Triples
 from cloze.knowledge.negatives import Negatives
 from cloze.networks import Clock, GraphVectors
 from cloze.objectives import Margin
-from cloze.training.budget import Budget
 from cloze.training.loop import train
-from cloze.training.rates import Constant
+from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Record, Run, Training
-from cloze.training.static_optimizers import Sgd
+from cloze.training.schedule.budget import Budget
+from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")

@@ -40,7 +40,7 @@ import cloze.runs.finetuning.finetune
 import cloze.runs.run
 import cloze.tasks.evaluation  # noqa: F401
 from cloze.cli.main import main as cloze_main
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 
 TEXT = "The cat sleeps. It dreams of fish.\n\nA dog barks. It runs.\n\nRain falls at night. The river is cold.\n\n" * 60
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")  # audited by Python, with "open" for writing

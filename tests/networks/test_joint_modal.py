@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cloze.errors import RecipeError
 from cloze.networks import Clock, JointModal
 from cloze.networks.network import TokenSequence
-from cloze.training.freezing import parameters_by_depth
+from cloze.training.schedule.freezing import parameters_by_depth
 from tests.making import network_of
 
 ROWS, LENGTH, FRAMES, FEATURES, WIDTH = 3, 5, 4, 6, 8

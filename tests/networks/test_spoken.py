@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.spoken import SoundEncoder
-from cloze.training.freezing import parameters_by_depth
+from cloze.training.schedule.freezing import parameters_by_depth
 from tests.making import network_of
 
 WIDTH, BANDS, FRAMES = 8, 3, 4

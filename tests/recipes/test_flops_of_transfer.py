@@ -14,7 +14,7 @@ from cloze.errors import CheckpointError
 from cloze.networks import EncoderDecoder, Transformer
 from cloze.recipe.changes import type_of
 from cloze.recipe.parts import names
-from cloze.training.freezing import Freezing, unfreezing_of
+from cloze.training.schedule.freezing import Freezing, unfreezing_of
 from cloze.training.step import Step
 
 from .test_every_recipe import opened

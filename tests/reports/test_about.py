@@ -104,7 +104,7 @@ def test_a_run_that_ended_early_by_its_own_rule_is_finished(tmp_path: Path) -> N
 
 
 def test_a_run_in_progress_is_told_from_one_that_was_killed(tmp_path: Path) -> None:
-    from cloze.training.lock import alone_in
+    from cloze.training.checkpoints.lock import alone_in
 
     place = run(tmp_path / "R", stop=None)
     with alone_in(place, first=True):

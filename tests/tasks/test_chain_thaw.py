@@ -13,8 +13,8 @@ from torch import Tensor
 from cloze.checkpoint.build import load_checkpoint
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.classifier import Classifier
-from cloze.training.freezing import parameters_by_depth
 from cloze.training.interrupt import Interrupt
+from cloze.training.schedule.freezing import parameters_by_depth
 
 Folder = Callable[[str], Path]
 FEW = ["training.epochs=2", "length=24"]

@@ -25,7 +25,7 @@ from cloze.objectives.several import several
 from cloze.objectives.transforms import plain_transform, transformed
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, Piece, choose_penalty, fit_output, start_straight
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.saving import Saver
 
 Folder = Callable[..., Path]

@@ -25,7 +25,7 @@ from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
-from cloze.training.rates import Restarting, SlantedTriangular
+from cloze.training.schedule.rates import Restarting, SlantedTriangular
 from tests.making import network_of
 
 Folder = Callable[[str], Path]

@@ -15,7 +15,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.tasks.result import read_task
-from cloze.training.lock import LOCK
+from cloze.training.checkpoints.lock import LOCK
 from cloze.training.session import Session
 
 

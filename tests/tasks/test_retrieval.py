@@ -31,7 +31,7 @@ from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.ranking import METRICS, figures, judged, nearest, ranks
 from cloze.tasks.result import load_tuned
 from cloze.tasks.retrieval import Row, untuned
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
 TOPICS = ["cat", "dog", "mice", "rain", "river", "night", "garden", "mat"]

@@ -29,7 +29,7 @@ from cloze.tasks.bleu import bleu, bleu_metric
 from cloze.tasks.chrf import chrf
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.result import task_of
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
 
 Folder = Callable[[str], Path]

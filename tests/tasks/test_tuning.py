@@ -26,7 +26,7 @@ from cloze.recipe.recipe import Recipe, plain
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned, read_task
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
 SAID = ["the", "cat", "dog", "saw", "rain"]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cloze.runs.finetuning.finetune import finetune
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.slow

@@ -20,7 +20,8 @@ import torch
 from tiny import Numbers, electra, export, tiny_run
 
 from cloze import whole
-from cloze.training import checkpoint, saving
+from cloze.training import saving
+from cloze.training.checkpoints import checkpoint
 from cloze.training.loop import train
 from cloze.training.session import Session
 

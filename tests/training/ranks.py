@@ -16,12 +16,11 @@ from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
 from cloze.changes import QuantiseActivations
-from cloze.training import muon
+from cloze.training.checkpoints.state import Gathering, gather_parameters
 from cloze.training.distribution import Ranks
 from cloze.training.loop import train
-from cloze.training.muon import Muon
-from cloze.training.optimizers import AdamW, OptimizerSpec
-from cloze.training.state import Gathering, gather_parameters
+from cloze.training.optimizers.muon import Muon
+from cloze.training.optimizers.optimizers import AdamW, OptimizerSpec, muon
 from cloze.training.step import Step
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from cloze.errors import CheckpointError
-from cloze.training.adafactor import Adafactor
-from cloze.training.state import gather_optimizer, load_optimizer
+from cloze.training.checkpoints.state import gather_optimizer, load_optimizer
+from cloze.training.optimizers.adafactor import Adafactor
 
 
 def optimizer(module: nn.Module, **options: object) -> torch.optim.Optimizer:

@@ -12,7 +12,7 @@ from cloze.checkpoint.build import build_step
 from cloze.errors import RecipeError
 from cloze.recipe.load import load_recipe
 from cloze.training.average_network import Average
-from cloze.training.state import gather_parameters, load_parameters
+from cloze.training.checkpoints.state import gather_parameters, load_parameters
 
 RECIPE = """\
 name: own-past

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
-from cloze.training.averaged import AveragedSGD, AveragingOptimizer, TriggeredSGD, averaged, averages, observe_loss
-from cloze.training.state import gather_optimizer, load_optimizer
+from cloze.training.checkpoints.state import gather_optimizer, load_optimizer
+from cloze.training.optimizers.averaged import AveragedSGD, AveragingOptimizer, TriggeredSGD, averaged, averages, observe_loss
 
 
 def descend(optimizer: torch.optim.Optimizer, module: nn.Linear, steps: int) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import BudgetError
-from cloze.training.budget import Budget, Spent
+from cloze.training.schedule.budget import Budget, Spent
 
 
 @pytest.mark.parametrize(

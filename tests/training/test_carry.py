@@ -15,9 +15,9 @@ from tiny import tiny_run, weights
 
 from cloze.errors import CheckpointError, RecipeError
 from cloze.training.carry import Carries, Carry
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.loop import train
-from cloze.training.phases import Phase
+from cloze.training.schedule.phases import Phase
 
 HERE = Path(__file__).resolve().parent
 

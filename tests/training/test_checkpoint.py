@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from tiny import tiny_run, weights
 
 from cloze.errors import CheckpointError, RunError
-from cloze.training import checkpoint as module
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints import checkpoint as module
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.loop import train
 from cloze.training.tensors import read_tensors, sha256, write_tensors
 
@@ -110,7 +110,7 @@ def test_a_checkpoint_of_another_format_is_refused_with_both_formats(tmp_path: P
 
 
 def test_a_checkpoint_of_another_shape_names_the_parameter(tmp_path: Path) -> None:
-    from cloze.training.state import load_parameters
+    from cloze.training.checkpoints.state import load_parameters
 
     with pytest.raises(
         CheckpointError, match=r"'weight' has the shape \(3,\) in the checkpoint and \(1, 2\) in this run"

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from test_loop import events, mixture
 from tiny import Numbers, electra, tiny_run, weights
 
-from cloze.training import muon
 from cloze.training.loop import train
+from cloze.training.optimizers.optimizers import muon
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.distributed

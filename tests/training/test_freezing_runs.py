@@ -16,10 +16,13 @@ from tiny import bert, tiny_run, weights
 from cloze.changes import Divide, Gradual, Progressive
 from cloze.errors import RecipeError
 from cloze.registry import lookup, names
-from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
-from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.loop import train
-from cloze.training.rates import Plateau, observe_losses
+from cloze.training.optimizers.optimizers import (
+    averaged,  # noqa: F401  register optimisers
+    static_optimizers,  # noqa: F401  register optimisers
+)
+from cloze.training.schedule.freezing import Freezing, Only, parameters_by_depth, set_rate
+from cloze.training.schedule.rates import Plateau, observe_losses
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
 

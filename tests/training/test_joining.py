@@ -16,9 +16,9 @@ from cloze.errors import DeviceError, RunError, UserError
 from cloze.processes import processes, rank
 from cloze.recipe.recipe import TrainingSpec
 from cloze.recipe.schema import check_value, describe
+from cloze.training.checkpoints.state import Gathering, gather_parameters
 from cloze.training.distribution import Ranks, join, own_store, time_limit
 from cloze.training.saving import Behind
-from cloze.training.state import Gathering, gather_parameters
 
 
 @pytest.fixture

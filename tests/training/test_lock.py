@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from cloze.errors import CheckpointError
-from cloze.training.lock import LOCK, alone_in
+from cloze.training.checkpoints.lock import LOCK, alone_in
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cloze.training.lock import alone_in
+from cloze.training.checkpoints.lock import alone_in
 with alone_in(Path(sys.argv[1]), first=True):
     print("held", flush=True)
     time.sleep(60)

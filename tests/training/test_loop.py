@@ -18,19 +18,19 @@ from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
-from cloze.training.checkpoint import Checkpoints
+from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
 from cloze.training.engine import Unit
 from cloze.training.loop import train
 from cloze.training.meter import Meter
-from cloze.training.optimizers import AdamW, BertAdam, Lamb
-from cloze.training.phases import Phase
-from cloze.training.rates import Linear
+from cloze.training.optimizers.optimizers import AdamW, BertAdam, Lamb
+from cloze.training.optimizers.stable_adamw import StableAdamW
 from cloze.training.run import Record, Run
+from cloze.training.schedule.phases import Phase
+from cloze.training.schedule.rates import Linear
+from cloze.training.schedule.untrained import require_trained
 from cloze.training.session import Session
-from cloze.training.stable_adamw import StableAdamW
 from cloze.training.step import Step, Weighted
-from cloze.training.untrained import require_trained
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:

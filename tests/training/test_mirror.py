@@ -10,9 +10,9 @@ import pytest
 from tiny import tiny_run, weights
 
 from cloze.errors import CheckpointError, UserError
-from cloze.training import mirror as module
+from cloze.training.checkpoints import mirror as module
+from cloze.training.checkpoints.mirror import Mirror, below
 from cloze.training.loop import train
-from cloze.training.mirror import Mirror, below
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
 

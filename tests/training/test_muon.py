@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.training.muon import Muon, orthogonal
-from cloze.training.optimizers import AdamW
+from cloze.training.optimizers.muon import Muon, orthogonal
+from cloze.training.optimizers.optimizers import AdamW
 
 MATRIX = "networks.main.layers.0.outer.weight"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb, OptimizerSpec, XlmAdam, clip, gradient_norm
+from cloze.training.optimizers.optimizers import AdamW, BertAdam, GptAdam, Lamb, OptimizerSpec, XlmAdam, clip, gradient_norm
 
 
 def moved(spec: OptimizerSpec, *, steps: int = 5, rate: float = 1e-3, start: float = 0.0) -> list[float]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cloze.batching.deck import Deck
 from cloze.errors import RecipeError
-from cloze.training.phases import Phase, phase_at, phases_from_shares
-from cloze.training.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, WarmupStableDecay
+from cloze.training.schedule.phases import Phase, phase_at, phases_from_shares
+from cloze.training.schedule.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, WarmupStableDecay
 
 RATES = [
     Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),

@@ -9,10 +9,10 @@ from test_loop import Breaking, Broken, events, timeless
 from tiny import bert, tiny_run, weights
 from torch import nn
 
-from cloze.training.averaged import averages, following
 from cloze.training.loop import train
-from cloze.training.optimizers import AdamW, Lamb
-from cloze.training.stable_adamw import StableAdamW
+from cloze.training.optimizers.averaged import averages, following
+from cloze.training.optimizers.optimizers import AdamW, Lamb
+from cloze.training.optimizers.stable_adamw import StableAdamW
 
 
 @pytest.mark.parametrize("spec", [AdamW(), Lamb(bias_correction=True), StableAdamW()])

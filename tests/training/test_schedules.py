@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
-from cloze.training.rates import Linear, Plateau, SlantedTriangular, follows_losses, observe_losses
-from cloze.training.schedules import CubicChange, ExponentialChange, LinearChange
+from cloze.training.schedule.rates import Linear, Plateau, SlantedTriangular, follows_losses, observe_losses
+from cloze.training.schedule.schedules import CubicChange, ExponentialChange, LinearChange
 
 SIATL = ExponentialChange(math.exp(-1.6), math.exp(-2.3), stairs=15)
 

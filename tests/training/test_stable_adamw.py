@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.training.optimizers import AdamW
-from cloze.training.stable_adamw import StableAdamW
+from cloze.training.optimizers.optimizers import AdamW
+from cloze.training.optimizers.stable_adamw import StableAdamW
 
 
 def stepped(spec, start, gradients, rate=0.1):

@@ -15,7 +15,7 @@ from cloze.networks.cost import shown
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
 from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
-from cloze.training.state import gather_parameters, load_parameters, part_state, with_shared_names
+from cloze.training.checkpoints.state import gather_parameters, load_parameters, part_state, with_shared_names
 from cloze.training.step import Pass, Rewrite, Step, Weighted
 from cloze.training.tie import tie
 from tests.making import network_of

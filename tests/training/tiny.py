@@ -16,10 +16,10 @@ from cloze.batching import Cursor, MicroBatch
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
 from cloze.objectives import Sample, relation_prediction, token_labelling, token_prediction
-from cloze.training.budget import Budget
-from cloze.training.optimizers import AdamW
-from cloze.training.rates import Linear
+from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.run import Record, Run, Training
+from cloze.training.schedule.budget import Budget
+from cloze.training.schedule.rates import Linear
 from cloze.training.step import Pass, Rewrite, Step, Weighted
 from cloze.training.tie import tie
 from tests.making import network_of

@@ -17,7 +17,7 @@ from cloze.recipe.load import phase_recipes
 from cloze.recipe.recipe import EditSpec, EntrySpec, PartSpec, Recipe, plain
 from cloze.recipe.schema import arguments_of_part
 from cloze.recipe.structure import views
-from cloze.training.phases import sets_dropout
+from cloze.training.schedule.phases import sets_dropout
 
 
 def check_recipe(recipe: Recipe) -> Checked:

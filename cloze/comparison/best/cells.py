@@ -26,7 +26,7 @@ from cloze.reports.page import unique_names
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.fit import FOLDS
 from cloze.tasks.mixture import pooled
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 
 NGRAMS, TEXTS, FASTTEXT, VECTORS, QUICK = "n-grams", "n-grams and texts", "fastText", "word vectors", "quick"
 _RECIPES = {QUICK: "quick", VECTORS: "word2vec-skipgram"}

@@ -33,7 +33,7 @@ from cloze.tasks.linear.unlabelled import learns_from_texts
 from cloze.tasks.multiple_choice import LinearChoice
 from cloze.tasks.task import Task, chosen_metric, together
 from cloze.text.encodings import reading_as
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 from cloze.whole import whole_file
 
 BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named

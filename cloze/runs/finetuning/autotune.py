@@ -19,7 +19,7 @@ from cloze.runs.finetuning.tuned import Tuned, write_description
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
-from cloze.training.budget import Budget
+from cloze.training.schedule.budget import Budget
 from cloze.whole import put
 
 Say = Callable[[str], None]

@@ -59,10 +59,10 @@ from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
-from cloze.training.budget import Budget
-from cloze.training.checkpoint import Checkpoints, publish
+from cloze.training.checkpoints.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
+from cloze.training.schedule.budget import Budget
 
 Say = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import Assigned, Say, assign
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import begin_of, the_budget
-from cloze.training.forecast import forecast
+from cloze.training.forecasting.forecast import forecast
 
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cloze.errors import CheckpointError
-from cloze.training.plain import open_plain
+from cloze.training.checkpoints.plain import open_plain
 
 LOCK = Path("cloze") / "lock"
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cloze.bounds import Natural, NonNegative
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import Family, OptimizerSpec
+from cloze.training.optimizers.optimizers import Family, OptimizerSpec
 
 Named = Iterable[tuple[str, nn.Parameter]]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloze.interop.architecture import add
-from cloze.interop.xlm import XLM, recipe_of
+from cloze.interop.architectures.xlm import XLM, recipe_of
 
 FLAUBERT = add(replace(
     XLM,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Family, Moments, Named, groups
+from cloze.training.optimizers.optimizers import Decay, Family, Moments, Named, groups
 from cloze.training.precision import as_dtype
 from cloze.training.sharding import spread, whole
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Family, Moments, Named, OptimizerSpec, groups
-from cloze.training.tensorwise import TensorwiseOptimizer
+from cloze.training.optimizers.optimizers import Decay, Family, Moments, Named, OptimizerSpec, groups
+from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "sgd")

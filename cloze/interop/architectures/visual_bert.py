@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from cloze.interop import bert, encoder
+from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
+from cloze.interop.architectures import bert
 from cloze.interop.mapping import Facts, Line, Move
 from cloze.interop.model import Head
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from cloze.batching import MicroBatch
 from cloze.training.carry import Carry
-from cloze.training.memory import peaks
-from cloze.training.optimizers import OptimizerSpec
+from cloze.training.forecasting.memory import peaks
+from cloze.training.optimizers.optimizers import OptimizerSpec
 from cloze.training.precision import casting
 from cloze.training.step import Step
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Moments, Named
+from cloze.training.optimizers.optimizers import Decay, Moments, Named
+from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 from cloze.training.sharding import whole
-from cloze.training.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "stable_adamw")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.batching import MicroBatch
-from cloze.training import memory
+from cloze.training.forecasting import memory
+from cloze.training.forecasting.trial import Trial, tried, update_of
 from cloze.training.log import duration
-from cloze.training.phases import Phase
 from cloze.training.precision import choose_device, choose_precision
 from cloze.training.run import Run
-from cloze.training.trial import Trial, tried, update_of
+from cloze.training.schedule.phases import Phase
 
 #: The fraction of the available memory that may be used: the rest is for what operations need besides tensors.
 SHARE = 0.8

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
-from cloze.training.phases import Phase, phase_at
+from cloze.training.schedule.phases import Phase, phase_at
 
 
 class Unfreezing(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cloze.interop import encoder
 from cloze.interop.architecture import Setting, add
-from cloze.interop.bert import BERT
+from cloze.interop.architectures.bert import BERT
 
 
 def _settings() -> tuple[Setting, ...]:

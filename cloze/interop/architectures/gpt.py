@@ -10,8 +10,8 @@ predict tokens only.
 from __future__ import annotations
 
 from cloze.interop.architecture import Architecture, ModelClass, Setting, add
+from cloze.interop.architectures.gpt2 import next_token
 from cloze.interop.classification import AUTO, GPT2_CLASSIFIER, PIPELINE, ROLE
-from cloze.interop.gpt2 import next_token
 from cloze.interop.mapping import TURNED, Line
 from cloze.reading import Reading
 

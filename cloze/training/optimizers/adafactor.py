@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from cloze.bounds import Count, Positive
 from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
-from cloze.training.optimizers import Family, OptimizerSpec
+from cloze.training.optimizers.optimizers import Family, OptimizerSpec
+from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 from cloze.training.sharding import spread, whole
-from cloze.training.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "adafactor")

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloze.interop import bert, encoder
+from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.architectures import bert
 from cloze.interop.classification import AUTO, CHOOSER, PIPELINE, ROLE, chooser, chooser_class, summary_objections
 from cloze.interop.mapping import STACKED, TURNED, Facts, Line, Move
 from cloze.interop.model import Head

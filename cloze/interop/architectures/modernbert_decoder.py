@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.interop import modernbert
 from cloze.interop.architecture import ModelClass, add
+from cloze.interop.architectures import modernbert
 from cloze.interop.classification import ABSENT, AUTO, PIPELINE, ROLE
 from cloze.interop.mapping import STACKED, Line
 from cloze.interop.model import Head

@@ -13,9 +13,9 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.architectures.visual_bert import MASKED_LM, settings, sizes
 from cloze.interop.mapping import STACKED, Line
 from cloze.interop.model import Head
-from cloze.interop.visual_bert import MASKED_LM, settings, sizes
 
 _EPSILON = 1e-12  # of all norms, whatever config.json says
 _ITEM_HEADS = ("object", "attribute", "features")

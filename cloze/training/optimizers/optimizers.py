@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
+from cloze.training.optimizers.tensorwise import TensorwiseOptimizer
 from cloze.training.sharding import spread, whole
-from cloze.training.tensorwise import TensorwiseOptimizer
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]

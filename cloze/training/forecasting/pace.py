@@ -10,13 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.training.budget import Budget, Spent
 from cloze.training.distribution import join
 from cloze.training.engine import Engine, choose
 from cloze.training.engine_loop import EngineLoop
-from cloze.training.forecast import Forecast
+from cloze.training.forecasting.forecast import Forecast
 from cloze.training.interrupt import Interrupt
 from cloze.training.run import Run
+from cloze.training.schedule.budget import Budget, Spent
 from cloze.training.session import Session
 
 _SECONDS = 1.0  # of training, without the compilation of kernels

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloze.interop.architecture import add
-from cloze.interop.bert import BERT
+from cloze.interop.architectures.bert import BERT
 from cloze.interop.mapping import Line
 
 
