@@ -3,8 +3,8 @@
 May import: training and what is below it; never tasks, recipes or the command line.
 Add a change: a frozen dataclass that subclasses `Change` (`change.py` lists its hooks), decorated `@register("change", name)`,
 in a file of its own; its import line below. Add a way to unfreeze or rates by depth: a frozen dataclass decorated
-`@register("unfreezing", name)` or `@register("layerwise", name)` with the method of that protocol in `training/schedule/freezing.py`; its
-import line below.
+`@register("unfreezing", name)` or `@register("layerwise", name)` with the method of that protocol in
+`training/schedule/freezing.py`; its import line below.
 Contracts: tests/contracts/test_changes.py (every change on every network); tests/changes (frozen groups keep every bit; rates
 have their ratios at every step; the same on every network).
 """

@@ -1,49 +1,32 @@
-"""Hugging Face folders, both ways: one table of names per architecture (bert.py, gpt2.py, …).
+"""Hugging Face folders, both ways: one table of names per architecture (architectures/bert.py, …).
 May import networks, objectives, text and the foundation; never transformers, never recipes or training.
-To add an architecture: one file with an `add(Architecture(…))` such as bert.py, and its name in the import below.
+To add an architecture: one file in `architectures` with an `add(Architecture(…))`, and its name in the import below.
 Its contract (ours → theirs → ours is the identity, logits and gradients equal) is tested in tests/interop/, tests/parity/.
 """
 
-from cloze.interop import # noqa: F401  the imports make the architectures known     albert
-
-from cloze.interop.architectures import bart
-
-from cloze.interop.architectures import bert
-
-from cloze.interop.architectures import distilbert
-
-from cloze.interop.architectures import electra
-
-from cloze.interop.architectures import ernie
-
-from cloze.interop.architectures import flaubert
-
-from cloze.interop.architectures import gpt
-
-from cloze.interop.architectures import gpt2
-
-from cloze.interop.architectures import lxmert
-
-from cloze.interop.architectures import mobilebert
-
-from cloze.interop.architectures import modernbert
-
-from cloze.interop.architectures import modernbert_decoder
-
-from cloze.interop.architectures import nezha
-
-from cloze.interop.architectures import roberta
-
-from cloze.interop.architectures import t5
-
-from cloze.interop.architectures import transfo_xl
-
-from cloze.interop.architectures import visual_bert
-
-from cloze.interop.architectures import xlm
-
-from cloze.interop.architectures import xlnet
 from cloze.interop.architecture import ARCHITECTURES
+from cloze.interop.architectures import (  # noqa: F401  the imports make the architectures known
+    albert,
+    bart,
+    bert,
+    distilbert,
+    electra,
+    ernie,
+    flaubert,
+    gpt,
+    gpt2,
+    lxmert,
+    mobilebert,
+    modernbert,
+    modernbert_decoder,
+    nezha,
+    roberta,
+    t5,
+    transfo_xl,
+    visual_bert,
+    xlm,
+    xlnet,
+)
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
