@@ -28,6 +28,7 @@ PATTERNS = (
 
 #: The figures that scripts draw from results in the repository, and how; `docs/figures` has only what README and the tour show.
 DRAWN: dict[tuple[str, ...], str] = {
+    ("docs/figures/rooms.svg",): "docs/site/rooms.py {folder}/rooms.svg",
     ("docs/figures/shuffling.svg",): "benchmarks/shuffling.py --figure {folder}/shuffling.svg",
     ("docs/figures/time_to_quality.svg",): "benchmarks/time_to_quality.py --figure {folder}/time_to_quality.svg",
     ("docs/figures/inside_layers.svg", "docs/figures/inside_heads.svg"): "reproductions/inside.py --table --figures {folder}",
