@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import RecipeError
+from cloze.errors import Parameter, Part, RecipeError
 
 Key = str | int
 
@@ -33,13 +33,26 @@ MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a re
 class Where:
     """A place in a file; lines and columns count from 1, line 0 means the file as a whole.
 
-    With `numbered=False`, messages show no line, because the file is not one of the user's.
+    With `numbered=False`, messages show no line, because the file is not one of the user's. `parameter`: it is no file, but what
+    sets the value.
     """
 
     file: str
     line: int = 0
     column: int = 0
     numbered: bool = True
+    parameter: Parameter | None = None
+
+    @classmethod
+    def of_override(cls, override: str) -> Where:
+        """The place of a value that `path=value` sets."""
+        parameter = Parameter.of_override(override)
+        return cls(str(parameter), parameter=parameter)
+
+    @property
+    def part(self) -> Part:
+        """The place as a piece of a message."""
+        return str(self) if self.parameter is None else self.parameter
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.line and self.numbered else self.file

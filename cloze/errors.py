@@ -16,7 +16,7 @@ ClozeError                 anything cloze reports to a person; never shown as a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ class Parameter:
     """A parameter that a message names, with a value for it. A front end writes it in its own way (`spelled_by`).
 
     By itself it is written in its `style`: a value of the recipe, an option of the command line, an argument in Python, or the
-    `value` alone. A tuple is a list.
+    `value` alone. A tuple is a list. `quoted`: a shell needs quotes around a value of the recipe.
 
     >>> for style in ("set", "option", "argument"):
     ...     print(Parameter("corpus.columns", ("A", "B"), style))
@@ -39,23 +39,38 @@ class Parameter:
     """
 
     path: str
-    value: str | tuple[str, ...] = ""
+    value: str | tuple[str, ...] | None = None
     style: Literal["set", "option", "argument", "words"] = "set"
+    quoted: bool = False
+
+    @classmethod
+    def of_override(cls, override: str) -> Parameter:
+        """The value of the recipe that `path=value` sets."""
+        path, equals, value = override.partition("=")
+        return cls(path, value if equals else None)
 
     @property
     def key(self) -> str:
         """The last step of the path."""
         return self.path.rpartition(".")[2]
 
+    @property
+    def assignment(self) -> str:
+        """As `path=value`, with quotes if a shell needs them; the path alone without a value."""
+        written = self.path if self.value is None else f"{self.path}={self._value}"
+        return f"'{written}'" if self.quoted else written
+
+    @property
+    def _value(self) -> str:
+        return f"[{','.join(self.value)}]" if isinstance(self.value, tuple) else self.value or ""
+
     def __str__(self) -> str:
-        listed = isinstance(self.value, tuple)
-        plain = ",".join(self.value) if listed else str(self.value)
-        value = f"[{plain}]" if listed else plain
+        plain = ",".join(self.value) if isinstance(self.value, tuple) else self._value
         if self.style == "set":
-            return f"--set {self.path}={value}"
+            return f"--set {self.assignment}"
         if self.style == "option":
             return f"--{self.key.replace('_', '-')} {plain}".rstrip()
-        return plain if self.style == "words" else f"{self.key}={value}" if value else self.key
+        return plain if self.style == "words" else self.key if self.value is None else f"{self.key}={self._value}"
 
     def beside(self, name: str, value: str | tuple[str, ...]) -> Parameter:
         """The parameter of another name in the same section of the recipe, written alike; one in words has options next to it.
@@ -90,7 +105,7 @@ Part = str | Phrase | Parameter
 Spelling = Callable[[Phrase], str | None]
 
 
-def argument(name: str, value: str = "") -> Parameter:
+def argument(name: str, value: str | None = None) -> Parameter:
     """An argument in Python, and a value for it."""
     return Parameter(name, value, "argument")
 
@@ -266,23 +281,3 @@ def spelled_by(spelling: Spelling) -> Iterator[None]:
     except UserError as error:
         error.spell(spelling)
         raise
-
-
-@contextmanager
-def naming_options(options: Mapping[str, str]) -> Iterator[None]:
-    """Replace options of another command in the message of a `UserError` by those of the command that runs.
-
-    >>> with naming_options({"--set ": "--tune "}):
-    ...     raise UserError("unknown key: --set training.epoch=2")
-    Traceback (most recent call last):
-    cloze.errors.UserError: unknown key: --tune training.epoch=2
-    """
-    try:
-        yield
-    except UserError as error:
-        message = str(error)
-        for option, replacement in options.items():
-            message = message.replace(option, replacement)
-        if message == str(error):
-            raise
-        raise type(error)(message) from None

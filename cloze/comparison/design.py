@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,17 @@ from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, propose
+from cloze.errors import (
+    BudgetError,
+    CheckpointError,
+    CorpusError,
+    Phrase,
+    RecipeError,
+    Spelling,
+    TaskError,
+    propose,
+    spelled_by,
+)
 from cloze.recipe.changes import check_change
 from cloze.recipe.given import build
 from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
@@ -297,7 +307,7 @@ def checked(design: Design) -> Design:
         Tokenizer.load(design.tokenizer)
     recipes = {}
     for candidate in trained:
-        with naming_options({f"--set {value}": f"--vary {value}" for value in candidate.varied}):
+        with spelled_by(as_varied(candidate.varied)):
             recipes[candidate.name] = load_recipe(
                 candidate.recipe or "", size=design.size, overrides=list(candidate.values), with_files=design.with_files
             )
@@ -312,16 +322,34 @@ def checked(design: Design) -> Design:
             )
         if candidate.checkpoint is not None:
             require_parts(candidate.checkpoint)
-    with naming_options({"--set ": "--tune "}):
+    with spelled_by(_as_tuned("")):
         tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
     for task in design.tasks:
-        with naming_options({"--set ": f"--tune {task.name}:"}):
+        with spelled_by(_as_tuned(f"{task.name}:")):
             _check_task(task, design)
     for name, recipe in recipes.items():
         for change in {name: None for way in design.transfers for task in design.tasks for name in way.changes_for(task.type)}:
             _require_change(name, recipe, change)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
+
+
+def as_varied(values: Collection[str]) -> Spelling:
+    """How the values of a recipe that are varied are written, each as `path=value`."""
+    def written(phrase: Phrase) -> str | None:
+        assignment = phrase.parameter.assignment
+        return phrase.naming(f"--vary {assignment}") if assignment in values else None
+
+    return written
+
+
+def _as_tuned(task: str) -> Spelling:
+    """How values of the recipe of a task are written, which begin with the name of the task."""
+    def written(phrase: Phrase) -> str | None:
+        parameter = phrase.parameter
+        return phrase.naming(f"--tune {task}{parameter.assignment}") if parameter.style == "set" else None
+
+    return written
 
 
 def _require_change(name: str, recipe: Recipe, change: str) -> None:

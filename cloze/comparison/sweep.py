@@ -25,11 +25,11 @@ from typing import Any
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.comparison.cell import Cell
 from cloze.comparison.compare import begin, fill
-from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, checked, known_recipe
+from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, as_varied, checked, known_recipe
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
-from cloze.errors import BudgetError, RecipeError, naming_options
+from cloze.errors import BudgetError, RecipeError, spelled_by
 from cloze.jobs import Workers
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import Recipe
@@ -241,7 +241,7 @@ class Rungs:
 
     def _load(self, values: Sequence[str]) -> Recipe:
         design = self.sweep.design
-        with naming_options({f"--set {value}": f"--vary {value}" for value in values if value not in self.sweep.values}):
+        with spelled_by(as_varied([value for value in values if value not in self.sweep.values])):
             recipe = load_recipe(self.sweep.recipe, size=design.size, overrides=list(values), with_files=design.with_files)
         check_recipe(recipe)
         return recipe

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cloze.document import Where
-from cloze.errors import ClozeError, RecipeError
+from cloze.errors import ClozeError, Part, RecipeError
 
 _PHASE = re.compile(r" in schedule\[\d+\]")
 
@@ -16,18 +16,18 @@ class Faults:
     """A list of messages, each with its place in the file and its value path."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Where, str, str]] = []  # place, message, and what makes it the same fault as another
+        # place, message, and what makes it the same fault as another
+        self._found: list[tuple[Where, tuple[Part, ...], str]] = []
 
-    def add(self, where: Where, path: str, what: str, way_out: str = "") -> None:
+    def add(self, where: Where, path: str, what: str, way_out: str = "", *more: Part) -> None:
         """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault of a value path that recurs in every
-        phase is added once, at its first place."""
-        text = f"{where}: {path}: {what}" if path else f"{where}: {what}"
-        text = text + (f"\n  {way_out}" if way_out else "")
-        self._note(where, text, _PHASE.sub("", f"{path}: {what}" if path else text))
+        phase is added once, at its first place. `more` is put behind."""
+        text = (f"{path}: {what}" if path else what) + (f"\n  {way_out}" if way_out else "")
+        self._note(where, (text, *more), _PHASE.sub("", f"{path}: {what}" if path else f"{where}: {text}"))
 
-    def _note(self, where: Where, text: str, same: str) -> None:
+    def _note(self, where: Where, parts: tuple[Part, ...], same: str) -> None:
         if all(same != noted for _, _, noted in self._found):
-            self._found.append((where, text, same))
+            self._found.append((where, parts, same))
 
     @contextmanager
     def catching(self, where: Where, path: str) -> Iterator[None]:
@@ -45,7 +45,8 @@ class Faults:
         """Raise one `RecipeError` that holds every fault, in the order of the file."""
         if self._found:
             ordered = sorted(self._found, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
-            raise RecipeError("\n".join(text for _, text, _ in ordered))
+            lines = [part for where, parts, _ in ordered for part in ("\n", where.part, ": ", *parts)]
+            raise RecipeError(*lines[1:])
 
     def take(self, others: Faults) -> None:
         """Add the faults of another collection."""

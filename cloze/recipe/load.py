@@ -332,7 +332,7 @@ def _read(root: Node) -> Recipe:
 def _override(root: Node, override: str, faults: Faults) -> None:
     """Apply one `path=value`; a phase that sets the same path takes the new value too."""
     path, equals, text = override.partition("=")
-    where = Where(f"--set {override}")
+    where = Where.of_override(override)
     value = from_data(read_value(text, where).plain() if equals else None, where)
     with faults.catching(where, ""):
         if not equals:

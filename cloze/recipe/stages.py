@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cloze.document import Node, Where, from_data, read_value
-from cloze.errors import RecipeError, propose
+from cloze.errors import Parameter, RecipeError, propose
 from cloze.recipe.faults import Faults
 from cloze.recipe.origins import Checkpoints, Written, take_up
 from cloze.recipe.paths import SINGULAR
@@ -39,7 +39,7 @@ def assemble_stages(
         try:
             stages.append(Stage(name, assemble(tree, size, _overrides(name, trees, overrides)), share))
         except RecipeError as error:
-            raise RecipeError(f"stage {name!r}: {error}") from None
+            raise RecipeError(f"stage {name!r}: ", *error.args) from None
     return replace(stages[-1].recipe, stages=tuple(stages))
 
 
@@ -54,7 +54,7 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
         if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
             others.append(override)
             continue
-        where = Where(f"--set {override}")
+        where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
         stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
@@ -70,7 +70,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
             continue
         stage, _, assignment = rest.partition(".")
         if stage not in stages:
-            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {propose(stage, stages)}")
+            raise RecipeError(Parameter.of_override(override), f": there is no stage {stage!r}. {propose(stage, stages)}")
         if stage == name:
             stage_overrides.append(assignment)
     return stage_overrides

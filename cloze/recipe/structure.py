@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cloze.document import Where
-from cloze.errors import propose
+from cloze.errors import Parameter, Part, Phrase, propose
 from cloze.fields import find as find_field
 from cloze.fields import join
 from cloze.recipe.faults import Faults
@@ -210,15 +210,15 @@ def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
 def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
     training = recipe.training
 
-    def wrong(key: str, what: str) -> None:
-        faults.add(at(f"training.{key}"), f"training.{key}", what)
+    def wrong(key: str, what: str, *more: Part) -> None:
+        faults.add(at(f"training.{key}"), f"training.{key}", what, "", *more)
 
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
         wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
-        way = f"Leave one of them out, for example: --set training.{budgets[1]}=null"
-        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget. {way}")
+        way = Phrase(" Leave one of them out, for example: ", Parameter(f"training.{budgets[1]}", "null"))
+        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.", way)
     if training.average is not None and class_of("optimizer", training.optimizer.name).averages:
         wrong("average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
     if training.keep_best is not None:

@@ -49,8 +49,6 @@ LEFT: dict[str, dict[str, str]] = {
         "cli/main.py: str(error).removeprefix('Symlink loop from ')": _NO_CLASS,
         "cli/main.py: str(error).startswith('Symlink loop from ')": _NO_CLASS,
         "comparison/design.py: str(error).removeprefix(f'{recipe.name}: ')": "names the candidate instead",
-        "errors.py: message == str(error)": "`naming_options`, for values that compare and sweep call --tune and --vary",
-        "errors.py: message.replace(option, replacement)": "`naming_options`, for values called --tune and --vary",
         "interop/files.py: 'os error 28' in str(error)": _NO_NUMBER,
         "training/checkpoints/checkpoint.py: 'os error 28' in str(error)": _NO_NUMBER,
     },

@@ -19,7 +19,7 @@ from test_loop import events, mixture
 from tiny import Numbers, electra, tiny_run, weights
 
 from cloze.training.loop import train
-from cloze.training.optimizers.optimizers import muon
+from cloze.training.optimizers import muon
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.distributed

@@ -17,7 +17,7 @@ from cloze.changes import Divide, Gradual, Progressive
 from cloze.errors import RecipeError
 from cloze.registry import lookup, names
 from cloze.training.loop import train
-from cloze.training.optimizers.optimizers import (
+from cloze.training.optimizers import (
     averaged,  # noqa: F401  register optimisers
     static_optimizers,  # noqa: F401  register optimisers
 )

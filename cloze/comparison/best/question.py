@@ -140,7 +140,7 @@ def _as_values(phrase: Phrase) -> str | None:
     path, value = phrase.parameter.path, phrase.parameter.value
     if phrase.parameter.key not in ("text", "text_b", "label", "columns"):
         return None
-    return phrase.naming(f"--set {path}={value}" if isinstance(value, str) else f"--set '{path}=[{', '.join(value)}]'")
+    return phrase.naming(f"--set '{path}=[{', '.join(value)}]'" if isinstance(value, tuple) else f"--set {path}={value}")
 
 
 def read_rows(question: Question, texts: Path | None = None) -> Rows:

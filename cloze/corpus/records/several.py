@@ -158,7 +158,7 @@ def refuse_columns(path: str, names: Sequence[str], texts: Sequence[str], bits: 
     if bits and set(texts) <= set(names):
         raise TaskError(
             f"{path}: no column with classes; it has a column of 0 and 1 for each of {', '.join(bits)}.\n"
-            f"  Name the classes: --set 'corpus.answer.names=[{','.join(bits)}]'"
+            "  Name the classes: ", Parameter("corpus.answer.names", tuple(bits), quoted=True),
         )
 
 

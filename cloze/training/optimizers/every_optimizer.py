@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloze.training.optimizers.optimizers import (
+from cloze.training.optimizers import (
     adafactor,  # noqa: F401
     averaged,  # noqa: F401
     muon,  # noqa: F401
