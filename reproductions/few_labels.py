@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 
 from cells import difference, parser, share, shown
 from few_labels_data import SETS, Labelled
-from figures import following_the_page
 from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
@@ -63,13 +62,11 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
     "MiniLM, frozen": ("starts", "minilm"), "MiniLM, frozen + n-grams and texts": ("starts", "minilm_mixed"),
 }  # fmt: skip
-#: Rows of the figure: system and result, colour and style.
-DRAWN: Mapping[str, tuple[str, str, str, str]] = {
-    "n-grams": ("ngrams", "linear", "#d08a1e", "s-"), "quick on own text, frozen": ("best", "frozen", "#8a6fb3", "v:"),
-    "cloze best": ("best", "kept", "#1f5fb0", "o-"), "MiniLM, frozen": ("starts", "minilm", "#3f9e6e", "D--"),
-    "MiniLM + cloze's n-grams and texts": ("starts", "minilm_mixed", "#7cc6a0", "^--"),
+#: Rows of the figure and their colours.
+DRAWN: Mapping[str, str] = {
+    "random start": "#9a9a9a", "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "quick, taught": "#7fb2e5",
+    "quick, taught + n-grams and texts": "#1f5fb0", "MiniLM": "#3f9e6e",
 }  # fmt: skip
-COUNTS = (20, 50, 100, 500, 2000)
 
 
 def files_of(labelled: Labelled, labels: int, seed: int, work: Path) -> dict[str, Path]:
@@ -291,6 +288,8 @@ def table(ledger: Ledger, sets: Sequence[str], labels: int, seeds: Sequence[int]
     lines = ["| | " + " | ".join(present) + " | mean |", "|---|" + "---|" * (len(present) + 1)]
     for title, (system, key) in ROWS.items():
         every = [scores(name, system, key) for name in present]
+        if not any(every):
+            continue
         means = [mean(one.values()) for one in every if one]
         whole = f"{mean(means):.1f}" if len(means) == len(present) and means else "–"
         lines.append(f"| {title} | {' | '.join(shown(list(one.values()), len(seeds), 1) for one in every)} | {whole} |")
@@ -299,40 +298,51 @@ def table(ledger: Ledger, sets: Sequence[str], labels: int, seeds: Sequence[int]
         pairs = [(scores(name, system, key), scores(name, "ngrams", "linear")) for name in present]
         common = [(own, base, own.keys() & base.keys()) for own, base in pairs]
         gaps = [mean(own[seed] - base[seed] for seed in seeds_of) for own, base, seeds_of in common if seeds_of]
+        if not gaps:
+            continue
         whole = f"{mean(gaps):+.1f}" if len(gaps) == len(present) and gaps else "–"
         lines.append(f"| {title} | {' | '.join(difference(own, base, len(seeds), 1) for own, base in pairs)} | {whole} |")
     return "\n".join(lines)
 
 
 def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
-    """Write an SVG: a panel for each set, and in it a line for each of `DRAWN`, the mean accuracy by the number of labels."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    columns = 3
-    drawing, grid = plt.subplots(-(-len(sets) // columns), columns, figsize=(9, 5.4), squeeze=False, layout="constrained")
-    handles: dict[str, Any] = {}
-    for name, panel in zip(sets, grid.flat, strict=False):
-        for title, (system, key, colour, style) in DRAWN.items():
-            scores = {
-                count: [row[key] for row in ledger.results(set=name, system=system, labels=count_of(name, count)) if key in row]
-                for count in COUNTS
-            }
-            points = [(count_of(name, count), mean(values)) for count, values in scores.items() if values]
-            if points:
-                handles[title], = panel.plot(*zip(*points, strict=True), style, color=colour, markersize=4, linewidth=1.4)
-        panel.set(title=name, xscale="log")
-        panel.set_xticks(COUNTS, [f"{count:,}" for count in COUNTS])
-        panel.minorticks_off()
-        panel.grid(alpha=0.25)
-    drawing.supxlabel("labelled rows")
-    drawing.supylabel("accuracy on test rows, %")
-    drawing.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, metadata={"Date": None})
-    path.write_text(following_the_page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write an SVG: a row for each set, and on it the mean accuracy of each of `DRAWN`."""
+    left, width, row, top = 150, 520, 44, 64
+    named = [(title, ROWS[title], colour) for title, colour in DRAWN.items()]
+    means = {
+        name: [
+            (title, mean(values), colour) for title, (system, key), colour in named
+            if (values := [
+                one[key] for one in ledger.results(set=name, system=system, labels=count_of(name, LABELS)) if key in one
+            ])
+        ]
+        for name in sets
+    }  # fmt: skip
+    low = 10 * int(min(score for scores in means.values() for _, score, _ in scores) / 10)
+    at = lambda score: left + width * (score - low) / (100 - low)  # noqa: E731
+    bottom = top + row * len(sets)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {bottom + 40}" font-family="sans-serif" '
+        'font-size="14"><style>text{fill:#222}line{stroke:#999}@media (prefers-color-scheme: dark){text{fill:#ddd}'
+        "line{stroke:#777}}</style>"
+    ]
+    for number, (title, _, colour) in enumerate(named):
+        x, line = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
+        parts.append(f'<circle cx="{x}" cy="{line - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{line}">{title}</text>')
+    for tick in range(low, 101, 10):
+        parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke-width="0.4"/>')
+        parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle">{tick} %</text>')
+    for number, name in enumerate(sets):
+        y = top + row * number + row / 2
+        scores = means[name]
+        ends = [score for _, score, _ in scores]
+        parts.append(f'<text x="{left - 14}" y="{y + 5}" text-anchor="end">{name}</text>')
+        parts.append(f'<line x1="{at(min(ends))}" x2="{at(max(ends))}" y1="{y}" y2="{y}" stroke-width="1.5"/>')
+        parts += [
+            f'<circle cx="{at(score):.1f}" cy="{y}" r="7" fill="{colour}"><title>{title}: {score:.1f} %</title></circle>'
+            for title, score, colour in scores
+        ]
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -342,7 +352,7 @@ def main() -> None:
     options.add_argument("--systems", default=",".join(SYSTEMS))
     options.add_argument("--labels", default=str(LABELS), help="how many rows keep their labels; several are tables of their own")
     options.add_argument("--seeds", default="1,2,3,4,5")
-    options.add_argument("--figure", type=Path, help="also write an SVG of scores by the number of labels")
+    options.add_argument("--figure", type=Path, help="also write an SVG of a hundred labels")
     chosen = options.parse_args()
     ledger = Ledger(RESULTS / "few_labels.jsonl")
     sets, systems = chosen.sets.split(","), chosen.systems.split(",")
