@@ -112,6 +112,21 @@ class Attention(nn.Module):
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
     positions, with `gated` those of `gate`, whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
     None: 1/√(head width). With `norm_epsilon`, a layer norm without weights stands before `out`.
+
+    Shapes of a plain call, for heads of width W = D/H, or `head_width`; Lq = Lk = L without a memory, a cache or a source:
+
+        x        (B, L, D)
+        q, k, v  (B, H, L, W)    `projections` (B, L, 3·H·W), split by head; with `source`, k and v are made of it
+                                 `past` comes in front of k and v, `relation` rotates q and k, `cache` comes in front
+        scores   (B, H, Lq, Lk)  (`relation.content` of q) · scale @ kᵀ + `relation.scores`, such as a bias by distance
+        mask     (…, Lq, Lk)     from `seen`: order, blocks, band; broadcasts, and scores become -∞ where it is false
+        weights  (B, H, Lq, Lk)  softmax over the keys (which `record` takes), then dropout
+        context  (B, H, Lq, W)   weights @ v + `relation.values`, each head times its number in `gates`
+        joined   (B, Lq, H·W)    the heads side by side, times GELU(`gate` of x), then `norm`
+        output   (B, Lq, D)      `out`
+
+    With `at` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend` can,
+    a GPU kernel makes the context of q, k and v at once. Objects `Around` act outside, on the inputs and on the layer's output.
     """
 
     projections: nn.Linear

@@ -48,7 +48,7 @@ class Buckets(nn.Module):
 
 @dataclass(frozen=True)
 class Bias(Relation):
-    """Numbers (1, H, Lq, Lk) that join the scores of every layer of a stack."""
+    """Numbers that join the scores of every layer of a stack: (1, H, Lq, Lk), or (B, H, K, Lk) of selected queries."""
 
     bias: Tensor
     _joined: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)

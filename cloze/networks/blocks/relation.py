@@ -16,7 +16,7 @@ class Relation:
     """
 
     by_kernel: bool = True
-    bias: Tensor | None = None  # (1, H, Lq, Lk), added to the scores of every layer
+    bias: Tensor | None = None  # (1 or B, H, Lq, Lk), added to the scores of every layer
 
     def bind(self, attention: Any) -> Relation:
         """The relation with the parameters that one layer's `attention` has learned for it; called once per layer."""
