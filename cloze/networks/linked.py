@@ -72,8 +72,11 @@ class Linker(nn.Module):
                 self.outward.bias.copy_(-inverse @ self.inward.bias)
 
     def pooled(self, x: Tensor, links: Tensor, count: int) -> Tensor:
-        """The names (count, W): means of their tokens, weighted by a softmax; links are (E, 2). Zero without tokens."""
-        rows = x.flatten(0, 1).index_select(0, links[:, 0])
+        """The names (count, W): means of their tokens' x (B, L, W), weighted by a softmax; links are (N, 2).
+
+        A name without tokens is zero.
+        """
+        rows = x.flatten(0, 1).index_select(0, links[:, 0])  # (N, W), a row for each link; a softmax for each name follows
         scores = self.pool(rows).squeeze(-1)
         highest = scores.detach().new_full((count,), -torch.inf).scatter_reduce(0, links[:, 1], scores.detach(), "amax")
         weights = (scores - highest[links[:, 1]]).exp()
@@ -90,7 +93,7 @@ class Linker(nn.Module):
 
     def mixed(self, scores: Tensor, item: Tensor, vectors: Tensor, null: Tensor, count: int) -> Tensor:
         """The entity of each name (count, W): a mean of its candidates, weighted by a softmax of the scores (P,) that reach the
-        threshold; the vector `null` (W,) where none does."""
+        threshold; the vector `null` (W,) where none does. `item` (P,) is the number of a candidate's name."""
         eligible = torch.ones_like(scores, dtype=torch.bool) if self.threshold is None else scores >= self.threshold
         highest = scores.detach().new_full((count,), -torch.inf)
         highest = highest.scatter_reduce(0, item, scores.detach().masked_fill(~eligible, -torch.inf), "amax")
@@ -115,31 +118,39 @@ class Linked(Around):
         if number != self.network.link_after:
             return x
         linker = self.network.linker
-        projected = linker.inward(x)
+        projected = linker.inward(x)  # (B, L, W)
         names, seen_by_names, seen_by_tokens = self._laid_out(x)
         count = self.items.numel()
-        pooled = linker.span_norm(linker.pooled(projected, self.links, count))
+        pooled = linker.span_norm(linker.pooled(projected, self.links, count))  # (count, W)
+        # Into rows: (B, K, W), where empty cells take the row of zeros behind the names.
         laid = torch.cat([pooled, pooled.new_zeros(1, pooled.shape[1])])[names]
         spans = linker.encoder(laid, AttentionInputs(seen_by_names))
+        # Back to one row per name; the row behind them collects the empty cells and is not read.
         flat = names.flatten()
         spans_by_item = spans.new_zeros(count + 1, spans.shape[-1]).index_copy(0, flat, spans.flatten(0, 1))
         pairs = self.network.candidates(self.items)
-        vectors = linker.entity_norm(self.network.entities(pairs.entity).to(spans.dtype))
+        vectors = linker.entity_norm(self.network.entities(pairs.entity).to(spans.dtype))  # (P, W)
         self.scores = linker.scores(spans_by_item[pairs.item], vectors, pairs.prior)
         mixed = linker.mixed(self.scores, pairs.item, vectors, self.network.null_vector, count)
-        mixed = torch.cat([mixed, mixed.new_zeros(1, mixed.shape[1])])[names]
+        mixed = torch.cat([mixed, mixed.new_zeros(1, mixed.shape[1])])[names]  # (count, W) to (B, K, W)
         read = linker.mixed_norm(spans + linker.entity_dropout(mixed))
         knowledge = linker.reader(projected, AttentionInputs(seen_by_tokens, source=read))
         output: Tensor = linker.norm(x + linker.dropout(linker.outward(knowledge)))
         return output
 
     def _laid_out(self, x: Tensor) -> tuple[Tensor, Visibility, Visibility]:
-        """The flat numbers of names in each row (B, K), their number for none, and what names and tokens see of them."""
+        """The flat numbers of names in each row (B, K), `count` in an empty cell, and what names and tokens see of names.
+
+        K is the number of names in the row that has most, at least 1. A name belongs to the row of its first token; names
+        that cover no token, and the ids 0, are left out.
+        """
         batch, length = x.shape[:2]
         count, spare = self.items.numel(), batch * length
+        # The flat position of the first token of each name, (count,); `spare` if no token is linked with it.
         first = torch.full((count,), spare, device=x.device).scatter_reduce(0, self.links[:, 1], self.links[:, 0], "amin")
         real = ((first < spare) & (self.items.flatten() > 0)).nonzero().squeeze(1)
         row = first[real] // length
+        # Names by row, in their own order inside it; the slot counts them from 0 in each row.
         order = torch.argsort(row, stable=True)
         real, row = real[order], row[order]
         counts = torch.bincount(row, minlength=batch)
@@ -149,6 +160,7 @@ class Linked(Around):
         blocks = torch.zeros_like(names)
         blocks[row, slot] = 1 if self.block is None else self.block.flatten()[first[real]].long()
         token_blocks = blocks.new_ones(batch, length) if self.block is None else self.block.long()
+        # A token sees the names of its own block: (B, L, K).
         seen = (token_blocks[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, None, :]
         among = visibility("open", blocks, length=names.shape[1], past=0, device=x.device)
         return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)

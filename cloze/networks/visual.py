@@ -98,16 +98,19 @@ class Visual(Bert):
             return {**text_states, "item_hidden": none} if "item_hidden" in want else text_states
         require_order("a row of tokens and items", given.get("order", "open"), "open")
         record, length = Record.of(want), tokens.shape[1]
-        x = self._embedded(tokens, joined, given)
+        x = self._embedded(tokens, joined, given)  # (B, L + S, D): the tokens, then the S positions that the items append
         inputs = AttentionInputs(self._seen(x, block, joined))
         stack = Stack(self.layers, each_layer([inputs] * len(self.layers), gates=gates, record=record), [*self.around, *around])
+        # A flat position counts cells of (B, L): row · L + column. In (B, L + S) the same cell is row · S further on.
         wide = None if positions is None else positions + torch.div(positions, length, rounding_mode="floor") * (
             x.shape[1] - length
         )
+        # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
+        # that are read.
         whole = not stack.per_token or record is not None or "item_hidden" in want
         at = None if whole else self._selected(x, want, wide, summaries, length)
         passed = stack.run(x, at=at)
-        last = passed[-1] if at is None else at.put_back(passed[-1])
+        last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], summaries)
         if "item_hidden" in want:
             states["item_hidden"] = self._of_items(last, length, rows)
@@ -133,7 +136,7 @@ class Visual(Bert):
         self, x: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None, length: int
     ) -> Selected | None:
         """The tokens whose last state is read, by flat positions in rows with items; None: all of them."""
-        batch, width = x.shape[:2]
+        batch, width = x.shape[:2]  # the width of a row, L + S; `positions` count its cells, `summaries` (E,) those of (B, L)
         first = None if summaries is None else torch.div(summaries, length, rounding_mode="floor") * width + summaries % length
         return self._read_tokens(torch.empty(batch, width, device=x.device), want, positions, first)
 

@@ -79,9 +79,10 @@ class AdaptiveEmbedding(nn.Module):
         """Vectors of ids."""
         if len(self.tables) == 1:
             return self._vectors(0, tokens)
-        flat = tokens.flatten()
+        flat = tokens.flatten()  # (B·L)
         vectors: Tensor | None = None
         for number, (low, high) in enumerate(self.bounds):
+            # The places in `flat` of the ids of this cluster, and their vectors: every cluster is projected to the same D.
             positions = ((flat >= low) & (flat < high)).nonzero().view(-1)
             rows = self._vectors(number, flat[positions] - low)
             vectors = rows.new_zeros(len(flat), rows.shape[-1]) if vectors is None else vectors

@@ -71,7 +71,7 @@ class ByBuckets(Relation):
     def bind(self, attention: Any) -> BoundBuckets:
         """With the maps to queries and keys of one layer, and its dropout of vectors."""
         vectors = attention.distance_dropout(self.vectors[None])[0]
-        both = part_of(attention.projections, vectors, 0, 2 * attention.inside)
+        both = part_of(attention.projections, vectors, 0, 2 * attention.inside)  # (R, 2·H·W)
         query, key = both.unflatten(-1, (2, attention.heads, attention.head_width)).permute(1, 2, 3, 0)
         return BoundBuckets(query, key, self.index)
 
@@ -90,6 +90,8 @@ class BoundBuckets(Relation):
 
     def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
         """q_i · k(i - j) + k_j · q(i - j), scaled, for queries (B, H, Lq, W) and keys (B, H, Lk, W): (B, H, Lq, Lk)."""
+        # Products with the vectors of all R buckets: (B, H, Lq, R), and of keys (B, H, Lk, R), transposed to (B, H, R, Lk). From
+        # the axis R each pair of query and key takes its bucket, so both become (B, H, Lq, Lk).
         index = self.index.expand(query.shape[0], query.shape[1], -1, -1)
         by_query = (query * scale) @ self.far_keys.to(query.dtype)
         by_key = (key * scale) @ self.far_queries.to(key.dtype)

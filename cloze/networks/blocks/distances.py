@@ -38,13 +38,15 @@ def shift(scores: Tensor, keys: int) -> Tensor:
     query's score, to be masked.
     """
     queries, across = scores.shape[-2:]
+    # The Lq·R numbers of a head, read from number Lq - 1 on in rows of R - 1: each query begins one column earlier than the one
+    # before it, so [i, j] is column Lq - 1 - i + j of query i, or, past its last column, of the next query.
     flat = scores.flatten(-2)[..., queries - 1 : queries * across - 1]
     return flat.unflatten(-1, (queries, across - 1))[..., :keys]
 
 
 def shift_at(scores: Tensor, columns: Tensor, queries: int, keys: int) -> Tensor:
     """`shift` for the queries at `columns` (B, K) of rows of `queries` tokens: (B, H, K, R) to (B, H, K, Lk)."""
-    shifted = queries - 1 - columns[:, :, None] + torch.arange(keys, device=scores.device)
+    shifted = queries - 1 - columns[:, :, None] + torch.arange(keys, device=scores.device)  # (B, K, Lk) columns of R
     return scores.gather(-1, shifted[:, None].expand(-1, scores.shape[1], -1, -1))
 
 
@@ -100,7 +102,7 @@ class Distances(Relation):
     def bind(self, attention: Any) -> LearnedDistances:
         """With the maps of one layer."""
         heads = (attention.heads, attention.head_width)
-        far = attention.distances(self.sinusoids).unflatten(-1, heads).movedim(-3, -1)
+        far = attention.distances(self.sinusoids).unflatten(-1, heads).movedim(-3, -1)  # (…, R, H·W) to (…, H, W, R)
         far = far if self.reversed is None else far.index_select(0, self.reversed.long())
         u, v = (attention.content_bias, attention.distance_bias) if self.biases is None else self.biases
         kinds = None if self.differs is None else (attention.segment_bias, attention.segments)
@@ -125,13 +127,13 @@ class LearnedDistances(Relation):
     def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
         """By distance, and by segment."""
         view = self.view
-        by_distance = (query + self.v.to(query.dtype)[:, None]) * scale @ self.far
+        by_distance = (query + self.v.to(query.dtype)[:, None]) * scale @ self.far  # (B, H, Lq, R)
         if view.columns is None:
             scores = shift(by_distance, view.keys)
         else:
             scores = shift_at(by_distance, view.columns, view.queries, view.keys)
         if self.segments is not None and view.differs is not None:
             bias, vectors = (part.to(query.dtype) for part in self.segments)
-            kinds = (query + bias[:, None]) * scale @ vectors.permute(1, 2, 0)
+            kinds = (query + bias[:, None]) * scale @ vectors.permute(1, 2, 0)  # (B, H, Lq, 2): same segment, another one
             scores = scores + torch.where(view.differs, kinds[..., 1:], kinds[..., :1])
         return scores

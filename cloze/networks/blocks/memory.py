@@ -32,12 +32,12 @@ def remember(passed: Sequence[Tensor], real: Tensor | None, memory: Memory | Non
 
     `passed` holds N inputs (B, L, D). The last `reuse` tokens of a row are left out: the next row brings them again.
     """
-    states = torch.stack([x.detach() for x in passed], dim=1)
+    states = torch.stack([x.detach() for x in passed], dim=1)  # (B, N, L, D), and the mask (B, L)
     mask = states.new_ones(states.shape[0], states.shape[2], dtype=torch.bool) if real is None else real
     keep = states.shape[2] - reuse
     states, mask = states[:, :, :keep], mask[:, :keep]
     if memory is not None:
-        states = torch.cat([memory.states.to(states.dtype), states], dim=2)
+        states = torch.cat([memory.states.to(states.dtype), states], dim=2)  # older tokens first
         mask = torch.cat([memory.known, mask], dim=1)
     start = max(states.shape[2] - size, 0)
     return {"states": states[:, :, start:].contiguous(), "known": mask[:, start:].contiguous()}

@@ -21,7 +21,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Rotation(Relation):
     """Cosines and sines of the angles of each token, float32 (B or 1, 1, L, W/2), for heads of width W.
 
-    `queries` are those of the tokens that ask, where these are not all.
+    `queries`, (B, 1, K, W/2), are those of the tokens that ask, where these are not all.
     """
 
     cos: Tensor
