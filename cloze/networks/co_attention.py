@@ -29,7 +29,8 @@ from cloze.registry import register
 
 class ItemStream(Around):
     """The stream of items next to that of the text: before the layer `first` of the text and before each later one, a co-layer
-    joins both streams; then the items pass a layer of their own. `x` (B, R, W) are the items."""
+    joins both streams; then the items pass a layer of their own. `x` (B, 1 + R, W) are the whole picture and
+    the items."""
 
     def __init__(self, network: CoAttentionTransformer, x: Tensor, views: Views) -> None:
         self.network, self.x, self.views = network, x, views
@@ -141,16 +142,17 @@ class CoAttentionTransformer(Bert):
         seen = rows.among()
         text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
         stream = ItemStream(self, residual_dtype(self.items(rows)), Views.of(text, block, seen, rows.real))
+        # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
         below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
         states = super().forward(want=below, tokens=tokens, block=block, around=[stream, *around], **given)
         outputs = {**states, "item_hidden": stream.x[:, 1:]}
         if "pooled" in want:
-            picture = self.item_pooler(stream.x[:, 0]).relu()
+            picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C), so the summary (E, D) must have one text per row
             outputs["pooled"] = self.text_pooler(states["summary"]).relu() * picture
         return {name: state for name, state in outputs.items() if name in want}
 
     def _with_whole(self, rows: ItemRows | None, tokens: Tensor) -> ItemRows:
-        """The items with the whole picture in front of them; it is real in rows that have items."""
+        """The items with the whole picture in front, (B, 1 + R, ·); it is real in rows that have items. Without any, R is 0."""
         features = self.items.features.weight.new_zeros(len(tokens), 0, self.items.items.width)
         none = torch.zeros(len(tokens), 0, dtype=torch.bool, device=tokens.device)
         rows = rows or ItemRows(features, features.new_zeros(len(tokens), 0, 4), none, none, None)

@@ -103,7 +103,7 @@ class CrossModal(Bert):
         states = super().forward(want=below, tokens=tokens, block=block, **given)
         rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length) or self._nothing(tokens)
         seen = rows.among()
-        x = residual_dtype(self.items(rows))
+        x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
         for layer in self.item_layers:
             x = layer(x, AttentionInputs(seen))
         text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
@@ -113,8 +113,8 @@ class CrossModal(Bert):
             pair = cross(pair, views)
             above.append(pair.text)
         if "layers" in want:
-            states["layers"] = torch.cat([states["layers"], torch.stack(above)])
-        item_states = pair.items if item_vectors is not None else pair.items[:, :0]
+            states["layers"] = torch.cat([states["layers"], torch.stack(above)])  # along the axis of layers
+        item_states = pair.items if item_vectors is not None else pair.items[:, :0]  # (B, 0, D) without items
         outputs = {**states, "hidden": pair.text, "item_hidden": item_states}
         if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
             outputs["item_transformed"] = self.item_norm(F.gelu(self.item_map(item_states)))

@@ -137,7 +137,7 @@ class JointModal(Bert):
         text = _Side(states["hidden"], torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0)
         rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length)
         if rows is None:
-            film = _Side(text.x[:, :0], text.real[:, :0])
+            film = _Side(text.x[:, :0], text.real[:, :0])  # R is 0
         else:
             x, seen = residual_dtype(self.items(rows.features)), AttentionInputs(rows.among())
             for layer in self.item_layers:
@@ -145,7 +145,7 @@ class JointModal(Bert):
             film = _Side(x, rows.real)
         outputs = {**states, "item_tower": film.x, "text_mean": text.mean(first=1), "item_mean": film.mean()}
         if want & _JOINT:
-            passed = self._joint(text, film)
+            passed = self._joint(text, film)  # (B, L + R, D) each, to be cut after the text
             outputs |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
             if "layers" in want:
                 outputs["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
@@ -169,7 +169,7 @@ class JointModal(Bert):
         """Texts and items (B, L + R, D) after each of the joint layers."""
         x, real = torch.cat([text.x, film.x.to(text.x.dtype)], 1), torch.cat([text.real, film.real], 1)
         length, width = text.x.shape[1], x.shape[1]
-        text_segment, film_segment = self.joint_segments.weight[:, None]
+        text_segment, film_segment = self.joint_segments.weight[:, None]  # (1, D) each; together (L + R, D)
         of_segment = torch.cat([text_segment.expand(length, -1), film_segment.expand(width - length, -1)])
         x = self.joint_dropout(self.joint_norm(x + self.joint_positions.weight[:width] + of_segment))
         seen = AttentionInputs(visibility("open", real.long(), length=width, past=0, device=x.device))
@@ -179,7 +179,10 @@ class JointModal(Bert):
         return passed[1:]
 
     def _pairs(self, text: _Side, film: _Side) -> Tensor:
-        """What is pooled of every text with the items of every row (B, B, D), some texts at a time."""
+        """What is pooled of every text with the items of every row (B, B, D), some texts at a time.
+
+        Pairs are rows of the joint layers, (c·B, L + R, D) for c texts: row t·B + r is text t with the items of row r.
+        """
         rows, width = len(text.x), text.x.shape[1] + film.x.shape[1]
         together = max(1, _PAIRS_HELD // max(1, rows * width))
         pooled = []

@@ -70,6 +70,7 @@ class PairAttention(Network):
                 "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."
             )
         x, y = (F.embedding(ids, self.tokens.weight) for ids in (tokens, other.tokens))
+        # The parts of W, (D,) each; their scores (B, L, 1), (B, 1, T) and (B, L, T) add up to (B, L, T).
         within, across, both = self.weight.to(x.dtype).chunk(3)
         scores = (x @ within)[:, :, None] + (y @ across)[:, None, :]
         if self.product:

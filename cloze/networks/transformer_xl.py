@@ -88,6 +88,7 @@ class RelativeTransformer(Network):
     def _distances(self, length: int, memory: Memory | None, *, ahead: bool, like: Tensor) -> Distances:
         """The relation of rows of this length to [memory; row]."""
         keys = length if memory is None else memory.states.shape[2] + length
+        # (R,) distances, then (R, D); dropout takes them as one row, (1, R, D). `shift` makes scores (…, L, M + L) of (…, L, R).
         down = distances_down(length, keys, ahead=ahead, clamp=self.clamp, device=like.device)
         far = self.distance_dropout(sinusoids(down, self.width)[None])[0].to(like.dtype)
         u, v = self.content_bias, self.distance_bias
@@ -201,17 +202,18 @@ class TransformerXL(RelativeTransformer):
         """
         require_order("transformer_xl", order, "left_to_right")
         length = tokens.shape[1]
+        # Every layer reads its own inputs at the M remembered tokens, (B, M, D), as keys and values in front of the row.
         memory = recall(carry, restarts) if cache is None else recall(_cached(cache), None)
         x = self.embedding_dropout(self.embeddings(tokens) * math.sqrt(self.width))
         relation = self._distances(length, memory, ahead=False, like=x)
-        seen = with_memory(causal(length, block, tokens.device), memory, queries=length)
+        seen = with_memory(causal(length, block, tokens.device), memory, queries=length)  # (B or 1, 1, L, M + L)
         if self.same_length:
             assert seen is not None  # the order is causal
             seen = seen & _near(length, relation.keys, self.memory, tokens.device)
         passed, states = self._run(x, AttentionInputs(Visibility("mask", seen), relation), memory, want, gates, around)
         if cache is not None:
             for number, layer_cache in enumerate(cache.layers):
-                layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]
+                layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]  # (B, 1, M + L, D)
         return states | self._read(want, passed, memory, tokens, block, summaries)
 
     def count_operations(

@@ -43,6 +43,8 @@ class QueryStream(Around):
 
     def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
         """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
+        # Keys and values (B, H, Lk, W) are those of the content stream, memory included; queries are (B, H, K, W), laid out from
+        # the rows (M, D), where K is the number of cells for the chosen tokens of a row.
         content, at = layer.attention.project(x, given), self.given.at
         assert at is not None and isinstance(content.relation, LearnedDistances)
         query = layer.attention.project_queries(self.rows, at)
@@ -151,12 +153,13 @@ class TwoStream(RelativeTransformer):
         length, device = tokens.shape[1], tokens.device
         relation = self._distances(length, memory, ahead=True, like=self.unknown)
         if reversed is not None:  # the sine of the negated distance is the negated sine
-            sines, cosines = relation.sinusoids.chunk(2, dim=-1)
+            sines, cosines = relation.sinusoids.chunk(2, dim=-1)  # (R, D/2) each; of both directions (2, R, D)
             both = torch.stack([relation.sinusoids, torch.cat([-sines, cosines], dim=-1)])
             relation = replace(relation, sinusoids=both, reversed=reversed)
         seen = visibility(order, block, length=length, past=0, device=device)
         mask = with_memory(causal(length, None, device) if seen.kind == "causal" else seen.mask, memory, queries=length)
         if self.relative_segments:
+            # Segments of queries (B, L) and of keys (B, M + L), remembered ones first: where they differ, (B, 1, L, M + L).
             kind = torch.zeros_like(tokens) if segments is None else segments
             kinds = torch.cat([kind.new_zeros(len(kind), relation.keys - length), kind], dim=1)
             relation = replace(relation, differs=(kind[:, :, None] != kinds[:, None, :])[:, None])
@@ -174,9 +177,10 @@ class TwoStream(RelativeTransformer):
         before = order[:, None, :] < order[:, :, None]
         if block is not None:
             before = before & (block[:, :, None] == block[:, None, :])
-        mask = with_memory(before[:, None], memory, queries=length)
+        mask = with_memory(before[:, None], memory, queries=length)  # (B or 1, 1, L, M + L); at the chosen (B, 1, K, M + L)
         every = torch.arange(batch * length, device=tokens.device)
         chosen = Selected.of(every if positions is None else positions, batch, length)
+        # Every chosen token begins with the same vector, (D,); only the distances say where it stands.
         rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.positions)
         seen = Visibility("mask", mask, may_see_nothing=True)
         return QueryStream(rows, AttentionInputs(seen.at(chosen), at=chosen), relation.at(chosen))
