@@ -91,6 +91,7 @@ class Coder(nn.Module):
             crossing = Record.of(want, "crossing_")
             inputs = replace(source, rows=rows, further=further)
             across = each_layer([inputs] * number, caches=sources, gates=gates[1], record=crossing)
+        # Where padding is left out, the layers pass on the M real tokens, (M, D), and (B, L, D) is restored behind them.
         passed = Stack(self.layers, inputs_by_layer, [*self.around], across).run(x if rows is None else rows.take(x))
         if rows is not None:
             passed = [rows.put_back(states) for states in (passed if f"{prefix}layers" in want else passed[-1:])]
@@ -262,7 +263,8 @@ class EncoderDecoder(Network):
         if not _reads_decoder(want):
             return states
         read = TokenSequence(rolled(tokens, block), block=block) if decoder is None else decoder
-        kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
+        kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}  # (B, 1), for all T tokens
+        # What the decoder reads: (B, L, D), or the states (M, D) of the encoder's real tokens.
         rows = _real(block, encoded, cache)
         source = AttentionInputs(
             _readable(block, crossing, encoded), source=encoded if rows is None else rows.take(encoded), source_rows=rows
@@ -276,7 +278,7 @@ class EncoderDecoder(Network):
             states["decoder_hidden"] = hidden
         if "summary" in want:
             last = _lengths(read.tokens, read.block) - 1
-            states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]
+            states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]  # one token per row: (B, D)
         return states
 
     def count_operations(

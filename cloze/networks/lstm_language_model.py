@@ -161,9 +161,9 @@ class LSTM(Network):
         restarts: Tensor | None = None, summaries: Tensor | None = None, characters: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None, cache: StateCache | None = None,
     ) -> dict[str, Any]:
-        """The wanted states of tokens (B, L): `hidden` and `undropped` (B, L, D), `layers` (N, B, L, D), the words and the layers
-        that are as wide as the last one, `summary` (E, D), the last token of each row unless `summaries` says otherwise, and
-        `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `undropped` (B, L, ·), as wide as the last layer, `layers`
+        (N, B, L, D), the words and the layers that are as wide as `hidden`, `summary` (E, D), the last token of each row unless
+        `summaries` says otherwise, and `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
 
         `cache`, instead of a carry, remembers the tokens read with it. Rows of several examples are a `RecipeError`.
         """
@@ -172,7 +172,7 @@ class LSTM(Network):
         ends = ends_before(self.reuse, tokens, lengths) if "carry" in want else None
         before = recall_states(carry, restarts, len(self.layers)) if cache is None else [(h, c) for h, c in cache.layers]
         x = self.input_dropout(self.noise(self.embeddings(tokens, characters)))
-        passed, after = [x], []
+        passed, after = [x], []  # (B, L, ·), as wide as the words or their layer; h (B, H) and c (B, C) of each layer
         for number, layer in enumerate(self.layers):
             x, state = self._through(layer, x, before[number] if before else None, lengths, ends)
             x = after_layer(self.around, number, x)
@@ -204,6 +204,7 @@ class LSTM(Network):
         read = []
         for start in range(0, x.shape[1], self.truncate):
             piece = x[:, start : start + self.truncate]
+            # How much of each row lies in the piece: a row that has ended has length 0, and its state stays as it is.
             piece_lengths = None if lengths is None else (lengths - start).clamp(0, piece.shape[1])
             state = None if state is None else (state[0].detach(), state[1].detach())
             out, state = layer(piece, state, piece_lengths)

@@ -127,7 +127,7 @@ class WordVectors(Network):
         """The wanted states of tokens (B, L)."""
         outputs: dict[str, Tensor] = {}
         if want & {"hidden", "layers", "context", "summary"}:
-            sums, sizes = self._sums(tokens.flatten())
+            sums, sizes = self._sums(tokens.flatten())  # (B·L, D), (B·L): flat until a state is given
             hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
         if want & {"hidden", "layers"}:
             full = self.gradient == "full" and sizes is not None
@@ -190,6 +190,8 @@ class WordVectors(Network):
         """The sum of the rows of each of the ids (M,), and how many rows it has, None for one each."""
         if self.subwords is None:
             return F.embedding(ids, self.embeddings.weight), None
+        # Word i has the table rows `rows[starts[i] : starts[i + 1]]`. Those of the U distinct ids stand one behind another in
+        # `table_rows` (S,), each id's from its offset on; their sums (U, D) go back to the M ids.
         starts, rows = self._buffer("starts"), self._buffer("rows")
         distinct, index = torch.unique(ids, return_inverse=True)
         sizes = starts[distinct + 1] - starts[distinct]
@@ -201,6 +203,7 @@ class WordVectors(Network):
 
     def _of_pairs(self, sums: Tensor, sizes: Tensor | None, centers: Tensor, contexts: Tensor) -> Tensor:
         """The mean of all rows of the words at `contexts`, by centre, (B*L, D)."""
+        # Pairs (P,) are flat positions of (B, L): a centre receives the sums (D,) and the numbers of rows of its contexts.
         row_counts = sums.new_ones(len(sums)) if sizes is None else sizes.to(sums.dtype)
         total = torch.zeros_like(sums).index_add(0, centers, sums.index_select(0, contexts))
         number = torch.zeros_like(row_counts).index_add(0, centers, row_counts.index_select(0, contexts)).clamp(min=1)
@@ -219,6 +222,7 @@ class WordVectors(Network):
         example, words = self._examples(tokens, block)
         inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
         several = 1 if block is None else max(int(block.max()), 1) if block.numel() else 1
+        # Numbers are left for as many examples in every row as the fullest has, (B · several); those that exist are the E.
         exists = torch.zeros(len(tokens) * several, dtype=torch.bool, device=tokens.device)
         exists[torch.arange(len(tokens), device=tokens.device) * several] = True  # a row has an example, be it empty
         exists[example[inside.flatten()]] = True
@@ -237,7 +241,7 @@ class WordVectors(Network):
     def _association(self, cell: Tensor | None) -> Tensor:
         if cell is None or self.contexts is None:
             raise RecipeError("word_vectors: `association` needs cells. Write `corpus: {cooccurrences: {}}` as the source.")
-        word, other = cell.unbind(1)
+        word, other = cell.unbind(1)  # (P,) each
         score = (F.embedding(word, self.embeddings.weight) * F.embedding(other, self.contexts.weight)).sum(1)
         if self.bias is not None and self.context_bias is not None:
             score = score + self.bias[word] + self.context_bias[other]

@@ -46,6 +46,7 @@ def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place
     module, inputs = call.attention, call.given
     rows, source, weights = _operands(x, call, norm, place)
     query_tokens = inputs.query_tokens
+    # Selected tokens, (M, D), are laid out as B rows of `across` cells where heads are split.
     batch, queries = x.shape[:2] if query_tokens is None else (query_tokens.batch, query_tokens.across)
     key_tokens = inputs.rows if inputs.source is None else inputs.source_rows
     keys = key_tokens.across if key_tokens is not None else (x if inputs.source is None else inputs.source).shape[1]
@@ -112,8 +113,12 @@ class Attend(torch.autograd.Function):
     or of either those that are not padding.
 
     Without `source`, `w` stacks query, key and value; with it `w` makes queries and `w_memory` stacks key and value.
-    `added`, (B or 1, H or 1, Q or 1, K), is added to the scores and may be learned. Without `offset` the norm is by root mean
-    square.
+    `added`, (B or 1, H or 1, Q or 1, K), or (Q, K) of a plain causal mask, is added to the scores and may be learned. Without
+    `offset` the norm is by root mean square.
+
+    Shapes, with N rows of queries (B·Q, or those of `query_tokens`), K keys per row and heads of width W: `read` (N, D), queries
+    (B·H, Q, W), keys and values (B·H, K, W), scores and probabilities (B·H, Q, K), `context` (N, H·W), output (N, D). Gradients
+    have the shapes of what they belong to; that of the projections is (N, 3·H·W), or (N, H·W) and, of a source, (·, 2·H·W).
     """
 
     @staticmethod
@@ -246,7 +251,7 @@ def _attention_backward(
     if sizes.keep is not None:
         keep_(d_probabilities, sizes.keep.view_as(d_probabilities))
     d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities)
-    stacked = torch.empty((3 if own else 2, *key.shape), dtype=key.dtype)
+    stacked = torch.empty((3 if own else 2, *key.shape), dtype=key.dtype)  # (kinds, B·H, K, W): keys, then values, last
     torch.bmm(used.transpose(1, 2), d_context, out=stacked[-1])
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
     if own:
@@ -260,5 +265,5 @@ def _added_gradient(d_scores: Tensor, added: Tensor, sizes: Sequences) -> Tensor
     """The gradient of what was added to the scores, summed over the axes along which it was broadcast."""
     if added.shape[0] == 1 and sizes.batch > 1:  # rows in one product: accumulated in float32
         rows = d_scores.view(sizes.batch, -1)
-        d_scores = rows.new_full((1, sizes.batch), 1.0) @ rows
+        d_scores = rows.new_full((1, sizes.batch), 1.0) @ rows  # (1, B) @ (B, H·Q·K)
     return d_scores.view(-1, sizes.heads, sizes.queries, sizes.keys).sum_to_size(added.shape)

@@ -37,7 +37,10 @@ def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, 
 
 class Feed(torch.autograd.Function):
     """x + drop(outer(drop(activate(inner(x))))) with a norm before or after, on rows (N, D). `keep` and `scale` are those of
-    the dropout between the maps. Without `offset` the norm is by root mean square."""
+    the dropout between the maps. Without `offset` the norm is by root mean square.
+
+    Shapes, for I inner numbers: `w1` (I, D), `w2` (D, I); `read` and the output (N, D); `hidden`, `active` and `keep` (N, I).
+    """
 
     @staticmethod
     def forward(
