@@ -364,7 +364,7 @@ def _follow(
 
     Where a passage begins depends on where the one before it stops, so each run is a chain of passages. All
     chains are followed at once, one passage per round, until only a few go on: these are followed one by one.
-    Every round in the example of `_Units`:
+    In the example of `_Units`, if both are followed at once:
 
         now = [0, 4]    the first unit of each run
         now = [2, 5]    the units at which the next passages begin
