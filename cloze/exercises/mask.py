@@ -139,8 +139,8 @@ class Mask(Edit):
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
         if "favour" in rows and self.rounding != "independent":
             raise RecipeError("mask: some words are favoured, which needs a coin for every word: write rounding: independent.")
-        # `free` (B, L) may be masked. By row (B,): `available`, how many there are; `base`, what the rate refers
-        # to; `number`, how many to mask.
+        # `free` (B, L) may be masked. By row (B,): `available`, how many tokens (or words) these are; `base`, the
+        # number that the rate refers to; `number`, how many to mask.
         free = self._free(rows)
         available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
