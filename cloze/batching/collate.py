@@ -65,7 +65,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         elif field.per == "pair":
             if (laid := _square(name, value, inside, layout)) is not None:
                 out[name] = laid
-        elif field.per == "column":  # -1 for none
+        elif field.per == "column":  # (E, K) columns, -1 for none, to flat positions (M,)
             out[name] = (layout.base[:, None] + value)[value >= 0]
         elif field.per == "link":
             linked = str(fields.split(name).set)
@@ -76,6 +76,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
             out[name] = value
     if layout.packed:
         row = layout.base // layout.width
+        # (E,): the number of each example in its row, from 1.
         ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
         out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape), 0)
         if "position_ids" not in out:
@@ -163,16 +164,16 @@ def _targets(rows: Rows, layout: Layout, items: Mapping[str, int]) -> Arrays:
             continue
         positions, base = placed.get(chosen, (None, layout.base))
         spans = field == "targets" and targets.ndim == 1 and positions is not None and positions.ndim == 2
-        if spans:  # both ends of a span must exist
+        if spans:  # (E,) targets of spans (E, 2), to (M,) and (M, 2): both ends of a span must exist
             present = (positions >= 0).all(1) & (targets >= 0)
             out[name] = targets[present]
             out[f"positions/{chosen}"] = (base[:, None] + positions)[present]
         elif targets.ndim == 1 or field == "values" and targets.ndim == 2:
-            # of the whole row; `positions`, if given, is -1 where the row has no target
+            # (E,) or (E, F), of the whole row; `positions`, if given, is -1 where the row has no target
             present = slice(None) if positions is None else positions >= 0
             out[name] = targets[present]
             out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[present]
-        else:
+        else:  # (E, K), of columns, to (M,)
             present = positions >= 0
             out[name] = targets[present]
             out[f"positions/{chosen}"] = (base[:, None] + positions)[present]

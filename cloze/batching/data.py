@@ -262,6 +262,7 @@ def make_steps(
         widths = feed.widths(step_rows)
         firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in spans]
         cursor = after
+    # `runs`, `firsts` and `micros` list the micro-batches of all steps, (steps · spans,).
     micros = feed.micro_batches([run for window in runs for run in window], [size for _ in steps for _, size in spans])
     micros = [micro._replace(first_row=first) for micro, first in zip(micros, firsts, strict=True)]
     number = len(spans)

@@ -51,6 +51,7 @@ class Deck:
         first, last = int(round_of[0]), int(round_of[-1])
         rounds = range(first, last + 1)
         cards = np.concatenate([self.cards[permutation(size, self.seed, "deck", round_)] for round_ in rounds])
+        # (cards, kinds): how often each entry has come up to each card, this one included.
         seen = np.cumsum(cards[:, None] == np.arange(kinds), axis=0)
         positions = numbers - first * size
         entry = cards[positions]

@@ -87,6 +87,8 @@ class MixedFeed:
 
     def micro_batches(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[MicroArrays]:
         """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""
+        # By row of the mixture (N,): `series`, `number`, `entry`, `nth` of its entry. Rows are made entry by
+        # entry; `places` says where each belongs, and `back` (N,) restores the order.
         series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
         number = np.concatenate([rows for _, rows in runs])
         entry, nth = self.deck.entries(number)

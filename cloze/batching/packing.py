@@ -107,6 +107,7 @@ def pack(length: NDArray[np.int64], width: int, lookahead: int = _LOOKAHEAD) -> 
                     spaces ^= 1 << left
                 closed.append(oldest)
     closed.extend(open_rows)
+    # Rows in the order in which they were closed: `rank` (R,) by number of opening, `rows` (E,) by example.
     rank = np.empty(opened, np.int64)
     rank[np.asarray(closed)] = np.arange(opened)
     rows = rank[np.asarray(row_of)]

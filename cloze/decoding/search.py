@@ -82,7 +82,8 @@ class Limits:
         refused += [_last(gram, tokens, scores.shape[1]) for gram in self.banned if len(gram) <= tokens.shape[1] + 1]
         size, length = self.no_repeat, tokens.shape[1]
         if size and length >= size:
-            grams = tokens.unfold(1, size, 1)
+            grams = tokens.unfold(1, size, 1)  # (R, L - size + 1, size): all n-grams so far
+            # (R, L - size + 1): n-grams that begin with the last size - 1 tokens; their last id is refused.
             again = (grams[..., :-1] == tokens[:, None, length - size + 1 :]).all(-1)
             refused.append(_marked(torch.where(again, grams[..., -1], scores.shape[1]), scores.shape[1]))
         return scores.masked_fill(torch.stack(refused).any(0), -torch.inf)
@@ -192,6 +193,7 @@ def beam_search(
     Sampled beams are drawn from what `sampling` leaves of each beam's tokens, at least two, with the random numbers `uniform`
     (R, new, candidates).
     """
+    # Shapes: R rows, B beams in all, K beams of a group. `first` and `chosen` (R, V), `scores` (R, B, V).
     groups = [_Search(tokens, new, end, beams) for _ in range(beams.groups)]
     first = writer.scores(tokens).float().log_softmax(-1)
     writer.select(torch.arange(len(tokens), device=tokens.device).repeat_interleave(beams.count))
@@ -200,18 +202,19 @@ def beam_search(
         origin, chosen = [], torch.zeros_like(first)  # how many beams of the groups before have chosen each token
         for index, group in enumerate(groups):
             span, flat = slice(index * beams.each, (index + 1) * beams.each), group.running.flatten(0, 1)
+            # (R, K, V) to (R K, V); `flat` (R K, L).
             group_scores = (scores[:, span] - beams.diversity * chosen[:, None] if index else scores[:, span]).flatten(0, 1)
             group_scores = limits.apply(group_scores, flat, start=group.start, end=end)
             if beams.sampled and sampling is not None and uniform is not None:
                 beam = group.advance(sampling.left(group_scores, least=2), uniform[:, number])
             else:
                 beam = group.advance(group_scores)
-            origin.append(beam + span.start)
+            origin.append(beam + span.start)  # (R, K): from numbers in the group to numbers among all B
             chosen.scatter_add_(1, group.running[:, :, -1], group.live[:, None].expand(-1, beams.each).to(chosen.dtype))
         if all(group.over for group in groups):
             break
         offset = torch.arange(len(tokens), device=tokens.device)[:, None] * beams.count
-        writer.reorder((torch.cat(origin, dim=1) + offset).flatten())
+        writer.reorder((torch.cat(origin, dim=1) + offset).flatten())  # (R, B) to the writer's rows (R B,)
         running = torch.cat([group.running for group in groups], dim=1)
         scores = writer.scores(running.flatten(0, 1)).float().log_softmax(-1).unflatten(0, running.shape[:2])
     return _ranked(groups, beams.best)
@@ -234,11 +237,12 @@ def _drawn(scores: Tensor, uniform: Tensor) -> Tensor:
     """Places (R, N) that are drawn one after another, each once, with probabilities by the exponentials of scores (R, V);
     `uniform` (R, N) are in [0, 1). If fewer have a probability, the others are the next best."""
     order = scores.argsort(dim=1, descending=True, stable=True)
-    left = scores.gather(1, order).double().softmax(-1)
+    left = scores.gather(1, order).double().softmax(-1)  # (R, V) by rank, as are `unused` and `cumulative`
     unused = torch.ones_like(left, dtype=torch.bool)
     places = []
     for number in range(uniform.shape[1]):
         cumulative = left.cumsum(1)
+        # One draw per row: `rank`, `last` and `next_best` are (R, 1).
         rank = torch.searchsorted(cumulative, uniform[:, number, None].double() * cumulative[:, -1:], right=True)
         last = left.shape[1] - 1 - (left > 0).flip(1).int().argmax(1, keepdim=True)  # rounding may point behind it
         next_best = unused.int().argmax(1, keepdim=True)
@@ -280,6 +284,8 @@ class _Search:
 
         With `uniform` (R, candidates) the continuations are drawn.
         """
+        # From all continuations (R, K V) to C candidates: `indices`, `total`, `beam`, `token` and `stops` are
+        # (R, C), `longer` (R, C, L + 1). The K best of those that do not stop run on.
         rows, count = self.total.shape
         vocabulary = scores.shape[1]
         every = (scores.view(rows, count, vocabulary) + self.total[:, :, None]).flatten(1)
@@ -295,7 +301,11 @@ class _Search:
         return beam.gather(1, chosen)
 
     def _keep(self, longer: Tensor, total: Tensor, stops: Tensor) -> None:
-        """Let sequences that have just ended replace worse ones if they are among the best."""
+        """Let sequences that have just ended replace worse ones if they are among the best.
+
+        The candidates `longer` (R, C, L) have `total` and `stops` (R, C); only the first K of them may end. They
+        and the K that are kept compete, (R, K + C).
+        """
         count, length = self.beams.each, longer.shape[2]
         among = stops & (torch.arange(self.beams.candidates, device=stops.device) < count)
         worth = total / (length - self.start) ** self.beams.length_penalty

@@ -139,6 +139,8 @@ class Mask(Edit):
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
         if "favour" in rows and self.rounding != "independent":
             raise RecipeError("mask: some words are favoured, which needs a coin for every word: write rounding: independent.")
+        # `free` (B, L) may be masked. By row (B,): `available`, how many tokens (or words) these are; `base`, the
+        # number that the rate refers to; `number`, how many to mask.
         free = self._free(rows)
         available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
@@ -179,6 +181,7 @@ class Mask(Edit):
         """How many tokens may enter so that at most `length` remain when every span is replaced by one token."""
         if self.unit != "alternating":
             return length
-        tokens = np.arange(length, int(length / max(1 - self.rate, 0.05)) + 3)
+        tokens = np.arange(length, int(length / max(1 - self.rate, 0.05)) + 3)  # candidates
+        # For each: how many of its tokens are masked.
         noise = np.clip(np.maximum(np.rint(self.rate * tokens), 1), 0, tokens - 1).astype(np.int64)
         return int(tokens[tokens - noise + spans_in(noise, tokens, self.mean) <= length][-1])

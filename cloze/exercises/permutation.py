@@ -63,9 +63,11 @@ def ordered(window: NDArray[Any], chosen: NDArray[np.bool_], ranks: NDArray[Any]
     by `ranks`."""
     # One key for all: the window, then whether chosen, then the rank; columns settle equal ranks.
     keys = (window.astype(np.int64) << 33) | np.where(chosen, (1 << 32) | ranks.astype(np.int64), 0)
-    sequence = np.argsort(keys, axis=1, kind="stable")
+    sequence = np.argsort(keys, axis=1, kind="stable")  # (B, L): the columns in order
+    # (B, L): its inverse, the rank of each column.
     rank = np.empty(sequence.shape, np.int32)
     np.put_along_axis(rank, sequence, np.broadcast_to(np.arange(sequence.shape[1], dtype=np.int32), sequence.shape), axis=1)
-    # How many tokens earlier windows have: the rank that all context of a window shares.
+    # How many tokens earlier windows have, (B, windows): the rank that all context of a window shares.
+    # Compared as (B, 1, L) with (windows, 1).
     first = np.sum(window[:, None, :] < np.arange(int(window.max(initial=0)) + 1)[:, None], axis=2, dtype=np.int32)
     return np.where(chosen, rank, np.take_along_axis(first, window.astype(np.int64), axis=1))

@@ -76,11 +76,11 @@ class AdaptiveHead(nn.Module):
 
     def losses(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropies, cluster by cluster, and the rows of `x` that they belong to: (M,) both, in another order."""
-        first, head = self._first(x), self.bounds[0][1]
+        first, head = self._first(x), self.bounds[0][1]  # (M, head + later clusters)
         losses, rows = [], []
         for number, (low, high) in enumerate(self.bounds):
-            chosen = ((targets >= low) & (targets < high)).nonzero().view(-1)
-            inside = (targets[chosen] - low)[:, None]
+            chosen = ((targets >= low) & (targets < high)).nonzero().view(-1)  # (M_i,) rows
+            inside = (targets[chosen] - low)[:, None]  # (M_i, 1) ids within the cluster
             if number == 0:
                 losses.append(-first[chosen].gather(1, inside).squeeze(1))
             else:  # computed for zero rows too, so that every rank takes part with all parameters

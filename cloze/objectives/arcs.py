@@ -51,8 +51,10 @@ class ArcHead(nn.Module):
         """
         dependent, head = self._parts(views)[:2]
         head = torch.cat([self._root(views)[0].expand(len(views), 1, -1), head], 1)
+        # (N, T, A + 1) by (A + 1, A) by (N, A, T + 1).
         scores = _with_one(dependent) @ self.arc.to(views.dtype) @ head.transpose(1, 2)
         column = torch.arange(scores.shape[2], device=views.device)
+        # (N, 1, T + 1): after the sentence; (T, T + 1): the word itself, which is head number word + 1.
         absent = (column > sizes[:, None])[:, None] | (column == column[1:, None])
         return scores.masked_fill(absent, -torch.inf)
 
@@ -60,7 +62,7 @@ class ArcHead(nn.Module):
         """(N, T, C): the score of each relation for each word and its head (N, T), 0 for the root."""
         dependent, head = self._parts(views)[2:]
         head = torch.cat([self._root(views)[1].expand(len(views), 1, -1), head], 1)
-        chosen = head.gather(1, heads[:, :, None].expand(-1, -1, head.shape[2]))
+        chosen = head.gather(1, heads[:, :, None].expand(-1, -1, head.shape[2]))  # (N, T + 1, R) to (N, T, R)
         return torch.einsum("nti,cij,ntj->ntc", _with_one(dependent), self.relation.to(views.dtype), _with_one(chosen))
 
     def _parts(self, views: Tensor) -> tuple[Tensor, ...]:
@@ -107,11 +109,12 @@ class Arcs(TargetsAtPositions):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})
         real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch have position 0
         weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(positions[real])
+        # From words (M, …) to sentences (N, T, …): `laid` has V columns; the others are (N, T).
         chains = chains_of(positions[real] // sequence(batch).shape[1])
         laid = chains.laid(views[real])
         heads, relations = (chains.laid(batch[name][real].long()) for name in (self.heads, self.targets))
         counted = chains.laid(weights.to(views.dtype))
-        arcs = self.head.arcs(laid, chains.sizes)
+        arcs = self.head.arcs(laid, chains.sizes)  # (N, T, T + 1)
         losses = [_entropies(arcs, heads), _entropies(self.head.relations(laid, heads), relations)]
         inside = torch.arange(laid.shape[1], device=laid.device) < chains.sizes[:, None]
         total = sum(torch.where(inside & (counted > 0), entropies * counted, 0.0).sum() for entropies in losses)

@@ -41,15 +41,17 @@ def chains_of(owner: Tensor) -> Chains:
     _, chain, sizes = torch.unique(owner, return_inverse=True, return_counts=True)
     order = torch.argsort(chain, stable=True)
     offset = torch.empty_like(order)
-    begins = torch.cumsum(sizes, 0) - sizes
+    begins = torch.cumsum(sizes, 0) - sizes  # (N,): the first of each chain's rows in `order` (M,)
     offset[order] = torch.arange(len(owner), device=owner.device) - begins[chain[order]]
     return Chains(chain, offset, sizes)
 
 
 def log_total(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
     """(N,): the logarithm of the sum over all sequences of the exponential of their scores."""
+    # alpha (N, K): the same sum over the sequences up to this step that end with each label.
     alpha = scores[:, 0] + moves.start
     for step in range(1, scores.shape[1]):
+        # (N, K before, K now), summed over the label before: (N, K).
         longer = torch.logsumexp(alpha[:, :, None] + moves.between, 1) + scores[:, step]
         alpha = torch.where((step < sizes)[:, None], longer, alpha)
     return torch.logsumexp(alpha + moves.end, 1)
@@ -68,14 +70,14 @@ def path_score(scores: Tensor, sizes: Tensor, moves: Moves, labels: Tensor) -> T
 def best_path(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
     """(N, T): the sequence with the highest score (Viterbi), among equals the one with the lower labels at its end; 0 after
     its end."""
-    best = scores[:, 0] + moves.start
-    back = []
+    best = scores[:, 0] + moves.start  # (N, K): of the sequences that end with each label
+    back = []  # for each step after the first, (N, K): the label before in the best such sequence
     for step in range(1, scores.shape[1]):
-        reached, came = (best[:, :, None] + moves.between).max(1)
+        reached, came = (best[:, :, None] + moves.between).max(1)  # over the label before: (N, K) both
         running = (step < sizes)[:, None]
         best = torch.where(running, reached + scores[:, step], best)
         back.append(torch.where(running, came, torch.arange(scores.shape[2], device=scores.device)))
-    label = (best + moves.end).argmax(1)
+    label = (best + moves.end).argmax(1)  # (N,)
     path = [label]
     for came in reversed(back):  # after a chain's end every label came from itself
         label = came.gather(1, label[:, None]).squeeze(1)

@@ -81,6 +81,7 @@ class Contrast(StepObjective):
     def _products(self, kept: Mapping[str, Tensor]) -> Tensor:
         scores = kept["query"] @ kept["key"].t() / self.temperature
         prints = kept["known"]
+        # (E, E): another example with the same tokens.
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         scores = scores.masked_fill(same, float("-inf"))
         return torch.cat([scores, kept["query"] @ kept["wrong"].t() / self.temperature], dim=1) if "wrong" in kept else scores
@@ -107,9 +108,9 @@ def fingerprints(tokens: Tensor, block: Tensor | None) -> Tensor:
     Differs: two different sequences have the same number with a probability of about 2^-64.
     """
     inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
-    first = _firsts(tokens, block).flatten()
-    starts = first.nonzero().view(-1)
-    flat = inside.flatten().nonzero().view(-1)
+    first = _firsts(tokens, block).flatten()  # (B L,)
+    starts = first.nonzero().view(-1)  # (E,) flat positions
+    flat = inside.flatten().nonzero().view(-1)  # (T,) flat positions of the real tokens; `example`, `word` (T,)
     example = (first.cumsum(0) - 1)[flat]
     word = (tokens.flatten()[flat].long() + 1) * _FACTOR
     word = (word ^ (word >> 29)) + (flat - starts[example] + 1) * _FACTOR  # a token counts together with its place

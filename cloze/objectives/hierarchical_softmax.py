@@ -82,6 +82,7 @@ class HierarchicalSoftmax(OutputWords):
         paths = self._walks(targets.device)
         points, signs = paths.points[targets].long(), paths.signs[targets]
         rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
+        # (M, depth, D) by (M, D, 1).
         scores = torch.bmm(F.embedding(points, self.head.weight), rows).squeeze(2)
         return (scores * signs).masked_fill(signs == 0, torch.inf)
 

@@ -29,11 +29,13 @@ def huffman(counts: NDArray[np.int64]) -> Codes:
     >>> ["".join(map(str, bits[:length])) for bits, length in zip(codes.bits, codes.lengths)]
     ['11', '10', '01', '001', '000']
     """
+    # W words have a count: `words`, `node`, `depths` (W,). Nodes 0 … W - 1 are leaves, in the order of
+    # `words`; W … 2 W - 2 are inner nodes, in the order in which they are made, so that the last is the root.
     words = np.flatnonzero(counts > 0)
     words = words[np.argsort(-counts[words], kind="stable")]
     parent, bit = _join(np.asarray(counts, np.int64)[words])
     number = len(words)
-    node = np.arange(number)
+    node = np.arange(number)  # where each word's climb has come to
     steps: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
     at_root = 2 * number - 2
     while number > 1 and (node != at_root).any():  # from the leaves up, all words at once
@@ -46,6 +48,7 @@ def huffman(counts: NDArray[np.int64]) -> Codes:
     lengths = np.zeros(len(counts), np.int32)
     points, bits = np.full((len(counts), depth), -1, np.int32), np.full((len(counts), depth), -1, np.int8)
     if depth:
+        # (W, depth): the inner node above and the bit of each step of a climb.
         up, branches = np.stack([s[0] for s in steps], 1), np.stack([s[1] for s in steps], 1)
         depths = (up >= 0).sum(1)
         back = depths[:, None] - 1 - np.arange(depth)  # the path from the root is the climb read backwards

@@ -106,12 +106,14 @@ class NegativeSampling(OutputWords):
             number = begins.long().cumsum(0) - 1
         if not len(number):
             return number
+        # By row: the smallest number in it.
         first = torch.full((int(row.max()) + 1,), len(number), device=row.device).scatter_reduce(0, row, number, "amin")
         return number - first[row]
 
     def _words(self, row: Tensor, slot: Tensor, attempt: int) -> Tensor:
         assert self._shares is not None  # set by `draw`
         columns = torch.arange(self.negatives, device=row.device)
+        # (M, negatives), flattened: the address of each draw is its row and its number in the row.
         column = (slot[:, None] * self.negatives + columns).flatten()
         rows = row[:, None].expand(-1, self.negatives).flatten()
         high = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}", rows, column).double()
@@ -147,6 +149,7 @@ class NegativeSampling(OutputWords):
         negatives = self.draw(targets, batch[self.target_positions].long(), state.shape[1])
         words = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
         rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
+        # (M, 1 + negatives, D) by (M, D, 1).
         scores = torch.bmm(F.embedding(words, self.head.weight), rows)
         gone = F.pad(negatives < 0, (1, 0))
         return scores.squeeze(2).masked_fill(gone, -torch.inf)

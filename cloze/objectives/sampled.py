@@ -40,9 +40,9 @@ def draw_log_uniform(number: int, size: int, key: int) -> tuple[NDArray[np.int64
         uniform = generator.random(max(2 * number, 64))
         more = np.minimum(np.exp(uniform * math.log(size + 1)).astype(np.int64) - 1, size - 1)
         drawn = np.concatenate([drawn, more])
-        ids, first = np.unique(drawn, return_index=True)
+        ids, first = np.unique(drawn, return_index=True)  # by id; `first` is the draw that each came with
         if len(ids) >= number:
-            order = np.argsort(first)[:number]
+            order = np.argsort(first)[:number]  # the ids in the order in which they were drawn
             return ids[order], int(first[order[-1]]) + 1
 
 
@@ -105,18 +105,21 @@ class SampledPrediction(TokenPrediction):
         return Loss(total, {"correct": correct})
 
     def _sampled_loss(self, rows: Tensor, targets: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+        # Shapes: M targets, S samples, `rows` (M, D); `drawn` and `others` (S,) ids, `every` (ids,).
         seed, step, _ = self.clock.numbers
         drawn, draws = draw_log_uniform(number, self.size, rng.fold(seed, step, "sampled", self.set))
         every = torch.from_numpy(log_expected(np.arange(self.size), self.size, draws)).float().to(rows.device)
         others = torch.from_numpy(drawn).to(rows.device)
         table, bias = self.head.weight, self.head.bias
         chosen = table.index_select(0, torch.cat([targets, others])).to(rows.dtype)
-        true, false = chosen[: len(targets)], chosen[len(targets) :]
+        true, false = chosen[: len(targets)], chosen[len(targets) :]  # (M, D) and (S, D)
+        # `right` (M, 1), each row with its own vector; `wrong` (M, S), each row with all samples.
         right = (rows * true).sum(1, keepdim=True).float() - every[targets][:, None]
         wrong = (rows @ false.t()).float() - every[others]
         if bias is not None:
             right, wrong = right + bias[targets][:, None], wrong + bias[others]
         wrong = wrong.masked_fill(others == targets[:, None], torch.finfo(wrong.dtype).min)
+        # Among (M, 1 + S) the target is column 0.
         return cross_entropy_sum(torch.cat([right, wrong], dim=1), torch.zeros_like(targets), weights)
 
 

@@ -48,16 +48,18 @@ class SpanExtraction(TargetsAtPositions):
         width = hidden.shape[1]
         positions = batch[self.target_positions][:, 0].long()
         row = positions // width
+        # (B, L, 2) to (2, B, L) to (2, M, L).
         scored: Tensor = self.head(hidden).movedim(-1, 0).index_select(1, row)
         if "block" not in batch:
             return scored
         block = batch["block"].index_select(0, row)
-        other = block != batch["block"].flatten().index_select(0, positions)[:, None]
+        other = block != batch["block"].flatten().index_select(0, positions)[:, None]  # (M, L)
         return scored.masked_fill(other, -torch.inf)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         width = scores.shape[-1]
+        # Flat positions (M, 2) to columns (2, M).
         targets, weights = (batch[self.target_positions].long() % width).T, batch.get(self.weights)
         sums = [cross_entropy_sum(logits, labels, weights) for logits, labels in zip(scores, targets, strict=True)]
         right = (scores.detach().argmax(-1) == targets).all(0).float()

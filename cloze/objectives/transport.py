@@ -52,6 +52,8 @@ class Transport(TargetsAtPositions):
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The cost of each target's row (M,)."""
+        # One problem per target: `text` (M, L, D) and its real `words` (M, L), `items` (M, R, D) and which of
+        # them are `real` (M, R), `costs` and `plan` (M, L, R).
         rows = batch[self.target_positions].long()
         text, items = (wide(readings[name]).index_select(0, rows) for name in self.reads)
         words = torch.ones(text.shape[:2], dtype=torch.bool, device=text.device)
@@ -85,6 +87,8 @@ def transport_plan(costs: Tensor, rows: Tensor, columns: Tensor, *, beta: float,
 
     Rows sum to about 1/number of rows, columns to exactly 1/number of columns. All zero where one side has nothing.
     """
+    # IPOT scales a kernel times the plan so far by a factor per row, `across` (B, M), and one per column,
+    # `down` (B, N); the product is the next plan, (B, M, N) as are `real`, `kernel` and `weighed`.
     real = rows[:, :, None] & columns[:, None]
     number_of_rows, number_of_columns = (side.sum(1, keepdim=True).clamp(min=1).to(costs.dtype) for side in (rows, columns))
     kernel = torch.exp(-costs / beta) * real

@@ -31,20 +31,27 @@ def best_tree(scores: Scores) -> NDArray[np.int64]:
 
 
 def _arborescence(scores: Scores) -> NDArray[np.int64]:
-    """The head of each node, -1 of node 0, in the best tree from node 0; `scores` are (head, dependent)."""
+    """The head of each node, -1 of node 0, in the best tree from node 0; `scores` are (head, dependent).
+
+    Where the best heads form a circle, its C nodes become one, and the smaller problem of the R other nodes
+    and this one is solved, (R + 1, R + 1). The arc into the circle then replaces one of the circle's arcs.
+    """
     heads = scores.argmax(0)
     heads[0] = -1
     circle = _circle(heads)
     if not len(circle):
         return heads
     rest = np.setdiff1d(np.arange(len(heads)), circle)  # node 0 is among them
-    gain = scores[:, circle] - scores[heads[circle], circle]  # of leaving the circle's own arc for another one
+    # (N, C): what each head gains over the arc that the node has in the circle.
+    gain = scores[:, circle] - scores[heads[circle], circle]
+    # (R,) both, indices into `circle`: the node that an outside head enters best, and the best head in the
+    # circle of an outside node.
     enters, leaves = gain[rest].argmax(1), scores[np.ix_(circle, rest)].argmax(0)
     smaller = np.full((len(rest) + 1, len(rest) + 1), -np.inf)  # the circle is the last node
     smaller[:-1, :-1] = scores[np.ix_(rest, rest)]
     smaller[:-1, -1] = gain[rest, enters]
     smaller[-1, :-1] = scores[circle[leaves], rest]
-    inner = _arborescence(smaller)
+    inner = _arborescence(smaller)  # (R + 1,): heads, numbered as in `smaller`
     for node, head in enumerate(inner[:-1]):
         if node:
             heads[rest[node]] = circle[leaves[node]] if head == len(rest) else rest[head]

@@ -119,6 +119,8 @@ class Lattice:
 
     def expected(self) -> Float:
         """How often each piece is expected in the words, by the forward-backward algorithm: (P,)."""
+        # By arc (A,): `chance`, `depth`. By position: `before`, the sum over spellings of the word up to here,
+        # and `after`, over those of the rest. `groups` are the slices of arcs of equal depth.
         chance = np.exp(self.score)[self.arc_piece]
         before = np.zeros(int(self.places[-1]))
         before[self.places[:-1]] = 1.0
@@ -130,7 +132,8 @@ class Lattice:
             np.add.at(before, self.arc_end[group], before[self.arc_begin[group]] * chance[group])
         for group in reversed(groups):
             np.add.at(after, self.arc_begin[group], after[self.arc_end[group]] * chance[group])
-        total = after[self.places[:-1]]
+        total = after[self.places[:-1]]  # (W,): the probability of each word
+        # From the probability of an arc's piece to the expected count of the arc.
         chance *= before[self.arc_begin] * after[self.arc_end] * (self.weight / total)[self.arc_word]
         return np.bincount(self.arc_piece, weights=chance, minlength=len(self.pieces)).astype(np.float64)
 
@@ -200,6 +203,8 @@ def _seeds(words: list[tuple[str, int]], most: int) -> Lattice:
 
     Substrings are compared by a 64-bit rolling hash.
     """
+    # By word (W,): `size`, `weight`. By character of all words (C,): `points`, its `word`, its `depth` in it,
+    # the characters `left` from it on, and the `rolling` hash of the substring that begins there.
     size = np.array([len(word) for word, _ in words], dtype=np.int64)
     weight = np.array([count for _, count in words], dtype=np.float64)
     text = "".join(word for word, _ in words)
@@ -215,9 +220,11 @@ def _seeds(words: list[tuple[str, int]], most: int) -> Lattice:
             break
         rolling[at] = (rolling[at] + points[at + length - 1] + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         rolling[at] ^= rolling[at] >> np.uint64(29)
+        # From places `at` (n,) to distinct substrings (m,): `first` (m,) are indices into `at`, `inverse` (n,).
         _, first, inverse = np.unique(rolling[at], return_index=True, return_inverse=True)
         count = np.bincount(inverse, weights=weight[word[at]]).astype(np.float64)
         substrings.append((np.where(count >= 2, count, 0.0) if length > 1 else count, at[first], at, inverse))
+    # (substrings of all lengths,), by length; `keep` too.
     gain = np.concatenate([count * (n + 1 if n else 0) for n, (count, *_) in enumerate(substrings)])
     singles = len(substrings[0][0])
     order = np.argsort(-gain, kind="stable")[:most]
@@ -237,7 +244,7 @@ def _lattice(
     weight: Float,
 ) -> Lattice:
     """The arcs of the kept substrings; `found` has, per length, counts, first places, all places and their substrings."""
-    number = np.cumsum(keep) - 1
+    number = np.cumsum(keep) - 1  # (substrings,): the number of each as a piece
     pieces: list[str] = []
     counts: list[NDArray[np.float64]] = []
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
@@ -249,6 +256,7 @@ def _lattice(
         arc = np.flatnonzero(selected[which])
         parts.append((number[seen + which[arc]], at[arc], np.full(len(arc), length)))
         seen += len(count)
+    # (A,) each: an arc's piece, the character it begins with, and its characters.
     piece, start, length_of = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(depth[start] + length_of, kind="stable")
     piece, start, length_of = piece[order], start[order], length_of[order]

@@ -119,6 +119,8 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
 
     # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
+    # One vector (objectives + 6,), summed over ranks: the count of each objective, in the order of `counts`;
+    # tokens, cells, examples, operations; seconds, 0 on all ranks but the first; 1 on a rank that had a signal.
     local = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
     *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(local)
     counts = dict(zip(counts, summed, strict=True))

@@ -210,7 +210,7 @@ class Step(nn.Module):
     def flops_per_token(self, entry: str, length: int) -> float:
         """An estimate of `flops` for one token in rows of `length`, before there is a batch: of networks only, each of which is
         taken to read the same number of tokens."""
-        tokens = torch.arange(length)[None]
+        tokens = torch.arange(length)[None]  # (1, length): the lowest ids, which matter where tables have clusters
         positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
         total = 0.0
         for resolved in self._resolved_passes[entry]:
@@ -386,7 +386,7 @@ class Step(nn.Module):
             return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
         if not names or any(name not in fields for name in names):
             return None
-        parts = [fields[name].flatten() for name in sorted(names)]
+        parts = [fields[name].flatten() for name in sorted(names)]  # of spans (M, 2 · spans), both ends of each
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if few(positions, fields) else None
 

@@ -62,6 +62,8 @@ class Replaying:
     def __call__(self, kept: Kept) -> Loss:
         """The next micro-batch's part."""
         gradients = next(self.gradients)
+        # Each gradient has the shape of its vectors, such as (E, D). `path` () is their inner product: its
+        # gradient with respect to the vectors is the stored one; its value means nothing and is subtracted.
         path = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
         value, self.rest = self.rest, None
         nothing = path - path.detach()  # except for its gradient
@@ -73,6 +75,9 @@ def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterato
     """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
     `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
+
+    Entering the context is the first pass, without graphs. Its body is the second pass: it runs the same
+    pieces in the same order, because `Replaying` takes their gradients one after another.
     """
     objectives = session.model.comparing(pieces[0].entry)
     if not objectives or (len(pieces) == 1 and session.ranks.world == 1):
@@ -101,7 +106,12 @@ def _make(session: Session, pieces: Sequence[Piece], share: float) -> None:
 
 @torch.enable_grad()
 def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> Replaying:
-    """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces."""
+    """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces.
+
+    Shapes: tensors of piece i are (E_i, …). `tensors` joins the pieces of this process, (E, …); `compare`
+    reads those of all processes, in the order of ranks. Only the own part requires a gradient, so that
+    `gradients` are (E, …), and `split` gives (E_i, …) again.
+    """
     names = list(pieces[0])
     sizes = [len(piece[names[0]]) for piece in pieces]
     tensors = {name: torch.cat([piece[name] for piece in pieces]) for name in names}

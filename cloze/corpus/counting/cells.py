@@ -98,6 +98,7 @@ class Cells:
         """The first cell of every piece, and the number of cells at the end, (pieces + 1,)."""
         sizes = np.diff(self.tiles)
         parts = -(-sizes // PIECE)
+        # From tiles to pieces: the number of each piece within its tile, (pieces,).
         nth = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         return np.append(np.repeat(self.tiles[:-1], parts) + nth * PIECE, len(self)).astype(np.int64)
 
@@ -160,7 +161,7 @@ def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
     bits = _bits(size)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     x, out = index.astype(np.uint64), np.zeros(len(index), np.int64)
-    todo = np.arange(len(index))
+    todo = np.arange(len(index))  # the indices whose result is out of range so far
     while len(todo):
         m, half, k = mask[todo], (bits[todo] + np.uint64(1)) >> np.uint64(1), key[todo]
         y = x[todo]
@@ -221,6 +222,8 @@ class CellWriter:
 
             place(keys, sums, self.vocab_size, TILE, self.across, self.symmetric, self._next, *self._arrays)
             return
+        # Cells (N,), sorted by tile. Of each tile that has one, (tiles,): `first` and `sizes`. A cell goes to
+        # where its tile stands in the files, plus its rank among the cells of the tile.
         rows, columns, counts = self._cells(keys, sums)
         tile = self._tile(rows, columns)
         order = np.argsort(tile, kind="stable")
@@ -264,6 +267,7 @@ class CellWriter:
         if not self.symmetric:
             return first, second, sums
         same = first == second
+        # (pairs, 2) flattened, without the second cell of a word next to itself: (cells,).
         there = np.stack([np.ones(len(keys), np.bool_), ~same], axis=1).ravel()
         rows, columns = (np.stack(pair, axis=1).ravel()[there] for pair in ((first, second), (second, first)))
         return rows, columns, np.repeat(np.where(same, 2 * sums, sums), 2)[there]

@@ -60,7 +60,7 @@ class VisualWords:
         if not len(vectors):
             raise CorpusError("visual words: there is no vector to make them from.")
         vectors = np.asarray(vectors, np.float64)
-        node = np.zeros(len(vectors), np.int64)
+        node = np.zeros(len(vectors), np.int64)  # (N,): the node of the level above that each vector is in
         centres: list[Floats] = []
         sizes: list[NDArray[np.int64]] = []
         for level in range(levels):
@@ -205,6 +205,7 @@ def _groups(node: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
 
 def _nearest(vectors: Floats, centres: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The nearest of the centres (k, F) that have a size, for each vector; (N,)."""
+    # (N, k): ½ ‖v‖² - ½ ‖v - c‖², of which the first part is the same for all centres.
     nearness = vectors @ centres.T - 0.5 * np.square(centres).sum(1)
     nearness[:, sizes == 0] = -np.inf
     nearest: NDArray[np.int64] = nearness.argmax(1)
@@ -218,7 +219,7 @@ def _k_means(vectors: Floats, count: int, generator: np.random.Generator) -> Flo
     nearest = _nearest(vectors, centres, alive)
     for _ in range(_ROUNDS):
         sizes = np.bincount(nearest, minlength=len(centres))
-        sums = np.zeros_like(centres)
+        sums = np.zeros_like(centres)  # (k, F): of the vectors that are nearest to each centre
         np.add.at(sums, nearest, vectors)
         centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
         before, nearest = nearest, _nearest(vectors, centres, alive)
@@ -230,7 +231,7 @@ def _k_means(vectors: Floats, count: int, generator: np.random.Generator) -> Flo
 def _begun(vectors: Floats, count: int, generator: np.random.Generator) -> Floats:
     """Centres of k-means++: each next one is a vector drawn in proportion to its squared distance from those before."""
     chosen = [int(generator.integers(len(vectors)))]
-    distance = np.full(len(vectors), np.inf)
+    distance = np.full(len(vectors), np.inf)  # (N,): squared, to the nearest centre so far
     for _ in range(count - 1):
         distance = np.minimum(distance, np.square(vectors - vectors[chosen[-1]]).sum(1))
         total = distance.sum()

@@ -53,10 +53,11 @@ class Gatherer:
         width = int(length.max(initial=1))
         arrays: Arrays = {"tokens": _windows(self.store.tokens, start, width).astype(np.int32)}
         if "word_start" in want:
+            # Bytes of eight tokens each, (B, ⌈width / 8⌉ + 1), from the one that holds the first token.
             packed = _windows(self.store.word_bits, start >> 3, (width + 7) // 8 + 1)
             shift = (start & 7).astype(np.uint8)[:, None]
             aligned = (packed[:, :-1] >> shift) | (packed[:, 1:] << (np.uint8(8) - shift))
-            bits = np.unpackbits(aligned, axis=1, count=width, bitorder="little")
+            bits = np.unpackbits(aligned, axis=1, count=width, bitorder="little")  # (B, width)
             arrays["word_start"] = bits.view(np.bool_)
         for name, layer in self.store.aligned.items():
             if name in want:
@@ -69,6 +70,8 @@ class Gatherer:
         self, start: Int64, sentence: Int64, sentences: NDArray[np.integer], width: int
     ) -> NDArray[np.int32]:
         """Every sentence's ordinal repeated over its tokens; the last one of a row also fills the padding."""
+        # By row (B,): `counts`, `ends`, `first`, `row`. By sentence, all rows together (S,): `ordinal`, `flat`,
+        # `sizes`. `flat` is where a sentence begins in the flattened block, `row` where a row does.
         counts = sentences.astype(np.int64)
         ends = np.cumsum(counts)
         first = ends - counts
@@ -98,6 +101,8 @@ class Gatherer:
                 arrays[name][:, : block.shape[1]] = block
         if not len(rows):
             return
+        # By row with separators (R,): `counts`, `begin`, `border`, `ends`. By separator (G,): `nth` in its row
+        # and `column`. (R, width): `marks`, where separators stand, and `source`, the column before the move.
         counts, begin = inserted[rows], start[rows]
         border = np.searchsorted(self.borders, begin, "right")
         if lead is not None:
@@ -121,6 +126,7 @@ def _windows(array: NDArray[Any], start: Int64, width: int) -> NDArray[Any]:
         index = start[:, None] + np.arange(width)
         return np.asarray(array[np.minimum(index, max(len(array) - 1, 0))])
     step = array.itemsize
+    # Row s of the view is array[s : s + width]; the rows overlap in memory.
     view: NDArray[Any] = np.ndarray((last + 1, width), dtype=array.dtype, buffer=array, strides=(step, step))
     near_end = start > last
     if not near_end.any():

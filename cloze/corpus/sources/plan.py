@@ -161,6 +161,8 @@ def by_sentence(
     passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped. After a
     passage whose second part is put back, the next one begins with that part.
     """
+    # Shapes in a chunk: U units, P passages. `ends` and `begin` (U,) are linear. `head` and `tail` (P,)
+    # are the first and the last unit of each passage, `stop` is one past `tail`; `border`, `apart` (P,).
     passages, layout = _Gathered(), _Layout.of(store, split, room)
     position, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
     while position < layout.sentences:
@@ -191,6 +193,8 @@ def by_sentence(
 
 def by_length(store: Store, split: Split, room: int) -> Cuts:
     """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
+    # Shapes: R runs, G borders. By run (R,): `first` and `last` document, `sizes` in tokens, `before`,
+    # `inside`, `offset`. By border (G,): `shift`, `of_run`, `rank`, `places`. In the loop: by row (C,).
     first, last = split.runs[:-1], split.runs[1:] - 1
     sizes = split.stop[last] - split.start[first]
     before = np.searchsorted(split.borders, split.start[first])          # separators in earlier runs
@@ -202,14 +206,16 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
     rank = np.arange(len(split.borders)) - np.repeat(before, inside)
     stride = int((sizes + inside).max(initial=0)) + 1
     places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
-    padded = np.append(places, -1)
+    padded = np.append(places, -1)  # (G + 1,): past the last border stands -1, no place
+    # (R + 1,): the first row of each run, and the number of rows at the end.
     rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // room))]).astype(np.int64)
     passages = _Gathered()
     for low in range(0, int(rows[-1]), _CHUNK):
         row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
         run = np.searchsorted(rows, row, "right") - 1
-        begin = (row - rows[run]) * room
+        begin = (row - rows[run]) * room  # `begin`, `end`: linear, from the start of the run
         end = np.minimum(begin + room, (sizes + inside)[run])
+        # Borders in front of each row's begin and end, those of earlier runs included.
         left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
         start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
         sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
@@ -262,7 +268,21 @@ class _Gathered:
 
 @dataclass(frozen=True)
 class _Units:
-    """Consecutive sentences of a split, those longer than the room cut into pieces; U of each array."""
+    """Consecutive sentences of a split, those longer than the room cut into pieces; U of each array.
+
+    Two runs, of sentences of 3, 4, 5, 2 and of 10, 6 tokens, in a room of 8; the sentence of 10 is two units:
+
+        sentence         0    1    2    3  |  4    4    5
+        unit             0    1    2    3  |  4    5    6
+        size             3    4    5    2  |  8    2    6
+        linear_end       3    7   12   14  | 22   24   30
+        run_end          4    4    4    4  |  7    7    7
+        reach            2    2    4    4  |  5    7    7
+        passages        [0    1] [2     3] | [4]  [5    6]
+
+    `reach` is one past the last unit of a passage that begins here (`_follow`), without overrun. Where a
+    separator stands between documents, `linear_end` counts it from the unit after it on.
+    """
 
     start: Int64        # physical
     size: Int64         # tokens
@@ -300,6 +320,8 @@ class _Layout:
 
     def units(self, low: int, high: int, skip: int) -> _Units:
         """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces."""
+        # Shapes: D documents, from `from_` to `to` - 1, S sentences, U units. `inside` (D + 1,), `counts` (D,),
+        # `pieces` and `begin` (S,); `document`, `sentence`, `start` and `size` are (S,) first, then (U,).
         split, starts = self.split, self.store.sentence_starts
         from_, to = int(np.searchsorted(self.before, low, "right")) - 1, int(np.searchsorted(self.before, high, "left"))
         inside = np.clip(self.before[from_ : to + 1], low, high)  # borders of the documents among these sentences
@@ -310,7 +332,7 @@ class _Layout:
         size = starts[sentence + 1] - start
         pieces = -(-size // self.room)
         begin = np.cumsum(pieces) - pieces - skip
-        if len(pieces) and pieces.max() > 1:
+        if len(pieces) and pieces.max() > 1:  # from sentences (S,) to units (U,); otherwise they are the same
             nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
             document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
             start = (np.repeat(start, pieces) + nth * self.room)[skip:]
@@ -320,8 +342,8 @@ class _Layout:
             ahead = np.searchsorted(split.borders, split.start[from_:to], "right")  # separators up to each document's start
             linear_end += ahead[document - from_]
         run = int(np.searchsorted(split.runs, from_, "right"))  # the run after that of the first document
-        later = split.runs[run : int(np.searchsorted(split.runs, to, "left"))]
-        opens = np.searchsorted(document, later)
+        later = split.runs[run : int(np.searchsorted(split.runs, to, "left"))]  # documents that begin a run
+        opens = np.searchsorted(document, later)  # their first units
         bounds = np.concatenate([[0], opens, [len(size)]]).astype(np.int64)
         run_end = np.repeat(bounds[1:], np.diff(bounds))
         last = int(split.runs[np.searchsorted(split.runs, to, "left")])  # one past the last document of the last run
@@ -338,8 +360,19 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
 def _follow(
     units: _Units, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
 ) -> tuple[Int64, Int64]:
-    """The units at which passages begin, ascending, and one past the last unit of each. All runs are followed at once; where only
-    a few are left, one by one."""
+    """The units at which passages begin, ascending, and one past the last unit of each: (P,) both.
+
+    Where a passage begins depends on where the one before it stops, so each run is a chain of passages. All
+    chains are followed at once, one passage per round, until only a few go on: these are followed one by one.
+    In the example of `_Units`, if both are followed at once:
+
+        now = [0, 4]    the first unit of each run
+        now = [2, 5]    the units at which the next passages begin
+        now = []        these stop at 4, where the other run begins, and at 7, after the last unit
+
+    `now` (chains that go on,) are units. `head` (U,) is true where a passage begins, `opens` (U + 1,) where a
+    run begins, and at U: there a chain ends.
+    """
     ends, count = units.linear_end, len(units.size)
 
     def reach(unit: Int64) -> Int64:
@@ -363,6 +396,7 @@ def _follow(
         head[now] = True
         now = following(now)
         now = now[~opens[now]]
+    # (U,): where the next passage begins, for every unit, so that the loop below makes no array calls.
     jumps = following(np.arange(count)).tolist() if len(now) else []
     for cursor in now.tolist():
         head[cursor] = True

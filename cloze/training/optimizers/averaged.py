@@ -68,7 +68,13 @@ class TriggeredSGD(OptimizerSpec):
 class AveragingOptimizer(torch.optim.Optimizer):
     """SGD with the mean of the weights from step `after` on; None: from the trigger in `observe` on.
 
-    State: every parameter has its `average` once there is one; the first parameter also has the counters and the recent losses.
+    State: every parameter has its `average`, of its shape, once there is one. An optimiser's state belongs to
+    parameters, so what concerns all of them is in the state of the first one, as 0-dim tensors:
+
+        steps           updates so far
+        averaged        weights that the mean has taken up; absent before the first
+        lowest          the lowest held-out loss, without the last `patience`
+        recent_0, …     the last `patience` held-out losses, the oldest first
     """
 
     def __init__(self, parameters: Named, *, weight_decay: float, after: int | None, patience: int = 5) -> None:
@@ -92,7 +98,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
             counters.setdefault("averaged", torch.zeros(()))
         if "averaged" in counters:
             counters["averaged"] = counters["averaged"] + 1
-            self._average(1.0 / float(counters["averaged"]))
+            self._average(1.0 / float(counters["averaged"]))  # mean += (weight - mean) / n
 
     def observe(self, held_out: float) -> None:
         """Record a held-out loss, and start to average if it is no better than the best of more than `patience` losses ago."""

@@ -68,16 +68,20 @@ class _MuonOptimizer(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update of everything that has a gradient."""
+        """One update of everything that has a gradient.
+
+        A parameter (K N, M) of K = `stacked` matrices is taken as (K, N, M). The matrices of several
+        parameters are joined along the first axis, made orthogonal in one call and divided again.
+        """
         everything = self.param_groups
         for same in self._same_shapes():
-            parts = [self._ahead(matrix, group["stacked"]) for matrix, group in same]
+            parts = [self._ahead(matrix, group["stacked"]) for matrix, group in same]  # (K, N, M) each
             changes = orthogonal(torch.cat(parts)).split([len(part) for part in parts])
             for (matrix, group), change in zip(same, changes, strict=True):
                 size = 0.2 * max(change.shape[1:]) ** 0.5
-                whole_change = change.reshape(matrix.shape).to(matrix.dtype)
+                whole_change = change.reshape(matrix.shape).to(matrix.dtype)  # (K, N, M) to (K N, M)
                 matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(spread(whole_change, matrix), alpha=-group["lr"] * size)
-        self.param_groups = [group for group in everything if "stacked" not in group]
+        self.param_groups = [group for group in everything if "stacked" not in group]  # AdamW's `step` takes all of these
         try:
             super().step()
         finally:
@@ -108,14 +112,18 @@ class _MuonOptimizer(torch.optim.AdamW):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (K, N, M) with the singular vectors of these and singular values near 1, in bfloat16 if the hardware has it."""
+    """Matrices (K, N, M) with the singular vectors of these and singular values near 1, in bfloat16 if the hardware has it.
+
+    Newton-Schulz: with S = X Xᵀ, X ← a X + (b S + c S²) X maps each singular value σ to a σ + b σ³ + c σ⁵.
+    """
     x = matrices.to(as_dtype("auto", matrices.device))
+    # Divided by the Frobenius norm, (K, 1, 1), no singular value is above 1.
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
     tall = x.shape[-2] > x.shape[-1]
-    if tall:
+    if tall:  # so that S is min(N, M) wide
         x = x.mT
     for _ in range(_ITERATIONS):
-        square = x @ x.mT
-        polynomial = torch.baddbmm(square, square, square, beta=_CUBIC, alpha=_QUINTIC)
-        x = torch.baddbmm(x, polynomial, x, beta=_LINEAR)
+        square = x @ x.mT  # S
+        polynomial = torch.baddbmm(square, square, square, beta=_CUBIC, alpha=_QUINTIC)  # b S + c S²
+        x = torch.baddbmm(x, polynomial, x, beta=_LINEAR)  # a X + (b S + c S²) X
     return x.mT if tall else x

@@ -97,7 +97,11 @@ class BertAdam(Moments):
     epsilon: Positive = 1e-6
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic."""
+        """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic.
+
+        The counter t (), float32, begins at 2^24. There 1 - βᵗ is 1, and t + 1 rounds to t, so it stays. The
+        moments have the shapes of their parameters and begin at 0, as torch would make them.
+        """
         spec = AdamW(betas=self.betas, epsilon=self.epsilon, weight_decay=self.weight_decay, decay=self.decay)
         optimizer = spec.build(parameters)
         for group in optimizer.param_groups:
@@ -221,8 +225,8 @@ class _LambOptimizer(TensorwiseOptimizer):
         if self.spec.largest_ratio is not None:
             ratio = ratio.clamp(max=self.spec.largest_ratio)
         if count == 1:
-            return ratio[0]
-        rows = ratio.repeat_interleave(len(parameter) // count)
+            return ratio[0]  # ()
+        rows = ratio.repeat_interleave(len(parameter) // count)  # (count,) to (rows of the parameter,)
         return spread(rows.view(-1, *[1] * (parameter.dim() - 1)), parameter)
 
 
