@@ -43,7 +43,7 @@ class Change:
        the network out; a network that is written out has the shape that is written.
     2. `apply`, when the network is built, and again whenever a checkpoint of it is opened: adds modules and parameters. Weights
        are loaded afterwards, so only the values of what is added matter. A change of a weight goes through `compute_weight`
-       (`cloze/networks/blocks/computed.py`); a module between layers goes into the network's `around` (`blocks/around.py`). Both
+       (`cloze/networks/blocks/computed.py`); a module between layers goes into the network's `around` (`blocks/hooks.py`). Both
        keep the names of the network's own tensors, and `is_added` tells the others.
     3. `weights` and `head_state`, when the checkpoint is loaded: its tensors become those of the changed network and of its
        heads. Not called when a run resumes.

@@ -1,4 +1,4 @@
-"""The parts and sections of networks that read items with a text, such as regions of a picture; see `choices.py`."""
+"""The parts and sections of networks that read items with a text, such as regions of a picture; see `config.py`."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Network(nn.Module, ABC):
         """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
 
     def __call__(self, **given: Any) -> Any:
-        """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
+        """`forward`, through the objects around the whole network, which a change has added (`blocks/hooks.py`)."""
         call: Callable[..., Any] = super().__call__
         for change in self.outside:
             call = partial(change.call, self, call)

@@ -1,6 +1,6 @@
 """The stack of every Transformer: runs the layers in order and calls the objects around them.
 
-Such objects are adapters, n-grams, entities or a second stream (`around.py`). A network makes the states that enter the stack
+Such objects are adapters, n-grams, entities or a second stream (`hooks.py`). A network makes the states that enter the stack
 (`embeddings.py`) and the inputs of attention of each layer (`layer_inputs.py`).
 """
 
