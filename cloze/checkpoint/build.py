@@ -4,7 +4,7 @@
 - `build_data`, `build_feed`: its sources and exercises as `Feed`s;
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
-`preparing.py` puts the results of the first two into a `Run`.
+`runs/preparing.py` puts the results of the first two into a `Run`.
 Each part is built by `cloze.recipe.given.build`, from its builder and its arguments as plain data.
 """
 

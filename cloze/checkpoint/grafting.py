@@ -1,6 +1,6 @@
 """Whether a checkpoint fits a network: what is refused, what the network has in addition, and the line that says so.
 
-`beginning.py` calls it. A network with further modules, such as `zen`, starts from a plain one: it names the parts that it
+`load_weights.py` calls it. A network with further modules, such as `zen`, starts from a plain one: it names the parts that it
 extends (`Network.grafts`) and the modules that those lack (`Network.fresh`), which keep their random weights.
 """
 

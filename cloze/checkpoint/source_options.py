@@ -1,4 +1,4 @@
-"""What binding a source to a store takes besides the address of its random numbers; `build.py` and `examples.py` call it."""
+"""What binding a source to a store takes besides the address of its random numbers; `build.py` and `runs/examples.py` call it."""
 
 from __future__ import annotations
 

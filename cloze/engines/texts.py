@@ -1,6 +1,6 @@
 """The engine `lock_free_texts`: fastText's classifier in compiled code, by threads that change the same rows without locks.
 
-A step is `training.batch` texts, each of which is an update of its own (`kernels/texts.py`). The kernel reads ids from the
+A step is `training.batch` texts, each of which is an update of its own (`kernels/text_kernels.py`). The kernel reads ids from the
 memory-mapped store and finds the rows of their n-grams itself. The loop, which is the reference, sums the gradients of a step
 and updates once; with a batch of one text both do the same. With one thread a run can be repeated, and resumed, bit for bit.
 """

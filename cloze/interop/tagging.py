@@ -1,7 +1,7 @@
 """Token classification in transformers: the heads of `…ForTokenClassification`, one linear map on every token.
 
 transformers has no class for a tagger with LSTMs above the network, with mixed layers or with a conditional random field. Its
-ModernBERT puts a dense map, GELU and a norm in front of the classes (`modernbert.py`).
+ModernBERT puts a dense map, GELU and a norm in front of the classes (`architectures/modernbert.py`).
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _branch_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[NDArray[np.i
 
 def read_triples(file: str) -> list[tuple[str, str, str]]:
     """The facts of a file, a line each: subject, predicate, object, separated by tabs. Empty lines count nothing. A first line
-    that names the columns, as in a graph's file (`readers/triples.py`), is no fact and states their order.
+    that names the columns, as in a graph's file (`triple_files.py`), is no fact and states their order.
 
     Raises `RecipeError` for a missing file, and `CorpusError` with file and line for a line of another form.
     """

@@ -7,7 +7,7 @@ Its contract is tested in tests/assembly.
 From a file to a recipe, in the order of the calls:
 
     load.py       finds the file, calls the modules below, and applies `--size` and `--set`
-    document.py   YAML → a tree of `Node`s that know their lines
+    document.py   (in cloze/) YAML → a tree of `Node`s that know their lines
     stages.py     splits a recipe with `stages:` into one tree per stage
     origins.py    fills in networks that come `from:` a checkpoint or an earlier stage
     expand.py     writes out short forms and defaults of parts; schema.py derives the legal keys from signatures

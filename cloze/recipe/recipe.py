@@ -308,7 +308,7 @@ class Recipe:
 
     @property
     def bound(self) -> bool:
-        """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`onto.py`)."""
+        """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`complete.py`)."""
         return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
 
     def canonical(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Whether a recipe reads a frozen network in the order that it was trained in, and which recipe would. `origins.py` and
-`check_model.py` call this."""
+"""Whether a recipe reads a frozen network in the order that it was trained in, and which recipe would. `origins.py`
+calls this."""
 
 from __future__ import annotations
 

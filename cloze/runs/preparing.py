@@ -1,6 +1,6 @@
 """Prepares a `Run` from a recipe and a request, and the plan for its budget.
 
-`prepare` opens or builds the stores, builds the step and the data (`build.py`), and refuses what cannot be trained.
+`prepare` opens or builds the stores, builds the step and the data (`checkpoint/build.py`), and refuses what cannot be trained.
 """
 
 from __future__ import annotations

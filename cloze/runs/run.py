@@ -53,7 +53,7 @@ def pretrain(
     `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
     those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
     run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
-    the published one (see `fit.py`), and a recipe of your own is not, unless `fit` says otherwise.
+    the published one (see `cloze/budget/fit.py`), and a recipe of your own is not, unless `fit` says otherwise.
     `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
     if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
     and after (`held_texts.py`).

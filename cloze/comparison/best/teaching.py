@@ -1,8 +1,8 @@
 """Self-training: what simple models that have seen a few labels say of texts without labels, a network learns.
 
-The teacher is the linear model on n-grams, which learns from the texts, too (`unlabelled.py`), mixed with a linear model on the
-vectors of the frozen network. Its answers are taken for labels (Lee, 2013, "Pseudo-Label"); the student reads the same network's
-text with them, so that one ordinary network answers nearly as well as both.
+The teacher is the linear model on n-grams, which learns from the texts, too (`tasks/linear/unlabelled.py`), mixed with a linear
+model on the vectors of the frozen network. Its answers are taken for labels (Lee, 2013, "Pseudo-Label"); the student reads the
+same network's text with them, so that one ordinary network answers nearly as well as both.
 """
 
 from __future__ import annotations

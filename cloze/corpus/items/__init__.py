@@ -1,8 +1,10 @@
 """Items of records: regions of pictures with their features, boxes and classes, and other things that come with a text.
 
-Files of items (`readers.py`) are written next to the records of a store (`writer.py`), which reads them for rows (`store.py`).
+Files of items (`readers.py`) are written next to the records of a store (`item_writer.py`), which reads them for rows
+(`item_store.py`).
 May import: what `cloze.corpus` may.
-To add a format: a reader in `readers.py` that yields a `Picture` for each picture. The layout of the files is in `store.py`.
+To add a format: a reader in `readers.py` that yields a `Picture` for each picture. The layout of the files is in
+`item_store.py`.
 Contract: tests/corpus/test_items.py.
 """
 

@@ -1,4 +1,4 @@
-"""Links between the documents of a store, from an annotation layer whose labels are titles (`pages.py` makes its file)."""
+"""Links between the documents of a store, from an annotation layer of titles (`knowledge/pages.py` makes its file)."""
 
 from __future__ import annotations
 

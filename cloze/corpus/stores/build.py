@@ -47,7 +47,7 @@ def build_store(
     """Encode a corpus into a store at `out`, which appears only when complete.
 
     `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel text
-    (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps its
+    (see `readers.pair_files`). `languages`: the paths are a folder per language, or one folder of these; every document keeps its
     language. `annotations`: words of a segmenter and layers, kept with the ids. `workers`: the number of processes; None means
     one per core, or only this process for a small corpus. `report` receives formats, counts and anomalies line by line;
     `progress` receives the bytes done and the total (None if unknown). Nothing is truncated. Memory does not depend on the size

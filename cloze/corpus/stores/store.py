@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 VERSION = 1
-SHARDS_VERSION = 2  # a manifest over shards: see shards.py
+SHARDS_VERSION = 2  # a manifest over shards: see `corpus/shards/manifest.py`
 SHARDS = "shards"
 PLANS = "plans"
 HEADER = "store.json"

@@ -72,7 +72,7 @@ def tuned_within(
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
     `--set` stay as they are. A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but
-    a time, several seeds, or another recipe is a `TaskError`. `overwrite` replaces a result in `out` (`claim.py`).
+    a time, several seeds, or another recipe is a `TaskError`. `overwrite` replaces a result in `out` (`out_folder.py`).
     """
     budget = Budget.parse(given)
     if budget.kind != "seconds":

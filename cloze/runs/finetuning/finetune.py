@@ -148,8 +148,8 @@ def learn(
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
-    `overwrite` replaces a result in `out` (`claim.py`), and `keep_checkpoints` keeps what `extend` needs (`finished.py`).
-    Raises a `ClozeError` before training if the recipe cannot be trained.
+    `overwrite` replaces a result in `out` (`out_folder.py`), and `keep_checkpoints` keeps what `extend` needs
+    (`finished_run.py`). Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     outcomes = dict[int, Outcome]()
     note = _notes(report)
