@@ -76,7 +76,7 @@ def cell(lanes: int, window: int, seed: int) -> dict[str, Any]:
 
 def run(lanes: int, window: int, seed: int, work: Path) -> dict[str, Any]:
     """Train once; what was measured on the held-out text."""
-    from cloze.corpus.shards.manifest import sharded
+    from cloze.corpus.shards import sharded
     from cloze.runs.run import pretrain
 
     out = work / f"run-{os.getpid()}"
