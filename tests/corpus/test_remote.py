@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from cloze.corpus import Passages, Store
+from cloze.corpus.shards import place
 from cloze.corpus.shards.copying import copy_store
-from cloze.corpus.shards.manifest import place, write_manifest
+from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import Cache, NoRoom, Remote, local_store
 from cloze.corpus.stores.writer import StoreWriter
