@@ -19,8 +19,9 @@ from cloze.changes import QuantiseActivations
 from cloze.training.checkpoints.state import Gathering, gather_parameters
 from cloze.training.distribution import Ranks
 from cloze.training.loop import train
+from cloze.training.optimizers import muon
 from cloze.training.optimizers.muon import Muon
-from cloze.training.optimizers.optimizers import AdamW, OptimizerSpec, muon
+from cloze.training.optimizers.optimizers import AdamW, OptimizerSpec
 from cloze.training.step import Step
 
 
