@@ -91,7 +91,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         paths = {
             source: [str(SAMPLES / (items_of(part) or OTHERS.get(part.name, sample)))] for source, part in recipe.sources.items()
         }
-        key = json.dumps([paths, {k: v for k, v in recipe.canonical().items() if k in ("text", "texts")}], sort_keys=True)
+        text = {key: value for key, value in recipe.canonical().items() if key in ("text", "texts")}
+        key = json.dumps([paths, text, name if recipe.stages else ""], sort_keys=True)  # stages have texts of their own
         if key not in opened:
             opened[key] = open_stores(
                 recipe, paths, tmp_path_factory.mktemp(name), tokenizer=None, text_format="auto", seed=0, say=lambda line: None
