@@ -168,7 +168,8 @@ def _is_table(
     raise TaskError(
         f"{path}: every line has {width} words, and empty lines separate groups of lines: these may be words with labels, or "
         "texts.\n  For words with labels, name the columns in order, such as ",
-        _naming(width, "text", "label", like), "; for a text per line, give the file the ending .txt.",
+        _naming(width, "text", "label", like) if width > 2 else like.beside("columns", ("text", "label")),
+        "; for a text per line, give the file the ending .txt.",
     )
 
 
