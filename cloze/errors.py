@@ -72,10 +72,10 @@ class Parameter:
             return f"--{self.key.replace('_', '-')} {plain}".rstrip()
         return plain if self.style == "words" else self.key if self.value is None else f"{self.key}={self._value}"
 
-    def beside(self, name: str, value: str | tuple[str, ...]) -> Parameter:
+    def sibling(self, name: str, value: str | tuple[str, ...]) -> Parameter:
         """The parameter of another name in the same section of the recipe, written alike; one in words has options next to it.
 
-        >>> str(Parameter("corpus.text", "NAME").beside("format", "tsv"))
+        >>> str(Parameter("corpus.text", "NAME").sibling("format", "tsv"))
         '--set corpus.format=tsv'
         """
         section, dot, _ = self.path.partition(".")

@@ -179,7 +179,7 @@ def augmented_rows(
     Differs: while the second text of a pair is replaced, the first one is that of the row; in the authors' code it is the last
     copy.
     """
-    chosen_by = (OPTION, OPTION.beside("text_b", "NAME"))
+    chosen_by = (OPTION, OPTION.sibling("text_b", "NAME"))
     places = [place_of(table.path, table.columns, name, parameter) for name, parameter in zip(columns, chosen_by, strict=False)]
     for start in range(0, len(table), augmenter.rows):
         rows = table.rows[start : start + augmenter.rows]

@@ -54,7 +54,7 @@ class Classification(TextTask):
     def answers(self, table: Table) -> list[str]:
         """The labels; a cell without a single one is a `TaskError` with file and line."""
         labels = []
-        for cell, line in zip(table.column(self.label, OPTION.beside("label", "NAME")), table.lines, strict=True):
+        for cell, line in zip(table.column(self.label, OPTION.sibling("label", "NAME")), table.lines, strict=True):
             try:
                 labels.append(single_class(cell, self.label))
             except ValueError as error:

@@ -49,7 +49,7 @@ class MultiLabel(CellTask):
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
             return super().answers(table)
-        columns = [table.column(name, OPTION.beside("label", "NAME")) for name in self.names]
+        columns = [table.column(name, OPTION.sibling("label", "NAME")) for name in self.names]
         answers = []
         for line, *bits in zip(table.lines, *columns, strict=True):
             try:

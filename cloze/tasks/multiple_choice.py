@@ -61,9 +61,9 @@ class MultipleChoice(TableTask):
     def read(self, path: Path | str, *, labelled: bool = True) -> Any:
         """The examples of a file; with `labelled=False` answers are read if the column is there."""
         table = self.table(path)
-        texts, cells = table.column(self.text, OPTION), table.column(str(self.text_b), OPTION.beside("text_b", "NAME"))
+        texts, cells = table.column(self.text, OPTION), table.column(str(self.text_b), OPTION.sibling("text_b", "NAME"))
         answers: list[int] | None = [] if labelled or self.label in table.columns else None
-        labels = table.column(self.label, OPTION.beside("label", "NAME")) if answers is not None else [""] * len(table)
+        labels = table.column(self.label, OPTION.sibling("label", "NAME")) if answers is not None else [""] * len(table)
         choices = []
         for cell, label, line in zip(cells, labels, table.lines, strict=True):
             try:

@@ -78,7 +78,7 @@ class TextToText:
         """The examples of a file; without `labelled` targets are not looked at."""
         table = self.table(path)
         texts = [joined(cell) for cell in table.column(self.text, OPTION)]
-        targets = [references(cell) for cell in table.column(self.label, OPTION.beside("label", "NAME"))] if labelled else None
+        targets = [references(cell) for cell in table.column(self.label, OPTION.sibling("label", "NAME"))] if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):
             if not target:
                 raise TaskError(f"{table.path}:{line}: {missing(self.label)}")

@@ -90,7 +90,7 @@ class TextTask(TableTask, ABC):
         """The examples of a file; with `labelled=False`, answers are optional."""
         table = self.table(path)
         texts = table.column(self.text, OPTION)
-        others = table.column(self.text_b, OPTION.beside("text_b", "NAME")) if self.text_b is not None else None
+        others = table.column(self.text_b, OPTION.sibling("text_b", "NAME")) if self.text_b is not None else None
         answers = self.answers(table) if labelled or self.label in table.columns else None
         pictures = table.column(self.picture, Parameter("corpus.picture", "NAME")) if self.picture is not None else None
         return AnsweredTexts(texts, others, answers, table.path, table.lines, pictures)
@@ -111,7 +111,7 @@ class CellTask(TextTask):
     def answers(self, table: Table) -> list[Any]:
         """The answers in a table's column."""
         answers = []
-        for cell, line in zip(table.column(self.label, OPTION.beside("label", "NAME")), table.lines, strict=True):
+        for cell, line in zip(table.column(self.label, OPTION.sibling("label", "NAME")), table.lines, strict=True):
             try:
                 answers.append(self.answer(cell))
             except ValueError as error:

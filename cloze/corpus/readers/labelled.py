@@ -134,7 +134,7 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
         "and lines that begin with __label__.\n",
         "  Files of labelled words are for --task token_labelling, and its folders."
         if ".conll" in "".join(suffixes)
-        else Phrase("  Name the format: tsv, csv, jsonl or parquet, such as ", like.beside("format", "tsv")),
+        else Phrase("  Name the format: tsv, csv, jsonl or parquet, such as ", like.sibling("format", "tsv")),
     )
 
 
@@ -245,7 +245,7 @@ def place_of(path: str, columns: Sequence[str], name: str, parameter: Parameter)
 
 def _unnamed(like: Parameter) -> Phrase:
     """What to do if the first line of a file holds no names; `like` is a parameter of the same section."""
-    return Phrase("; if the file has no header, name all columns in order: ", like.beside("columns", ("A", "B")))
+    return Phrase("; if the file has no header, name all columns in order: ", like.sibling("columns", ("A", "B")))
 
 
 def names_of(
@@ -356,7 +356,7 @@ def _as_wide(
         unusable(
             path, line, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
             "  A stray separator or quote? ",
-            Phrase("", like.beside("quoting", "none"), " reads quotes as text; with standard, they enclose cells."), fault=fault,
+            Phrase("", like.sibling("quoting", "none"), " reads quotes as text; with standard, they enclose cells."), fault=fault,
         )
 
 
@@ -385,7 +385,7 @@ def _records(
         except csv.Error as error:
             raise TaskError(
                 f"{path}:{begin}: {error}. An unclosed quote? ",
-                Phrase("", like.beside("quoting", "none"), " reads quotes as text."),
+                Phrase("", like.sibling("quoting", "none"), " reads quotes as text."),
             ) from None
 
 

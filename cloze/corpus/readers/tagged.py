@@ -94,7 +94,7 @@ def each_tagged(
     A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like` chooses the column of the text.
     """
     if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
-        where = like.beside("format", format) if format else str(path)
+        where = like.sibling("format", format) if format else str(path)
         raise TaskError(where, ": labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     faults = Faults(fault)
     if format in OBJECTS or format is None and holds_objects(path):
@@ -168,7 +168,7 @@ def _is_table(
     raise TaskError(
         f"{path}: every line has {width} words, and empty lines separate groups of lines: these may be words with labels, or "
         "texts.\n  For words with labels, name the columns in order, such as ",
-        _naming(width, "text", "label", like) if width > 2 else like.beside("columns", ("text", "label")),
+        _naming(width, "text", "label", like) if width > 2 else like.sibling("columns", ("text", "label")),
         "; for a text per line, give the file the ending .txt.",
     )
 
@@ -209,7 +209,7 @@ def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled
     at = (number,) * len(words)
     if not labelled:
         return TaggedText(number, words, None, at, record[text] if isinstance(record[text], str) else None)
-    labels = _listed(record, label, like.beside("label", "NAME"), is_text=False)
+    labels = _listed(record, label, like.sibling("label", "NAME"), is_text=False)
     if len(words) != len(labels):
         raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected one label for each word.")
     return TaggedText(number, words, labels, at)
@@ -250,7 +250,7 @@ def _lines(
         word = _place(path, names, text, like)
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
-        label_column = _place(path, names, label, like.beside("label", "NAME")) if labelled or label in names else None
+        label_column = _place(path, names, label, like.sibling("label", "NAME")) if labelled or label in names else None
         for rows in _filled(path, texts, {text: word} | ({} if label_column is None else {label: label_column}), fault):
             labels = None if label_column is None else tuple(cells[label_column] for _, cells in rows)
             yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
@@ -258,7 +258,7 @@ def _lines(
 
 def _naming(width: int, text: str, label: str, like: Parameter) -> Parameter:
     """The parameter that names the columns of a file with so many cells in a line."""
-    return like.beside("columns", (text, *"xyzuvwabcdefghi"[: max(width - 2, 1)], label))
+    return like.sibling("columns", (text, *"xyzuvwabcdefghi"[: max(width - 2, 1)], label))
 
 
 def _names(width: int, text: str, label: str, trained: Trained) -> tuple[str, ...]:
@@ -354,9 +354,9 @@ def _place(path: Path | str, names: Sequence[str], name: str, parameter: Paramet
         return list(names).index(name)
     missing = f"{path}: no column {name!r}; it has: {', '.join(names)}."
     if names == CONLL_U:
-        words, labels = Phrase("", parameter.beside("text", "form"), " "), parameter.beside("label", "upos")
+        words, labels = Phrase("", parameter.sibling("text", "form"), " "), parameter.sibling("label", "upos")
         raise TaskError(f"{missing}\n  For CoNLL-U, choose words and labels, for example ", words, labels)
-    columns = Phrase(", or name the columns in order: ", parameter.beside("columns", ("text", "label")))
+    columns = Phrase(", or name the columns in order: ", parameter.sibling("columns", ("text", "label")))
     raise TaskError(missing, Phrase("\n  Choose a column with ", parameter), columns)
 
 
