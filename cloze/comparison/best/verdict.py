@@ -149,11 +149,11 @@ def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | 
         if start is not None and start.cell is not None and (run := systems.result(start.cell)) is not None:
             seconds[name] += run["seconds"]
         if start is not None and name != VECTORS and words is not None:
-            others = outputs_in(words.folder(systems.out), rows)
-            shares = shares_of(rows, rows.labelled, outputs[HELD], others[HELD])
+            ngrams = outputs_in(words.folder(systems.out), rows)
+            shares = shares_of(rows, rows.labelled, outputs[HELD], ngrams[HELD])
             both = mixed_name(name)
-            held[both] = pooled(rows.linear, outputs[HELD], others[HELD], *shares)
-            test[both] = pooled(rows.linear, outputs[TEST], others[TEST], *shares) if TEST in outputs else None
+            held[both] = pooled(rows.linear, outputs[HELD], ngrams[HELD], *shares)
+            test[both] = pooled(rows.linear, outputs[TEST], ngrams[TEST], *shares) if TEST in outputs else None
             seconds[both] = seconds[name]
     return held, test, seconds
 
