@@ -284,7 +284,7 @@ def records(chance: Random, folder: Path) -> None:
     (folder / "a.jsonl").write_bytes(spoilt_bytes(chance, "\n".join(rows).encode()))
     with judged():
         check_corpus([folder / "a.jsonl"])
-    read_table(folder / "a.jsonl").column("text", "--text")
+    read_table(folder / "a.jsonl").column("text")
 
 
 @target
@@ -301,7 +301,7 @@ def tables(chance: Random, folder: Path) -> None:
     file.write_bytes(spoilt_bytes(chance, "\n".join(rows).encode()))
     with judged():
         check_corpus([file])
-    read_table(file).column("text", "--text")
+    read_table(file).column("text")
 
 
 @target

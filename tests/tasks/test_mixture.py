@@ -67,7 +67,7 @@ def test_many_rows_choose_the_model_that_is_right_and_few_leave_equal_shares() -
     targets = np.array([0, 0, 0, 0, 1] * 40)
     sure = np.repeat([[0.999, 0.001]], 200, 0)  # right in four of five rows
     mixture = chosen(linear_of(Classes(2), targets, sure), None, sure)
-    assert mixture.share == 0.5 and mixture.sharpness == 0.5
+    assert mixture.share == 0.5 and mixture.sharpness == 0.25
 
 
 def test_numbers_are_mixed_to_the_lowest_error() -> None:

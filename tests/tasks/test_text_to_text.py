@@ -364,8 +364,6 @@ TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{
         ([*TRAIN, "--set", "exercise[1].max_length=0"], "got 0, expected a whole number of 1 or more"),
         ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number from 0 to below 1"),
         ([*TRAIN, "--set", "task.metric=accuracy"], "unknown metric 'accuracy'"),
-        ([*TRAIN, "--optimizer", "adafactor"], "--show > mine.yaml"),
-        ([*TRAIN, "--masked", "0.5"], "--set exercise.mask.rate="),
         ([*TRAIN, "--set", "exercise.mask.rate=0.5"], "exercise has no item 'mask'"),
         ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),
         ([*TRAIN[:1], "{electra}", *TRAIN[2:]], "needs a"),
