@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from results import processor, write_results
 
-from cloze.exercises.mask import Mask
+from cloze.exercises.noise.mask import Mask
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.text import Annotations, Dictionary, Jieba, Normalise, Segmenter, TextSpec, Tokenizer, WordPiece, train

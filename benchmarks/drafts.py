@@ -45,9 +45,9 @@ def main() -> None:
 def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
     """A record for each temperature and each number of proposed tokens, 0 for none."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.drafting import Draft
-    from cloze.decoding.generation import generate
-    from cloze.decoding.options import WritingOptions, parts_of
+    from cloze.decoding.generating.drafting import Draft
+    from cloze.decoding.generating.generation import generate
+    from cloze.decoding.generating.options import WritingOptions, parts_of
     from cloze.decoding.ready import to_generate
 
     target, small = (to_generate(load_checkpoint(folder, "cpu")) for folder in (given.target, given.draft))

@@ -32,19 +32,19 @@ import numpy as np
 from results import write_results
 
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.answer import Answer
-from cloze.exercises.boundaries import Boundaries
-from cloze.exercises.corrupt import Corrupt
-from cloze.exercises.delete import Delete
+from cloze.exercises.companions.answer import Answer
+from cloze.exercises.companions.pair import Pair
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.pair import Pair
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.delete import Delete
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.noise.permute import Permute
+from cloze.exercises.noise.rotate import Rotate
+from cloze.exercises.noise.split_words import SplitWords
 from cloze.exercises.permutation import Permutation
-from cloze.exercises.permute import Permute
-from cloze.exercises.predict import Predict
-from cloze.exercises.rotate import Rotate
-from cloze.exercises.split_words import SplitWords
+from cloze.exercises.targets.boundaries import Boundaries
+from cloze.exercises.targets.predict import Predict
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

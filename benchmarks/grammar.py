@@ -66,9 +66,9 @@ def taken(texts: list[str], words: int) -> list[str]:
 def run(wanted: Cell, data: Path, work: Path) -> dict[str, Any] | None:
     """Pre-train and score one network; None if a signal stopped it."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.minimal_pairs import overall, prefer, read_pairs
     from cloze.decoding.reader import Reader, orders_of
-    from cloze.decoding.scoring import method_of
+    from cloze.decoding.scores.minimal_pairs import overall, prefer, read_pairs
+    from cloze.decoding.scores.scoring import method_of
     from cloze.runs.run import pretrain
 
     recipe = str((work / wanted["recipe"]).resolve()) if wanted["recipe"].endswith(".yaml") else wanted["recipe"]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.networks import LSTM, Clock
-from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 from cloze.objectives import adaptive_prediction, token_prediction
 from cloze.training.hardware import keep_memory
 from cloze.training.precision import cpu_multiplies_bf16

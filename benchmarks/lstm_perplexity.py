@@ -127,7 +127,7 @@ def torchs_layers() -> AbstractContextManager[Any]:
     from torch import Tensor, nn
     from torch.func import functional_call
 
-    from cloze.networks.blocks.lstm import LSTMLayer
+    from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 
     class Torchs(LSTMLayer):
         def forward(self, x: Tensor, state: Any = None, lengths: Any = None, ends: Any = None) -> Any:
@@ -145,7 +145,7 @@ def torchs_layers() -> AbstractContextManager[Any]:
 
     import torch
 
-    return mock.patch("cloze.networks.lstm_language_model.LSTMLayer", Torchs)
+    return mock.patch("cloze.networks.recurrent.lstm_language_model.LSTMLayer", Torchs)
 
 
 def differences(records: list[dict[str, Any]]) -> list[str]:

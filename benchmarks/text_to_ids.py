@@ -124,7 +124,8 @@ def by_gensim(text: Path, processes: int) -> dict[str, float]:
 def by_cloze(text: Path, processes: int, *, compiled: bool) -> dict[str, float]:
     """The vocabulary and the store."""
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
-    from cloze.text import Normalise, TextSpec, Words, counting, numbering, word_encoder
+    from cloze.text import Normalise, TextSpec, Words
+    from cloze.text.encoding import counting, numbering, word_encoder
 
     if compiled:
         numbering.ChunkNumbers(marks=False, fold=False, most=10).scan(b"a b", 0, 10)  # loads the compiled code

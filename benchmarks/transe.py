@@ -162,7 +162,7 @@ def quality(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if not asked.quality:
         return {}
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.tasks.link_prediction import VectorScorer, evaluate_links, read_questions, scorer_of
+    from cloze.tasks.intrinsic.link_prediction import VectorScorer, evaluate_links, read_questions, scorer_of
 
     known = [asked.data / "train.txt", asked.data / "valid.txt"]
     found: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def ranks(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if not asked.ranks:
         return {}
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.tasks.link_prediction import evaluate_links, read_questions, scorer_of
+    from cloze.tasks.intrinsic.link_prediction import evaluate_links, read_questions, scorer_of
 
     out = folder / "cloze-quality"
     scorer: Any = scorer_of(load_checkpoint(out if out.exists() else ours(asked, out, asked.quality or 3).out))

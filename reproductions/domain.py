@@ -99,7 +99,7 @@ def bits(chosen: Choice, folder: Path) -> dict[str, float]:
     """Pseudo-bits per byte of unseen abstracts and of unseen Wikipedia, and tokens per word of the former."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
-    from cloze.decoding.text_figures import figures_of, first_bytes
+    from cloze.decoding.scores.text_figures import figures_of, first_bytes
 
     loaded, found = load_checkpoint(folder, "cpu"), {}
     for name, path in (("domain", abstracts(chosen, "test")), ("general", chosen.data / "text_en_wiki" / "valid.txt.xz")):
@@ -163,7 +163,7 @@ def add_words(chosen: Choice, variant: str, number: int, seed: int, name: str) -
     """The same with added words: at the start, when only the vocabulary has changed, and at the end."""
     from cloze.corpus.readers import read_documents
     from cloze.text import Tokenizer
-    from cloze.text.vocabulary import extended, fit_of
+    from cloze.text.vocabularies.vocabulary import extended, fit_of
 
     new, share = STARTS[variant]
     tokenizer, words = Tokenizer.load(chosen.model), chosen.work / f"words-{name}"

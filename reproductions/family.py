@@ -370,7 +370,7 @@ def measure_memory(run: Trained, chosen: Choice) -> dict[str, Any]:
 
 def measure_unilm(run: Trained, chosen: Choice) -> dict[str, Any]:
     """Held-out loss and minimal pairs in every order that the network was trained in."""
-    from cloze.decoding.minimal_pairs import overall, prefer, read_pairs
+    from cloze.decoding.scores.minimal_pairs import overall, prefer, read_pairs
     from cloze.training.precision import as_dtype
 
     pairs = read_pairs(chosen.data / "minpairs_en_blimp", limit=chosen.pairs)

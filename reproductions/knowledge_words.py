@@ -238,7 +238,7 @@ def combined(judged: Sequence[Question], scores: Sequence[Vectors], priors: Sequ
 
 def read_senses(loaded: Any, judged: Sequence[Question]) -> dict[str, list[Vectors]]:
     """The log-probabilities that SenseBERT gives the senses of each word: where it reads the word, and where it reads [MASK]."""
-    from cloze.tasks.senses import Judge
+    from cloze.tasks.intrinsic.senses import Judge
 
     judge, found = Judge.of(loaded, loaded.tables), dict[str, list[Vectors]]()
     for name in ("shown", "masked"):

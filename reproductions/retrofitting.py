@@ -65,7 +65,7 @@ def trained(chosen: argparse.Namespace, recipe: str, seed: int) -> Path:
 
 def measured(data: Path, vectors: Any) -> dict[str, float]:
     """Spearman's correlation on each set, times 100."""
-    from cloze.tasks.similarity import read_pairs, similarity
+    from cloze.tasks.intrinsic.similarity import read_pairs, similarity
 
     files = sorted((data / "wordsim_en").glob("EN-*.txt"))
     found = {file.stem: similarity(vectors, read_pairs(file), lower=True) for file in files}
@@ -74,7 +74,7 @@ def measured(data: Path, vectors: Any) -> dict[str, float]:
 
 def run(chosen: argparse.Namespace, ledger: Ledger) -> None:
     """Every run that the ledger lacks."""
-    from cloze.decoding.word_sets import retrofitted
+    from cloze.decoding.vectors.word_sets import retrofitted
     from cloze.interop.vectors import open_vectors
 
     pairs = pairs_of(chosen.data)

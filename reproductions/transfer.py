@@ -181,7 +181,7 @@ def language_loss(chosen: Choice, folder: Path) -> float:
     """The language model's loss on general text, in nats a token."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.reader import Reader
-    from cloze.decoding.scoring import method_of, score
+    from cloze.decoding.scores.scoring import method_of, score
 
     loaded = load_checkpoint(folder, chosen.device)
     method, head = method_of(loaded)

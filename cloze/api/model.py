@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from cloze.api.predictions import Predictions
 from cloze.arguments import checked
 from cloze.checkpoint.build import Loaded, load_checkpoint
-from cloze.decoding.answer_scoring import score_answers
-from cloze.decoding.drafting import Draft
-from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.filling import Filled, fill
-from cloze.decoding.generation import Generated, generate
+from cloze.decoding.generating.drafting import Draft
+from cloze.decoding.generating.generation import Generated, generate
+from cloze.decoding.generating.options import WritingOptions, parts_of
 from cloze.decoding.links import given_links
-from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
-from cloze.decoding.options import WritingOptions, parts_of
 from cloze.decoding.pictures import shown_picture
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import to_fill, to_generate, to_score
-from cloze.decoding.scoring import Score, score
+from cloze.decoding.scores.answer_scoring import score_answers
+from cloze.decoding.scores.scoring import Score, score
+from cloze.decoding.scores.windows import Windows
 from cloze.decoding.unknown import vector_remarks
-from cloze.decoding.windows import Windows
-from cloze.decoding.word_sets import fitting
+from cloze.decoding.vectors.embedding import Pooling, embed, length_of, sentence_head
+from cloze.decoding.vectors.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.vectors.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors

@@ -20,7 +20,7 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe, TextSpec
 from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
-from cloze.text.costs import SAMPLE, SIZEABLE, costs_of, covering
+from cloze.text.vocabularies.costs import SAMPLE, SIZEABLE, costs_of, covering
 
 Say = Callable[[str], None]
 

@@ -14,7 +14,7 @@ from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.recipe.schema import arguments_of_part, check_part
 from cloze.text import Annotations
-from cloze.text.mentions import Listed
+from cloze.text.annotation.mentions import Listed
 
 if TYPE_CHECKING:
     from cloze.interop import Annotating  # loads torch, which building a store does without

@@ -21,17 +21,17 @@ from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.answer import ByForm, Form, Lesson
+from cloze.exercises.companions.answer import ByForm, Form, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.objectives.chosen import Chosen, Predicts, Start
+from cloze.objectives.labels.chosen import Chosen, Predicts, Start
 from cloze.recipe.faults import Faults
 from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, plain
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
-from cloze.tasks.answerer import writing_form
+from cloze.tasks.kinds.answerer import writing_form
 from cloze.training.schedule.freezing import parameters_by_depth
 
 #: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a

@@ -17,7 +17,7 @@ from cloze.errors import CheckpointError, CorpusError
 from cloze.interop import import_folder
 from cloze.interop.vectors import open_vectors
 from cloze.text import Tokenizer
-from cloze.text.mentions import Given
+from cloze.text.annotation.mentions import Given
 from cloze.text.visual import with_tokens
 from cloze.whole import require_new
 

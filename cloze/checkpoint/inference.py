@@ -10,8 +10,8 @@ from cloze.engines.lock_free import asked_of
 from cloze.engines.paragraphs import Inferred
 from cloze.exercises import TokenFacts
 from cloze.networks import ParagraphVectors
-from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.recipe.given import build
 from cloze.registry import lookup
 

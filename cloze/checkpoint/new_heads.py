@@ -13,7 +13,7 @@ from cloze.batching import Data
 from cloze.checkpoint.build import Loaded
 from cloze.objectives import Classify
 from cloze.objectives.classify import means
-from cloze.objectives.embedding import Embedding
+from cloze.objectives.distances.embedding import Embedding
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.training.step import Step
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.decoding.generating.sequence import answers
 from cloze.decoding.ready import to_fill, to_generate, to_score
-from cloze.decoding.sequence import answers
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
-from cloze.networks.graph_vectors import GraphVectors
+from cloze.networks.static.graph_vectors import GraphVectors
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from cloze.tasks.classification import Classification
-    from cloze.tasks.prompted import Prompt
+    from cloze.tasks.kinds.classification import Classification
+    from cloze.tasks.kinds.prompted import Prompt
 
 Template = Annotated[str | None, typer.Option(help="Prompt any checkpoint: '{text} It was {answer}.'")]
 Verbalise = Annotated[str | None, typer.Option(help="The answer for each label: good=great,bad=terrible.")]
@@ -23,7 +23,7 @@ def prompt_of(
 ) -> tuple[Prompt, Classification] | None:
     """The prompt of the options, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
     from cloze.errors import TaskError
-    from cloze.tasks.prompted import Prompt, task_for
+    from cloze.tasks.kinds.prompted import Prompt, task_for
 
     if template is None:
         if verbalise is not None or shots or demonstrations is not None or normalise is not None:

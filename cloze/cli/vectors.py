@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from cloze.cli.measures import say
 from cloze.cli.modes import Mode
 from cloze.cli.options import AsJson, Unknown
+from cloze.cli.train.measures import say
 from cloze.errors import TaskError, UserError, counted, propose
 
 if TYPE_CHECKING:
-    from cloze.decoding.neighbours import Method, Neighbour
+    from cloze.decoding.vectors.neighbours import Method, Neighbour
     from cloze.interop.vectors import Vectors
-    from cloze.tasks.analogies import Analogies, Section
-    from cloze.tasks.similarity import Similarity
+    from cloze.tasks.intrinsic.analogies import Analogies, Section
+    from cloze.tasks.intrinsic.similarity import Similarity
 
 _NAMED = 8  # unknown words that are shown
 
@@ -45,7 +45,7 @@ def table(found: Sequence[Neighbour], indent: str = "") -> str:
 
 def note_zeros(vectors: Vectors, lists: Sequence[Sequence[Neighbour]], count: int, restrict: int | None) -> None:
     """Say on stderr which words are missing from lists shorter than `count` because their vectors are zero."""
-    from cloze.decoding.neighbours import zero_words
+    from cloze.decoding.vectors.neighbours import zero_words
 
     if min(map(len, lists), default=count) >= count:
         return
@@ -89,8 +89,8 @@ class WordVectors(Mode):
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure the vectors of a checkpoint or a file; `files` belong to the option that was given."""
         from cloze.decoding.progress import Progress
-        from cloze.tasks.analogies import analogies, read_questions
-        from cloze.tasks.similarity import check_unknown, read_pairs, similarity
+        from cloze.tasks.intrinsic.analogies import analogies, read_questions
+        from cloze.tasks.intrinsic.similarity import check_unknown, read_pairs, similarity
 
         check_unknown(self.unknown)
         for option, value in (("--method", self.method), ("--restrict", self.restrict)):

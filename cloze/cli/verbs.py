@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """The module of a verb and its line in the overview."""
+    """The module of a verb in `cloze.cli`, in the folder of its section, and its line in the overview."""
 
     module: str
     help: str
@@ -20,48 +20,48 @@ class Verb(NamedTuple):
 
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Recipes": {
-        "list": Verb("list_", "list every recipe in one table"),
-        "show": Verb("show", "print a recipe in full, or describe a run, a checkpoint or a store"),
-        "diff": Verb("diff", "show how two recipes differ"),
-        "check": Verb("check", "check a recipe and show what each edit does"),
-        "explain": Verb("explain", "explain a part: what it does, its keys and defaults, recipes that use it"),
+        "list": Verb("recipes.list_", "list every recipe in one table"),
+        "show": Verb("recipes.show", "print a recipe in full, or describe a run, a checkpoint or a store"),
+        "diff": Verb("recipes.diff", "show how two recipes differ"),
+        "check": Verb("recipes.check", "check a recipe and show what each edit does"),
+        "explain": Verb("recipes.explain", "explain a part: what it does, its keys and defaults, recipes that use it"),
     },
     "Text": {
-        "corpus": Verb("corpus", "build: encode text into a token store; check: find problems in text"),
-        "vocab": Verb("vocab", "fit: measure how well vocabularies fit a text; candidates: words to add"),
-        "link": Verb("link", "find the names of entities in a text, for cloze corpus build --annotate"),
-        "features": Verb("features", "turn regions of pictures into features, for cloze corpus build --items"),
-        "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
+        "corpus": Verb("text.corpus", "build: encode text into a token store; check: find problems in text"),
+        "vocab": Verb("text.vocab", "fit: measure how well vocabularies fit a text; candidates: words to add"),
+        "link": Verb("text.link", "find the names of entities in a text, for cloze corpus build --annotate"),
+        "features": Verb("text.features", "turn regions of pictures into features, for cloze corpus build --items"),
+        "peek": Verb("text.peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {
-        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus within a budget; resumable"),
-        "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
-        "augment": Verb("augment", "write more labelled rows for a student by replacing words"),
-        "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
-        "predict": Verb("predict", "label texts, or generate a text for each"),
-        "best": Verb("best", "find the best model for your text and a few labels, and keep it"),
-        "compare": Verb("compare", "find the best recipe at an equal budget, with its uncertainty"),
-        "sweep": Verb("sweep", "find the best values of a recipe; the worst trials stop early"),
+        "pretrain": Verb("train.pretrain", "pre-train a recipe on a corpus within a budget; resumable"),
+        "finetune": Verb("train.finetune", "fine-tune a checkpoint on labelled text"),
+        "augment": Verb("train.augment", "write more labelled rows for a student by replacing words"),
+        "evaluate": Verb("train.evaluate", "measure a fine-tuned checkpoint, or word vectors"),
+        "predict": Verb("train.predict", "label texts, or generate a text for each"),
+        "best": Verb("train.best", "find the best model for your text and a few labels, and keep it"),
+        "compare": Verb("train.compare", "find the best recipe at an equal budget, with its uncertainty"),
+        "sweep": Verb("train.sweep", "find the best values of a recipe; the worst trials stop early"),
     },
     "Use": {
-        "fill": Verb("fill", "fill masked words"),
-        "generate": Verb("generate", "continue a text"),
-        "embed": Verb("embed", "turn sentences into vectors"),
-        "retrieve": Verb("retrieve", "find the best passages for a query"),
-        "score": Verb("score", "measure how probable sentences are; minimal pairs; bits per byte"),
-        "neighbours": Verb("neighbours", "find the nearest words"),
-        "analogy": Verb("analogy", "complete an analogy: man is to king as woman is to …?"),
-        "words": Verb("words", "find the odd one out or classes of words; retrofit vectors to a lexicon"),
-        "import": Verb("import_", "turn a Hugging Face folder or a file of word vectors into a checkpoint"),
-        "compress": Verb("compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
-        "speed": Verb("speed", "measure the size and the speed of networks"),
-        "export": Verb("export", "write a folder to publish, or word vectors to a file"),
+        "fill": Verb("use.fill", "fill masked words"),
+        "generate": Verb("use.generate", "continue a text"),
+        "embed": Verb("use.embed", "turn sentences into vectors"),
+        "retrieve": Verb("use.retrieve", "find the best passages for a query"),
+        "score": Verb("use.score", "measure how probable sentences are; minimal pairs; bits per byte"),
+        "neighbours": Verb("use.neighbours", "find the nearest words"),
+        "analogy": Verb("use.analogy", "complete an analogy: man is to king as woman is to …?"),
+        "words": Verb("use.words", "find the odd one out or classes of words; retrofit vectors to a lexicon"),
+        "import": Verb("use.import_", "turn a Hugging Face folder or a file of word vectors into a checkpoint"),
+        "compress": Verb("use.compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
+        "speed": Verb("use.speed", "measure the size and the speed of networks"),
+        "export": Verb("use.export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {
-        "look": Verb("look", "write a page that shows what a network computes for a text"),
-        "probe": Verb("probe", "measure what layers and heads encode: geometry, heads, layers, …"),
-        "report": Verb("report", "write an HTML page about one or several runs"),
-        "demo": Verb("demo", "pre-train and fine-tune in a few minutes; needs no data"),
+        "look": Verb("look.look", "write a page that shows what a network computes for a text"),
+        "probe": Verb("look.probe", "measure what layers and heads encode: geometry, heads, layers, …"),
+        "report": Verb("look.report", "write an HTML page about one or several runs"),
+        "demo": Verb("look.demo", "pre-train and fine-tune in a few minutes; needs no data"),
     },
 }
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}

@@ -4,10 +4,10 @@ Add one: a file with one function that takes a `Reader` and a head and streams i
 Contract: tests/decoding, one file per module here.
 """
 
-from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.generation import generate
 from cloze.decoding.reader import Reader
-from cloze.decoding.scoring import score
+from cloze.decoding.scores.scoring import score
+from cloze.decoding.vectors.embedding import embed
 
 __all__ = ["Reader", "embed", "fill", "generate", "score"]

@@ -15,8 +15,8 @@ from cloze.decoding.links import LABELS, Links, labels_of, with_links
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
-from cloze.exercises.link_items import LinkItems
-from cloze.text.annotator import Unit
+from cloze.exercises.items.link_items import LinkItems
+from cloze.text.annotation.annotator import Unit
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cloze.errors import UserError
 from cloze.exercises import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.inject import Tree
+from cloze.exercises.knowledge.inject import Tree
 from cloze.rng import Draw
 from cloze.rows import Rows
 

@@ -1,7 +1,7 @@
 """Links of words with items of the picture next to a text, for networks that add an item to the words that mean it (B2T2).
 
 `cloze fill --links` states them, in the form of the captions' lines (`corpus/items/links.py`); retrieval with pictures
-(`tasks/picture_retrieval.py`) takes those of a store.
+(`tasks/intrinsic/picture_retrieval.py`) takes those of a store.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cloze.batching.collate import flat_links, one_per_row
 from cloze.corpus.items.links import LINKED, LINKS, checked_links, links_of
 from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, UserError, counted
-from cloze.exercises.link_items import LinkItems
+from cloze.exercises.items.link_items import LinkItems
 from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.text.annotator import Unit
+from cloze.text.annotation.annotator import Unit
 
 #: The labels of a framed row: the number of the item that a token means + 1, 0 for none.
 LABELS = f"labels/{LINKED}"

@@ -1,7 +1,7 @@
 """Pictures next to texts: the items that a network reads with a text, from a store or from a file of items.
 
 `cloze fill --items` shows one picture next to every text, tasks (`tasks/texts.py`) that of each row, and retrieval with pictures
-(`tasks/picture_retrieval.py`) each of many. A `Reader` with `pictures` reads them.
+(`tasks/intrinsic/picture_retrieval.py`) each of many. A `Reader` with `pictures` reads them.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.records.windows import shares
-from cloze.decoding.forms import ByDecoder
+from cloze.decoding.generating.forms import ByDecoder
+from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import unlabelled
 from cloze.decoding.prompts import Filled
 from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
-from cloze.decoding.scoring import log_probabilities
-from cloze.decoding.sequence import has_decoder
+from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError, UserError
 
 Report = Callable[[int], None]

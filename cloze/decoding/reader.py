@@ -20,9 +20,9 @@ from cloze.decoding.characters import padded_characters, spelled
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.marks import padded_marks
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.inject import Tree
+from cloze.exercises.knowledge.inject import Tree
 from cloze.networks import Cache
-from cloze.networks.blocks.characters import Characters
+from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.routing import few, routed, takes_positions
 from cloze.objectives.objective import Kind
 from cloze.reading import Reading

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cloze.decoding.generating.sequence import answers, has_decoder
+from cloze.decoding.generating.writing import asks
 from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head, require_order
-from cloze.decoding.scoring import Method, check_order, method_of
-from cloze.decoding.sequence import answers, has_decoder
-from cloze.decoding.writing import asks
+from cloze.decoding.scores.scoring import Method, check_order, method_of
 from cloze.errors import UserError
 
 _MASKED = "Give --with a masked language model, such as a BERT."

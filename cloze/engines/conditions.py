@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cloze.batching import Feed
 from cloze.compiled import has_numba
 from cloze.errors import MissingExtra
-from cloze.networks.word_vectors import WordVectors
+from cloze.networks.static.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
 from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Run

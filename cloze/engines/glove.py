@@ -15,7 +15,7 @@ from cloze.corpus.counting.cells import CellPlan
 from cloze.corpus.counting.cooccurrences import BoundCooccurrences
 from cloze.engines.conditions import Single, is_for, require_numba, single, unlike
 from cloze.objectives import Loss
-from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
+from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
 from cloze.training.engine import Steps, Unit
 from cloze.training.optimizers.static_optimizers import GloveAdagrad

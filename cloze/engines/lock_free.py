@@ -23,14 +23,14 @@ from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.errors import CorpusError
+from cloze.exercises.noise.subsample import Subsample
 from cloze.exercises.paragraph import Paragraph
-from cloze.exercises.predict import Predict
-from cloze.exercises.subsample import Subsample
-from cloze.exercises.windows import Windows
-from cloze.networks.paragraph_vectors import ParagraphVectors
-from cloze.networks.word_vectors import WordVectors
-from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.exercises.targets.predict import Predict
+from cloze.exercises.targets.windows import Windows
+from cloze.networks.static.paragraph_vectors import ParagraphVectors
+from cloze.networks.static.word_vectors import WordVectors
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.registry import register
 from cloze.training.engine import Steps
 from cloze.training.run import Run

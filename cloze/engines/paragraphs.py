@@ -23,12 +23,12 @@ from cloze.batch import Batch
 from cloze.batching.collate import collate, one_per_row
 from cloze.compiled import has_numba
 from cloze.engines.lock_free import described
-from cloze.exercises.predict import Predict
-from cloze.exercises.subsample import Subsample
-from cloze.exercises.windows import Windows
-from cloze.networks.paragraph_vectors import ParagraphVectors
-from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.exercises.noise.subsample import Subsample
+from cloze.exercises.targets.predict import Predict
+from cloze.exercises.targets.windows import Windows
+from cloze.networks.static.paragraph_vectors import ParagraphVectors
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.rows import Rows
 
 _ONE = Lock()

@@ -13,9 +13,9 @@ from cloze.corpus.counting.term_documents import BoundTermDocuments
 from cloze.engines.conditions import Single, is_for, single, unlike
 from cloze.engines.singular import Singular, Sparse, Subspace
 from cloze.errors import RunError
-from cloze.networks.word_vectors import WordVectors
+from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives import Loss
-from cloze.objectives.factorisation import Factorisation
+from cloze.objectives.static.factorisation import Factorisation
 from cloze.registry import register
 from cloze.training.engine import Steps, Unit
 from cloze.training.run import Run

@@ -20,10 +20,10 @@ from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table, TurnedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.exercises.frame import Frame, split_template
-from cloze.exercises.label import Label
-from cloze.exercises.value import Value
-from cloze.networks.bag_of_ngrams import BagOfNGrams
-from cloze.objectives.linear_classification import LinearClassification
+from cloze.exercises.targets.label import Label
+from cloze.exercises.targets.value import Value
+from cloze.networks.static.bag_of_ngrams import BagOfNGrams
+from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.registry import register
 from cloze.training.engine import Steps
 from cloze.training.run import Run

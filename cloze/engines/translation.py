@@ -15,9 +15,9 @@ from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.knowledge.negatives import COIN, ENTITY, SIDE, Corruption
 from cloze.knowledge.triples import BoundTriples
-from cloze.networks.graph_vectors import GraphVectors
+from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.objectives import Loss
-from cloze.objectives.margin import Margin
+from cloze.objectives.distances.margin import Margin
 from cloze.registry import register
 from cloze.training.engine import Steps, Unit
 from cloze.training.run import Run

@@ -1,7 +1,7 @@
 """What sentence-transformers adds to a folder, both ways: modules.json, the pooling, a dense map, the norm, and the length.
 
-The head `embedding` of a model is what its modules compute (`objectives/embedding.py`). A model without one is written with the
-mean over all tokens, as `cloze embed` takes it (Reimers and Gurevych, Sentence-BERT, 2019, §3: the mean is the default).
+The head `embedding` of a model is what its modules compute (`objectives/distances/embedding.py`). A model without one is written
+with the mean over all tokens, as `cloze embed` takes it (Reimers and Gurevych, Sentence-BERT, 2019, §3: the mean is the default).
 """
 
 from __future__ import annotations

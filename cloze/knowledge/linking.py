@@ -18,7 +18,7 @@ from cloze.corpus.readers.report import Faults, Report
 from cloze.errors import CorpusError
 from cloze.knowledge.entities import Entity, read_entities
 from cloze.registry import register
-from cloze.text.annotator import Annotator, Unit
+from cloze.text.annotation.annotator import Annotator, Unit
 from cloze.text.matching import WordList, read_bytes
 from cloze.text.tokenizer import readable
 from cloze.whole import require_output, whole_file

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, Width
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
-from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import count_around
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
+from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.layer import Layer, Source
-from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.positions.buckets import Bias, Buckets
+from cloze.networks.blocks.positions.relation import NONE
+from cloze.networks.blocks.positions.sinusoid import FixedTable
 from cloze.networks.blocks.projections import Across, Stacked
-from cloze.networks.blocks.relation import NONE
+from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock

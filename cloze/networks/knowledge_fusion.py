@@ -16,9 +16,9 @@ from cloze.networks import config as choices
 from cloze.networks.bert import Bert
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.hooks import Around
-from cloze.networks.blocks.known_vectors import KnownVectors
+from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown

@@ -13,11 +13,11 @@ from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.bert import Bert
 from cloze.networks.blocks.attention import Attention, AttentionInputs
-from cloze.networks.blocks.candidates import Candidates
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around
-from cloze.networks.blocks.known_vectors import KnownVectors
+from cloze.networks.blocks.inputs.candidates import Candidates
+from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across, Projections, Stacked
 from cloze.networks.blocks.selected import Selected

@@ -20,13 +20,13 @@ from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue, Record
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.hooks import Around, count_around
 from cloze.networks.blocks.initial import initialise
+from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.projections import Apart
-from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown

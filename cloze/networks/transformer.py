@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, Record
-from cloze.networks.blocks.characters import Characters
-from cloze.networks.blocks.disentangled import DistanceVectors
-from cloze.networks.blocks.distances import StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import Around, count_around
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
+from cloze.networks.blocks.inputs.characters import Characters
+from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.senses import sense_vectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.positions.disentangled import DistanceVectors
+from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.senses import sense_vectors
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.blocks.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
-from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps, distances_down, sinusoids
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.inputs.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
+from cloze.networks.blocks.positions.distances import Distances, StepDropout, distance_maps, distances_down, sinusoids
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock

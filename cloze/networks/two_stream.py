@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
-from cloze.networks.blocks.distances import Distances, LearnedDistances, distances_down
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, recall, with_memory
+from cloze.networks.blocks.positions.distances import Distances, LearnedDistances, distances_down
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock

@@ -8,10 +8,21 @@ Contract: tests/objectives/ (zero targets, ln V at the start, finite differences
 from __future__ import annotations
 
 from cloze.objectives.activation_penalty import ActivationPenalty
-from cloze.objectives.adaptive import adaptive_prediction
-from cloze.objectives.arcs import Arcs, arcs
-from cloze.objectives.choose import Choose, choose
-from cloze.objectives.chosen import (
+from cloze.objectives.classify import Classify, classify
+from cloze.objectives.distances.contrast import Contrast
+from cloze.objectives.distances.contrast_items import ContrastItems
+from cloze.objectives.distances.contrast_pairs import ContrastPairs
+from cloze.objectives.distances.embedding import Embedding
+from cloze.objectives.distances.linking import LinkChoice, Linking
+from cloze.objectives.distances.margin import Margin
+from cloze.objectives.distances.pull import Pull
+from cloze.objectives.distances.transport import Transport
+from cloze.objectives.distances.triple_contrast import TripleContrast
+from cloze.objectives.distillation.match import MatchAttention, MatchHidden, MatchScores
+from cloze.objectives.distillation.match_parameters import MatchParameters
+from cloze.objectives.labels.arcs import Arcs, arcs
+from cloze.objectives.labels.choose import Choose, choose
+from cloze.objectives.labels.chosen import (
     AnswerExtraction,
     Chosen,
     TextChoice,
@@ -20,47 +31,36 @@ from cloze.objectives.chosen import (
     TextSeveral,
     WordLabelling,
 )
-from cloze.objectives.classify import Classify, classify
-from cloze.objectives.classify_span import ClassifySpan
-from cloze.objectives.contrast import Contrast
-from cloze.objectives.contrast_items import ContrastItems
-from cloze.objectives.contrast_pairs import ContrastPairs
-from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
-from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
-from cloze.objectives.embedding import Embedding
-from cloze.objectives.entity_prediction import EntityPrediction
-from cloze.objectives.factorisation import Factorisation
-from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
-from cloze.objectives.joined_prediction import JoinedPrediction, joined_prediction
-from cloze.objectives.label_prediction import label_prediction
-from cloze.objectives.linear_classification import LinearClassification
-from cloze.objectives.linking import LinkChoice, Linking
-from cloze.objectives.margin import Margin
-from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
-from cloze.objectives.match_parameters import MatchParameters
-from cloze.objectives.mixed import MixedClassification, mixed_classification
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.objectives.labels.classify_span import ClassifySpan
+from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
+from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
+from cloze.objectives.labels.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
+from cloze.objectives.labels.regress import Regress, regress
+from cloze.objectives.labels.relation_prediction import RelationClassification, relation_classification, relation_prediction
+from cloze.objectives.labels.sequence_labelling import SequenceLabelling, sequence_labelling
+from cloze.objectives.labels.several import Several, several
+from cloze.objectives.labels.soft_classification import SoftClassification, soft_classification
+from cloze.objectives.labels.span_extraction import SpanExtraction
+from cloze.objectives.labels.stochastic_answer import StochasticAnswer
 from cloze.objectives.objective import Loss, Objective, StepObjective
-from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
-from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
-from cloze.objectives.pull import Pull
-from cloze.objectives.regress import Regress, regress
-from cloze.objectives.relation_prediction import RelationClassification, relation_classification, relation_prediction
 from cloze.objectives.rewriter import Rewriter
-from cloze.objectives.sample import Sample
-from cloze.objectives.sampled import sampled_prediction
-from cloze.objectives.sense_prediction import SensePrediction, sense_prediction
-from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
-from cloze.objectives.several import Several, several
-from cloze.objectives.soft_classification import SoftClassification, soft_classification
-from cloze.objectives.span_boundary import SpanBoundary, span_boundary
-from cloze.objectives.span_extraction import SpanExtraction
-from cloze.objectives.stochastic_answer import StochasticAnswer
-from cloze.objectives.token_labelling import token_labelling
-from cloze.objectives.token_prediction import token_prediction
-from cloze.objectives.transport import Transport
-from cloze.objectives.triple_contrast import TripleContrast
+from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegression
+from cloze.objectives.static.factorisation import Factorisation
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.linear_classification import LinearClassification
+from cloze.objectives.static.negative_sampling import NegativeSampling
+from cloze.objectives.tokens.adaptive import adaptive_prediction
+from cloze.objectives.tokens.entity_prediction import EntityPrediction
+from cloze.objectives.tokens.joined_prediction import JoinedPrediction, joined_prediction
+from cloze.objectives.tokens.label_prediction import label_prediction
+from cloze.objectives.tokens.outside import Outside, outside
+from cloze.objectives.tokens.sample import Sample
+from cloze.objectives.tokens.sampled import sampled_prediction
+from cloze.objectives.tokens.sense_prediction import SensePrediction, sense_prediction
+from cloze.objectives.tokens.span_boundary import SpanBoundary, span_boundary
+from cloze.objectives.tokens.token_labelling import token_labelling
+from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",

@@ -95,7 +95,7 @@ class PooledHead(nn.Module):
         self.pool = pool
         self.recurrent: Any = None
         if recurrent:
-            from cloze.networks.blocks.lstm import LSTMLayer
+            from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 
             self.recurrent, width = LSTMLayer(input_width=width, cell=recurrent, clock=clock), recurrent
         self.attention = SelfAttention(width, energies) if pool == "attention" else None

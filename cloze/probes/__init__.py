@@ -1,11 +1,12 @@
-"""What is inside a network: what it computes for one text (`cloze look`), and what its layers and heads hold (`cloze probe`).
+"""What is inside a network: what it computes for one text (`cloze look`), and what its layers and heads hold (`cloze
+probe`).
 
-May import: tasks, decoding, interop and everything below; not recipes or reports.
-`look.py` collects attention, predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. Probes of
-layers read the vectors of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`, `distance.py`, `static.py`. `heads.py`
-closes heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`).
-To add a probe: a file with a function from a checkpoint and texts to its figures, and one from those to a `Finding`
-(`finding.py`), which the terminal, the page and the JSON file show; then an entry in `KINDS` of `cloze/cli/probe.py`.
+May import: tasks, decoding, interop and everything below; not recipes or reports. `look.py` collects attention,
+predictions (`lens`) and neighbours by layer, `attribution.py` integrated gradients. Probes of layers read the vectors
+of words (`words.py`): `geometry.py`, `layers.py` with `linear.py`, `distance.py`, `static.py`. `heads.py` closes
+heads by their gates (`gates.py`) and needs a loss for every example (`losses.py`). To add a probe: a file with a
+function from a checkpoint and texts to its figures, and one from those to a `Finding` (`finding.py`), which the
+terminal, the page and the JSON file show; then an entry in `KINDS` of `cloze/cli/look/probe.py`.
 Contract: tests/probes, and tests/contracts/test_look.py and test_probes.py on every kind of network.
 """
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.forms import ByDecoder
+from cloze.decoding.generating.forms import ByDecoder
+from cloze.decoding.generating.search import Written
+from cloze.decoding.generating.sequence import Manner, has_decoder, start_id
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Checkpoint, Reader, head_for
-from cloze.decoding.search import Written
-from cloze.decoding.sequence import Manner, has_decoder, start_id
 from cloze.errors import UserError
 from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown

@@ -13,16 +13,16 @@ from torch.nn import functional
 
 from cloze.batch import Batch
 from cloze.corpus.readers.text_files import require_files
-from cloze.decoding.answer_scoring import split_pairs
-from cloze.decoding.forms import ByDecoder
+from cloze.decoding.generating.forms import ByDecoder
+from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
-from cloze.decoding.sequence import has_decoder
+from cloze.decoding.scores.answer_scoring import split_pairs
 from cloze.errors import UserError, spelled_by
 from cloze.rng import Draw, row_keys
-from cloze.tasks.classifier import Classifier
-from cloze.tasks.labeller import WordLabeller
+from cloze.tasks.kinds.classifier import Classifier
+from cloze.tasks.kinds.labeller import WordLabeller
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner
 from cloze.tasks.words import read_words

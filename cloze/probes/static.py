@@ -17,7 +17,7 @@ from cloze.interop.vectors import Vectors
 from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import first_direction
 from cloze.probes.words import word_rows, word_states, words_of
-from cloze.tasks.similarity import Pair, similarity
+from cloze.tasks.intrinsic.similarity import Pair, similarity
 
 LEAST = 2  # occurrences that a component needs; of fewer it is the vector itself
 

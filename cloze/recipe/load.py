@@ -303,7 +303,7 @@ def _of_chosen(root: Node, path: str) -> bool:
     owner = location.path.split(".")[-2:-1]
     if "objectives[" not in location.path or not owner or owner[0] not in names("objective"):
         return False
-    from cloze.objectives.chosen import Chosen  # torch, as every objective
+    from cloze.objectives.labels.chosen import Chosen  # torch, as every objective
 
     return issubclass(class_of("objective", owner[0]), Chosen) and location.key in arguments_of_part("objective", owner[0])
 

@@ -12,8 +12,8 @@ from cloze.errors import UserError
 from cloze.reports.figures import Line, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
-from cloze.tasks.class_report import Calibration, Confusion, Ranking
 from cloze.tasks.evaluation_text import ranking_lines, simple_answers
+from cloze.tasks.measures.class_report import Calibration, Confusion, Ranking
 from cloze.tasks.task import Evaluation
 from cloze.whole import require_parent, whole_file
 

@@ -23,8 +23,8 @@ from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
 from cloze.text.encodings import chosen_encoding
 from cloze.text.segment import segmenter_of
-from cloze.text.training import train
-from cloze.text.vocabulary import extended
+from cloze.text.vocabularies.training import train
+from cloze.text.vocabularies.vocabulary import extended
 from cloze.training.checkpoints.lock import LOCK
 
 Say = Callable[[str], None]

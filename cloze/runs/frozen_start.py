@@ -24,8 +24,8 @@ from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
 from cloze.errors import RecipeError
 from cloze.objectives.heads import ClassHead
+from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
-from cloze.objectives.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.transforms import Nonlinearity
 from cloze.training.step import Step
 

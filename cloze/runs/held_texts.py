@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers import read_documents
-from cloze.decoding.text_figures import BITS, PSEUDO, TextFigures, figures_of, first_bytes
+from cloze.decoding.scores.text_figures import BITS, PSEUDO, TextFigures, figures_of, first_bytes
 from cloze.errors import CorpusError
 from cloze.processes import rank
 from cloze.training.log import Log

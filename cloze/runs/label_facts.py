@@ -12,7 +12,7 @@ from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
 from cloze.corpus.items.item_store import FEATURES
 from cloze.errors import CorpusError, TaskError, counted
-from cloze.exercises.ask_items import AskItems
+from cloze.exercises.items.ask_items import AskItems
 from cloze.exercises.show import Show
 from cloze.objectives.objective import balanced
 from cloze.recipe.parts import builder_of, class_of

@@ -12,7 +12,7 @@ from cloze.checkpoint.publish import reading_edits
 from cloze.corpus import Store
 from cloze.corpus.sources.passages import split_documents
 from cloze.decoding.filling import fill
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.generation import generate
 from cloze.decoding.reader import Reader, bound
 from cloze.recipe.recipe import Recipe
 from cloze.rng import permutation

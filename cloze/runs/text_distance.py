@@ -22,15 +22,15 @@ from cloze.checkpoint.inputs import store_digest
 from cloze.checkpoint.loaded import Loaded
 from cloze.corpus import Store
 from cloze.corpus.sources.passages import split_documents
-from cloze.decoding.text_figures import BITS, Method, figures_of
+from cloze.decoding.scores.text_figures import BITS, Method, figures_of
 from cloze.errors import CorpusError
 from cloze.recipe.load import load_recipe
 from cloze.rng import permutation
 from cloze.runs.corpora import trainable
 from cloze.runs.plan import without_tables
 from cloze.text import Tokenizer
-from cloze.text.training import train
-from cloze.text.vocabulary import fit_of
+from cloze.text.vocabularies.training import train
+from cloze.text.vocabularies.vocabulary import fit_of
 from cloze.training.run import read_run_record
 
 _PASSAGE = re.compile(r"\S(?:.{0,198}\S)?(?!\S)|\S{1,200}")  # of a line, cut at spaces where there are any

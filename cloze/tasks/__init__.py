@@ -4,19 +4,19 @@ Add one: a file with a builder `@register("task", name)` that gives a `Task`, wh
 Contract: tests/tasks, one file per module here.
 """
 
-from cloze.tasks.classification import Classification, pair_classification, sentence_classification
-from cloze.tasks.classifier import Classifier
-from cloze.tasks.dependency_parsing import DependencyParsing, dependency_parsing
-from cloze.tasks.multi_label import MultiLabel, multi_label
-from cloze.tasks.multiple_choice import MultipleChoice, multiple_choice
-from cloze.tasks.question_answering import QuestionAnswering, question_answering
-from cloze.tasks.regression import Regression, regression
+from cloze.tasks.kinds.classification import Classification, pair_classification, sentence_classification
+from cloze.tasks.kinds.classifier import Classifier
+from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_parsing
+from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
+from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice
+from cloze.tasks.kinds.question_answering import QuestionAnswering, question_answering
+from cloze.tasks.kinds.regression import Regression, regression
+from cloze.tasks.kinds.retrieval import Retrieval, retrieval
+from cloze.tasks.kinds.span_classification import SpanClassification, span_classification
+from cloze.tasks.kinds.text_to_text import TextToText, text_to_text
+from cloze.tasks.kinds.token_labelling import TokenLabelling, token_labelling
 from cloze.tasks.result import load_tuned
-from cloze.tasks.retrieval import Retrieval, retrieval
-from cloze.tasks.span_classification import SpanClassification, span_classification
 from cloze.tasks.task import Learner, Task, task
-from cloze.tasks.text_to_text import TextToText, text_to_text
-from cloze.tasks.token_labelling import TokenLabelling, token_labelling
 
 __all__ = [
     "Classification",

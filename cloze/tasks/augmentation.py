@@ -21,8 +21,8 @@ import torch
 from cloze.corpus.readers.labelled import OPTION, Format, ListCell, Table, place_of
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
-from cloze.decoding.neighbours import neighbours
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.neighbours import neighbours
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
 from cloze.text.characters import IDEOGRAPHS, alphabetic, word_pattern

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloze.tasks.class_report import Confusion, Ranking
+    from cloze.tasks.measures.class_report import Confusion, Ranking
 
 Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples

@@ -19,8 +19,8 @@ from cloze.corpus.readers.tagged import holds_labels
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import Phrase, TaskError, UserError, spelled_by
 from cloze.tasks.in_memory import each_item, plain, require_text
+from cloze.tasks.kinds.token_labelling import TokenLabelling
 from cloze.tasks.task import Task
-from cloze.tasks.token_labelling import TokenLabelling
 from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]

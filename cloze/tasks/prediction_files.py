@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import Table
 from cloze.errors import MissingExtra, TaskError, propose
-from cloze.tasks.conllu import GENERATOR
+from cloze.tasks.kinds.conllu import GENERATOR
+from cloze.tasks.kinds.text_to_text import TextToText
 from cloze.tasks.task import Prediction, Task, Written
-from cloze.tasks.text_to_text import TextToText
 from cloze.tasks.texts import TableTask
 from cloze.whole import require_output, whole_file
 

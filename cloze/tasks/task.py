@@ -27,8 +27,8 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
 
 if TYPE_CHECKING:
-    from cloze.tasks.class_report import Calibration, Confusion, Ranking
     from cloze.tasks.linear.linear_task import LinearTask, Outputs
+    from cloze.tasks.measures.class_report import Calibration, Confusion, Ranking
     from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]

@@ -14,7 +14,7 @@ from cloze.corpus.records.words import first_tokens
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
-from cloze.decoding.windows import Windows
+from cloze.decoding.scores.windows import Windows
 
 Positions = NDArray[np.int64]
 

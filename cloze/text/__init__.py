@@ -5,20 +5,20 @@ To add a segmenter or an annotator: register("segmenter", name) as in segment.py
 Its contract (roles, exact ids, Hugging Face layout, determinism) is tested in tests/text/.
 """
 
-from cloze.text.annotate import Annotations, ListAnnotator
-from cloze.text.annotator import Annotator
-from cloze.text.annotators import Case, LexiconAnnotator, Repeats
-from cloze.text.chunks import ChunkEncoder
-from cloze.text.mentions import Conllu, Mentions
+from cloze.text.annotation.annotate import Annotations, ListAnnotator
+from cloze.text.annotation.annotator import Annotator
+from cloze.text.annotation.annotators import Case, LexiconAnnotator, Repeats
+from cloze.text.annotation.mentions import Conllu, Mentions
+from cloze.text.annotation.sentiment import WordSenses
+from cloze.text.encoding.chunks import ChunkEncoder
 from cloze.text.normalise import Normalise
 from cloze.text.phrases import Phrases
 from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
 from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
-from cloze.text.sentiment import WordSenses
 from cloze.text.tokenizer import Encoded, Tokenizer
-from cloze.text.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
+from cloze.text.vocabularies.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
 from cloze.text.words import Words
 
 __all__ = [

@@ -15,10 +15,10 @@ from cloze.array_files import write_values
 from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.registry import register
+from cloze.text.encoding.word_encoder import encoder_for
 from cloze.text.joins import Join, Joins, PairTable, join_pairs
 from cloze.text.normalise import Normalise
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.word_encoder import encoder_for
 from cloze.text.words import Words
 
 Int64 = NDArray[np.int64]

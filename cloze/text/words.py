@@ -14,7 +14,7 @@ from tokenizers import Regex, models, pre_tokenizers
 from cloze.bounds import Count
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
-from cloze.text.counting import ChunkCounter
+from cloze.text.encoding.counting import ChunkCounter
 from cloze.text.normalise import Normalise
 from cloze.text.roles import WORD_LITERALS, check_literals, in_id_order
 from cloze.text.tokenizer import Tokenizer

@@ -54,9 +54,9 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Results",
         "What the methods of a model return.",
         (
-            "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generation.Generated",
-            "cloze.decoding.scoring.Score", "cloze.tasks.classifier.Choice", "cloze.tasks.task.Evaluation",
-            "cloze.decoding.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
+            "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generating.generation.Generated",
+            "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classifier.Choice", "cloze.tasks.task.Evaluation",
+            "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
         ),
     ),
     "extend": (

@@ -21,7 +21,7 @@ from cloze.budget.fit_text import (
 from cloze.budget.fitted import holding
 from cloze.errors import CorpusError
 from cloze.recipe.load import load_recipe
-from cloze.text.costs import costs_of
+from cloze.text.vocabularies.costs import costs_of
 
 WITH_MARKS = {
     "German": "Das Wetter war schon am Morgen schön, die Bären schliefen für sich.",

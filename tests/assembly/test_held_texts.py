@@ -13,7 +13,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.sources.passages import split_documents
-from cloze.decoding.text_figures import figures_of
+from cloze.decoding.scores.text_figures import figures_of
 from cloze.errors import CorpusError
 from cloze.reports import write_report
 from cloze.runs.held_texts import parse_measured, trained_on

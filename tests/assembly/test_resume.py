@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cloze.api import train as notebook
-from cloze.cli import finetune, pretrain
 from cloze.cli.main import main
+from cloze.cli.train import finetune, pretrain
 from cloze.errors import UserError
 from cloze.interop import Card, export_folder
 from cloze.runs.finetuning import finetune as tuning

@@ -17,11 +17,11 @@ from cloze.batching.packing import pack
 from cloze.corpus.sources.plan import Arranged
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.predict import Predict
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.predict import Predict
 from cloze.rng import Draw, permutation, row_keys
 from cloze.rows import Rows
 

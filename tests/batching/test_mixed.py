@@ -10,10 +10,10 @@ import pytest
 from cloze.batching import Cursor, Data, Feed, MixedFeed
 from cloze.batching.collate import collate, one_per_row
 from cloze.batching.deck import Deck
-from cloze.exercises.answer import Answer
+from cloze.exercises.companions.answer import Answer
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.predict import Predict
+from cloze.exercises.targets.predict import Predict
 from cloze.rows import Rows
 from tests.batching.test_feed import FACTS, Numbers, feed
 

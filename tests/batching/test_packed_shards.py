@@ -15,11 +15,11 @@ from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.shards.packed import PackedShards
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.exercises import TokenFacts
-from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.predict import Predict
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.predict import Predict
 
 FACTS = TokenFacts(30_000, {"[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 1000, dtype=np.int32), lambda text: [])
 LENGTH, START = 40, Cursor()

@@ -13,8 +13,8 @@ import torch
 from cloze.changes import encoder_only, expand_vocabulary, linear_map
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Imported, Model, Reading, complete, export_folder, import_folder
 from cloze.interop.vectors import Vectors

@@ -18,8 +18,8 @@ from cloze.changes import (
 )
 from cloze.errors import RecipeError
 from cloze.networks import Clock, Transformer
-from cloze.networks.lstm_language_model import LSTM
-from cloze.networks.word_vectors import WordVectors
+from cloze.networks.recurrent.lstm_language_model import LSTM
+from cloze.networks.static.word_vectors import WordVectors
 from cloze.training.optimizers.optimizers import AdamW, BertAdam, GptAdam, Lamb
 from cloze.training.schedule.freezing import Freezing, Only, parameters_by_depth, set_rate, unfreezing_of
 from tests.making import network_of

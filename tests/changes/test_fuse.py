@@ -16,7 +16,7 @@ from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import Clock
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.training.step import Pass, Step, Weighted
 from tests.making import network_of
 

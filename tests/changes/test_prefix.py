@@ -10,13 +10,13 @@ import torch
 
 from cloze.changes import Prefix, SoftPrompt
 from cloze.changes.prefix import _widened
+from cloze.decoding.generating.writing import Continuing
 from cloze.decoding.reader import Reader
-from cloze.decoding.writing import Continuing
 from cloze.errors import CheckpointError
 from cloze.networks import Clock
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.blocks.visibility import Visibility
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.reading import Reading
 from tests.making import network_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.cli import demo
+from cloze.cli.look import demo
 from cloze.cli.main import main
 from cloze.corpus.readers.python_docs import python_docs, python_docs_records
 

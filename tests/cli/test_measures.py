@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.cli.measures import show
+from cloze.cli.train.measures import show
 from cloze.tasks.task import Evaluation
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from cloze.cli import corpus, evaluate
 from cloze.cli.main import main
 from cloze.cli.modes import Mode
+from cloze.cli.text import corpus
+from cloze.cli.train import evaluate
 from cloze.cli.verbs import load_verb
 from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError

@@ -23,7 +23,7 @@ from cloze.errors import TaskError
 from cloze.jobs import Job
 from cloze.tasks.task import selected
 from cloze.text import Tokenizer
-from cloze.text.vocabulary import fit_of
+from cloze.text.vocabularies.vocabulary import fit_of
 
 from .conftest import Here
 

@@ -123,13 +123,13 @@ OF_TOKENS = {
 
 
 def test_an_objective_does_not_need_tokens_to_know_the_shape_of_a_view() -> None:
-    found = {path.name for path in (PACKAGE / "objectives").glob("*.py") if 'frozenset({"tokens"' in path.read_text()}
+    found = {path.name for path in (PACKAGE / "objectives").rglob("*.py") if 'frozenset({"tokens"' in path.read_text()}
     assert found == OF_TOKENS.keys()
 
 
 def test_optional_members_are_declared_and_not_guessed() -> None:
     foreign = {  # look at objects of users and of other libraries, which declare nothing to cloze
-        *(PACKAGE / "cli").glob("*.py"), PACKAGE / "tasks" / "in_memory.py", PACKAGE / "checkpoint" / "checks" / "members.py",
+        *(PACKAGE / "cli").rglob("*.py"), PACKAGE / "tasks" / "in_memory.py", PACKAGE / "checkpoint" / "checks" / "members.py",
     }
     calls = [
         f"{path}:{number}" for path in PACKAGE.rglob("*.py") for number, line in enumerate(path.read_text().splitlines(), start=1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.batching import Cursor, Feed
-from cloze.exercises.mask import Mask
+from cloze.exercises.noise.mask import Mask
 from cloze.recipe.load import load_recipe
 from cloze.rows import Rows
 from tests.systems_at_tiny import distinct

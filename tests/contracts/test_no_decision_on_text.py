@@ -43,7 +43,7 @@ LEFT: dict[str, dict[str, str]] = {
     "errors": {
         "runs/binds.py: str(error).replace('--bind NAME=', f'--bind {name}=')": "a table does not know its name",
         "recipe/faults.py: str(error).partition('\\n')": _FIRST_LINE,
-        "decoding/text_figures.py: str(error).partition('\\n')": _FIRST_LINE,
+        "decoding/scores/text_figures.py: str(error).partition('\\n')": _FIRST_LINE,
         "cli/main.py: \"can't allocate memory\" in str(error)": "torch has no class for a CPU without memory",
         "cli/main.py: os.strerror(errno.ENOSPC) in str(error)": _NO_NUMBER,
         "cli/main.py: str(error).removeprefix('Symlink loop from ')": _NO_CLASS,

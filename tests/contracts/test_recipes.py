@@ -13,12 +13,12 @@ import torch
 from cloze import fields
 from cloze.batch import Batch
 from cloze.networks import Visual
-from cloze.networks.blocks.items import ElementItems
+from cloze.networks.blocks.inputs.items import ElementItems
 from cloze.objectives import Loss
-from cloze.objectives.contrast import fingerprints
-from cloze.objectives.contrast_pairs import ContrastPairs
-from cloze.objectives.linking import LinkChoice, OfCandidates
-from cloze.objectives.output_words import OutputWords
+from cloze.objectives.distances.contrast import fingerprints
+from cloze.objectives.distances.contrast_pairs import ContrastPairs
+from cloze.objectives.distances.linking import LinkChoice, OfCandidates
+from cloze.objectives.static.output_words import OutputWords
 from cloze.recipe.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.training.step import Step
 from tests.systems_at_tiny import distinct

@@ -72,7 +72,7 @@ count(np.arange(9), np.minimum(np.arange(9), 2), 0, np.array([1., .5]), 9, True,
 print(keys.tolist())
 """
 CHUNKS = """
-from cloze.text.numbering import ChunkNumbers
+from cloze.text.encoding.numbering import ChunkNumbers
 numbers = ChunkNumbers(marks=True, fold=True, most=99)
 numbers.scan(b"one two twentylettersatleast exactlyfifteen" + bytes([10]), 0, 10)
 print(numbers.chunks(0, numbers.used))
@@ -90,7 +90,7 @@ CHANGES = [
     ("networks/fast/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
     ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),
     ("corpus/counting/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),
-    ("text/numbering_kernels.py", "_LONGEST = 15", "_LONGEST = 12", CHUNKS),
+    ("text/encoding/numbering_kernels.py", "_LONGEST = 15", "_LONGEST = 12", CHUNKS),
 ]  # fmt: skip
 
 

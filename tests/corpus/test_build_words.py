@@ -25,7 +25,7 @@ def test_the_store_holds_every_word_once_counted(
     if compiled:
         pytest.importorskip("numba")
         monkeypatch.setattr(build, "_SMALL", 0)
-        monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 0)
+        monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 0)
     (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "b.txt").write_text("Nowhere else: zebra zebra zebra.\n", encoding="utf-8")
     said: list[str] = []

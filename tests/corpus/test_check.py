@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cloze.cli.corpus import app
+from cloze.cli.text.corpus import app
 from cloze.corpus import Store
 from cloze.corpus.checks.check_text import check_corpus
 from cloze.errors import CorpusError, RecipeError

@@ -12,18 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.batching.feed import Cursor, Feed
-from cloze.cli.corpus import app
-from cloze.cli.items import parse_items
+from cloze.cli.text.corpus import app
+from cloze.cli.text.items import parse_items
 from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import CorpusError
-from cloze.exercises.ask_items import AskItems
 from cloze.exercises.exercise import Placed
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask_items import MaskItems
-from cloze.exercises.mismatch_items import MismatchItems
+from cloze.exercises.items.ask_items import AskItems
+from cloze.exercises.items.mask_items import MaskItems
+from cloze.exercises.items.mismatch_items import MismatchItems
 from cloze.text import TextSpec, Tokenizer, train
 
 KEYS = ["a", "b", "c", "d"]

@@ -14,7 +14,7 @@ from cloze.corpus.stores.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.link import Link
+from cloze.exercises.knowledge.link import Link
 from cloze.knowledge import Entities
 from cloze.rng import Draw
 from cloze.runs.shard_building import annotations_of

@@ -15,7 +15,7 @@ from cloze.corpus.stores.build import build_store_from_texts
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.corpus.tables import lexicon
 from cloze.errors import CorpusError, RecipeError
-from cloze.exercises.match import Match
+from cloze.exercises.knowledge.match import Match
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.text import Normalise, TextSpec, WordPiece, train

@@ -16,8 +16,8 @@ from cloze.corpus.records import Records
 from cloze.exercises.exercise import Placed
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.link_items import LinkItems
-from cloze.exercises.mismatch_items import MismatchItems
+from cloze.exercises.items.link_items import LinkItems
+from cloze.exercises.items.mismatch_items import MismatchItems
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import TextSpec, Tokenizer, train

@@ -14,7 +14,7 @@ from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError, RecipeError
 from cloze.knowledge.pages import Span, linked, named, write_pages
 from cloze.text import Annotations, TextSpec, WordPiece, train
-from cloze.text.mentions import Mentions
+from cloze.text.annotation.mentions import Mentions
 
 DUMP = """\
 <doc id="1" url="https://wiki/1" title="River">

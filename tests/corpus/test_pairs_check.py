@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cloze.cli.corpus import app
+from cloze.cli.text.corpus import app
 from cloze.corpus.checks.check_pairs import check_pairs
 from cloze.errors import CorpusError
 

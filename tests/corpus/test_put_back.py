@@ -8,9 +8,9 @@ import pytest
 from cloze.checkpoint.source_options import source_options
 from cloze.corpus import Passages, Records, Sentences, Streams
 from cloze.errors import RecipeError
+from cloze.exercises.companions.pair import Pair
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.pair import Pair
 
 LENGTH, SHARE = 10, 0.5
 

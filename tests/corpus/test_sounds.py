@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cloze.cli.corpus import app
+from cloze.cli.text.corpus import app
 from cloze.corpus.items.sounds import Bands, Spoken, measured, mel_filters, read_wav, write_sounds
 from cloze.errors import CorpusError
 

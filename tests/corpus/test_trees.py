@@ -10,7 +10,7 @@ import pytest
 from cloze.corpus.readers.trees import each_tree
 from cloze.corpus.records import Records
 from cloze.errors import TaskError
-from cloze.exercises.arcs import Arcs
+from cloze.exercises.targets.arcs import Arcs
 from cloze.rng import Draw, row_keys
 from cloze.text import TextSpec, train
 

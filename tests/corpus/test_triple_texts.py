@@ -16,7 +16,7 @@ from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.knowledge.triple_texts import _Texts
 from cloze.text import Normalise, TextSpec, Tokenizer, Words
-from cloze.text.training import train
+from cloze.text.vocabularies.training import train
 
 FACTS = [("Q1", "P1", "Q2"), ("Q2", "P2", "Q3"), ("Q3", "P1", "Q1"), ("Q4", "P2", "Q1")]
 ENTITIES = {"Q1": "red old house", "Q2": "river", "Q3": "a very long text of eight words", "Q4": ""}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cloze.cli.vocab import app
+from cloze.cli.text.vocab import app
 from cloze.corpus.items import Picture
 from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, sampled
 from cloze.errors import CheckpointError, CorpusError

@@ -15,7 +15,7 @@ from cloze.corpus.stores.build import build_store
 from cloze.errors import CorpusError, RecipeError
 from cloze.interop.vectors import open_vectors
 from cloze.text import ByteBPE, Normalise, TextSpec, Tokenizer, Words
-from cloze.text.training import train
+from cloze.text.vocabularies.training import train
 
 PAIRS = [("cat", "feline"), ("car", "motor car"), ("dog", "cat"), ("road", "street"), ("hot dog", "sausage")]
 #: On a circle, by degrees: cat is nearest to feline and dog, to which it is related, then to road.

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.decoding.options import parts_of
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Beams, Limits, beam_search
+from cloze.decoding.generating.options import parts_of
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits, beam_search
 from cloze.errors import UserError
 
 END = 0

@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.decoding import drafting
-from cloze.decoding.drafting import Draft, Numbers, assisted
-from cloze.decoding.generation import generate
+from cloze.decoding.generating import drafting
+from cloze.decoding.generating.drafting import Draft, Numbers, assisted
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits, sample
 from cloze.decoding.reader import Reader, prediction_head
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Beams, Limits, sample
 from cloze.errors import UserError
 from cloze.networks import LSTM, Clock, TransformerXL
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.reading import Reading
 from tests.making import network_of
 

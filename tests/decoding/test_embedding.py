@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.cli.embed import with_ending
-from cloze.decoding.embedding import embed, save_vectors
+from cloze.cli.use.embed import with_ending
 from cloze.decoding.reader import Reader
 from cloze.decoding.unknown import vector_remarks
+from cloze.decoding.vectors.embedding import embed, save_vectors
 from cloze.errors import UserError
 from cloze.interop import Reading
 from cloze.networks import Clock, WordVectors

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from cloze.batching.collate import collate, one_per_row
-from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
 from cloze.decoding.reader import Reader, head_for
-from cloze.decoding.scoring import masked_each, score
-from cloze.decoding.windows import Windows
+from cloze.decoding.scores.scoring import masked_each, score
+from cloze.decoding.scores.windows import Windows
+from cloze.decoding.vectors.embedding import embed
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.inject import Inject
+from cloze.exercises.knowledge.inject import Inject
 from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
 from cloze.rows import Rows

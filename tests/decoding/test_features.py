@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.decoding.embedding import embed
-from cloze.decoding.features import chosen_layers, save_features, token_features
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed
+from cloze.decoding.vectors.features import chosen_layers, save_features, token_features
 from cloze.errors import UserError
 from cloze.networks import Clock
-from cloze.networks.blocks.characters import CharCNN
+from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.networks.spelling import spell
 from cloze.reading import Reading
 from cloze.text.normalise import Normalise

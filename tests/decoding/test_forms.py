@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.decoding.answer_scoring import score_answers, split_pairs
-from cloze.decoding.forms import ByContinuing, ByDecoder, ByGaps, form_of
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.forms import ByContinuing, ByDecoder, ByGaps, form_of
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.reader import Reader
-from cloze.decoding.sampling import Sampling
+from cloze.decoding.scores.answer_scoring import score_answers, split_pairs
 from cloze.errors import UserError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
 from cloze.networks import Clock
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.recipe.given import build
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.reader import Reader, prediction_head
-from cloze.decoding.sampling import Sampling
 from cloze.errors import UserError
 
 Make = Callable[..., Any]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.decoding import neighbours as module
-from cloze.decoding.neighbours import analogy, cosine, neighbours, solve, unit, zero_words
+from cloze.decoding.vectors import neighbours as module
+from cloze.decoding.vectors.neighbours import analogy, cosine, neighbours, solve, unit, zero_words
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
 from cloze.interop.vectors.subwords import Subwords

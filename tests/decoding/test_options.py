@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cloze.decoding.generation import generate
-from cloze.decoding.options import parts_of
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.options import parts_of
+from cloze.decoding.generating.streaming import Streamed
 from cloze.decoding.reader import Reader, prediction_head
-from cloze.decoding.streaming import Streamed
 from cloze.errors import UserError
 
 Make = Callable[..., Any]

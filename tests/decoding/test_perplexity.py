@@ -6,8 +6,8 @@ from math import log
 
 import pytest
 
-from cloze.decoding.perplexity import Perplexity
-from cloze.decoding.scoring import Score
+from cloze.decoding.scores.perplexity import Perplexity
+from cloze.decoding.scores.scoring import Score
 
 SCORES = [Score(-6 * log(2), 3), Score(-2 * log(2), 1, unknown=1)]
 TEXTS = ["a größe", "ß"]  # 3 words, 8 characters, 11 bytes

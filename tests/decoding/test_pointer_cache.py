@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.decoding.pointer_cache import Pointer, PointerCache
 from cloze.decoding.reader import Reader
-from cloze.decoding.scoring import method_of, score
-from cloze.decoding.stream_scoring import Recall, score_stream
+from cloze.decoding.scores.pointer_cache import Pointer, PointerCache
+from cloze.decoding.scores.scoring import method_of, score
+from cloze.decoding.scores.stream_scoring import Recall, score_stream
 from cloze.errors import UserError
 from cloze.networks import LSTM, Clock
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.reading import Reading
 
 STATES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])

@@ -12,15 +12,15 @@ import torch
 
 from cloze.batch import Batch
 from cloze.corpus.tables.lexicon import BoundLexicon
-from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits
 from cloze.decoding.reader import Bound, Reader, head_for, orders_of
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.scoring import score
-from cloze.decoding.search import Beams, Limits
+from cloze.decoding.scores.scoring import score
+from cloze.decoding.vectors.embedding import embed
 from cloze.errors import UserError
-from cloze.exercises.match import Match
+from cloze.exercises.knowledge.match import Match
 from cloze.exercises.order import Order
 from cloze.interop import Reading
 from cloze.networks import Clock, TwoStream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cloze.decoding.sampling import Sampling
+from cloze.decoding.generating.sampling import Sampling
 from cloze.errors import UserError
 
 P = torch.tensor([0.1, 0.4, 0.2, 0.3])

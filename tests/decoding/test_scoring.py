@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.decoding.minimal_pairs import Pair, overall, prefer, read_pairs
 from cloze.decoding.reader import Reader
-from cloze.decoding.scoring import method_of, score
-from cloze.decoding.windows import Windows
+from cloze.decoding.scores.minimal_pairs import Pair, overall, prefer, read_pairs
+from cloze.decoding.scores.scoring import method_of, score
+from cloze.decoding.scores.windows import Windows
 from cloze.errors import TaskError, UserError
 
 Make = Callable[..., Any]

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits, beam_search, sample
 from cloze.decoding.reader import Reader, prediction_head
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Beams, Limits, beam_search, sample
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Clock
 from cloze.networks.network import TokenSequence
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.reading import Reading
 from tests.making import network_of
 
@@ -186,7 +186,7 @@ def test_an_exported_sequence_model_answers_on_the_command_line(
 
 
 def test_verbs_that_predict_tokens_of_the_text_itself_refuse_an_encoder_decoder(answering: Any) -> None:
-    from cloze.decoding.scoring import method_of
+    from cloze.decoding.scores.scoring import method_of
 
     reader, head = answering
     loaded: Any = SimpleNamespace(network=reader.network, heads={"lm": head}, reads={}, order="open", folder=Path("run"))

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from cloze.decoding.reader import Reader
-from cloze.decoding.scoring import Score, score
-from cloze.decoding.stream_scoring import Recall, score_stream
+from cloze.decoding.scores.scoring import Score, score
+from cloze.decoding.scores.stream_scoring import Recall, score_stream
 from cloze.errors import UserError
 from cloze.networks import Clock
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.reading import Reading
 from tests.making import network_of
 

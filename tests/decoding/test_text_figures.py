@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloze.decoding.ready import to_score
-from cloze.decoding.scoring import score
-from cloze.decoding.text_figures import figures_of, first_bytes
+from cloze.decoding.scores.scoring import score
+from cloze.decoding.scores.text_figures import figures_of, first_bytes
 
 Make = Callable[..., Any]
 DOCUMENTS = [["the cat sleeps in the garden", "a größe sleeps"], ["the garden"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.decoding.word_sets import classes, fitting, retrofitted
+from cloze.decoding.vectors.word_sets import classes, fitting, retrofitted
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors, open_vectors
 
@@ -46,7 +46,7 @@ def test_classes_are_those_of_word2vec(vectors: Vectors, monkeypatch: pytest.Mon
             mean = sum(mine) / max(len(mine), 1) if mine else np.zeros(6)
             means.append(mean / max(float(np.sqrt((mean**2).sum())), 1e-30))
         wanted = [int(np.argmax([mean @ MATRIX[row] for mean in means])) for row in range(30)]
-    monkeypatch.setattr("cloze.decoding.word_sets._ROWS", 7)
+    monkeypatch.setattr("cloze.decoding.vectors.word_sets._ROWS", 7)
     assert classes(vectors, count, passes=passes).tolist() == wanted
     assert len(set(wanted)) == count
     with pytest.raises(UserError, match="31 classes for 30 words: expected 1 to 30"):
@@ -75,7 +75,7 @@ def test_retrofitting_reaches_the_minimum_of_the_paper(vectors: Vectors) -> None
 def test_the_commands_write_what_the_functions_find(vectors: Vectors, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from cloze.cli.words import app
+    from cloze.cli.use.words import app
     from cloze.interop.vectors.text import write_text
 
     with (tmp_path / "v.txt").open("wb") as file:

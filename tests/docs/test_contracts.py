@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli import main as frame
+from cloze.cli.verbs import SECTIONS
 from cloze.recipe.load import pretraining_recipe_names, text_of_named
 from tests.site_scripts import pages, stage
 
@@ -66,12 +67,13 @@ def test_a_verb_has_help_of_one_screen_and_is_in_the_documents(verb: str, capsys
 
 
 def test_every_module_of_the_command_line_is_a_verb() -> None:
-    modules = {path.stem for path in (ROOT / "cloze" / "cli").glob("*.py")}
-    verbs = {verb.module for verb in frame.VERBS.values()}
-    assert verbs <= modules
-    for helper in modules - verbs - {"__init__", "main"}:
-        source = (ROOT / "cloze" / "cli" / f"{helper}.py").read_text()
-        assert "def command(" not in source, f"cli/{helper}.py has a command that no verb names"
+    folder = ROOT / "cloze" / "cli"
+    modules = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    verbs = {verb.module for section in SECTIONS.values() for verb in section.values()}
+    assert verbs <= modules.keys()
+    assert all(verb.module.startswith(f"{title.lower()}.") for title, section in SECTIONS.items() for verb in section.values())
+    for helper in modules.keys() - verbs - {"main"}:
+        assert "def command(" not in modules[helper].read_text(), f"cli/{helper} has a command that no verb names"
 
 
 def test_every_public_name_resolves() -> None:

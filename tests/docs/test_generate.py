@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import cloze
-from cloze.cli.generate import command
-from cloze.decoding.options import WritingOptions
+from cloze.cli.use.generate import command
+from cloze.decoding.generating.options import WritingOptions
 
 from . import test_tour
 from .test_tour import blocks, run_commands

@@ -18,8 +18,8 @@ from cloze.corpus.counting.cells import shuffled
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.networks.word_vectors import WordVectors
-from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
+from cloze.networks.static.word_vectors import WordVectors
+from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegression
 from cloze.training.loop import train
 from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.optimizers.static_optimizers import GloveAdagrad

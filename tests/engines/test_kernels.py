@@ -20,8 +20,8 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import WordVectors
-from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.negative_sampling import NegativeSampling
 
 pytest.importorskip("numba")
 

@@ -14,10 +14,10 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.cli.main import main
 from cloze.engines.paragraphs import Inferred
-from cloze.exercises.predict import Predict
-from cloze.exercises.windows import Windows
+from cloze.exercises.targets.predict import Predict
+from cloze.exercises.targets.windows import Windows
 from cloze.networks import ParagraphVectors
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.objectives.static.negative_sampling import NegativeSampling
 
 pytest.importorskip("numba")
 
@@ -148,8 +148,8 @@ TEXT = "".join(f"{line}\n" for line in ["the cat sat on the mat", "a dog saw the
 @pytest.mark.parametrize("recipe", ["pv-dbow", "pv-dm"])
 def test_a_recipe_trains_in_compiled_code_and_its_checkpoint_embeds_new_texts(recipe: str, tmp_path: Path) -> None:
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.embedding import embed
     from cloze.decoding.reader import Reader
+    from cloze.decoding.vectors.embedding import embed
     from cloze.runs.run import pretrain
 
     (tmp_path / "text.txt").write_text(TEXT)

@@ -22,8 +22,8 @@ from cloze.engines.singular import Compressed, Sparse, Subspace, truncated_svd
 from cloze.engines.svd import FactoriseEngine
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.networks.word_vectors import WordVectors
-from cloze.objectives.factorisation import Factorisation
+from cloze.networks.static.word_vectors import WordVectors
+from cloze.objectives.static.factorisation import Factorisation
 from cloze.training.loop import train
 from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Record, Run, Training

@@ -16,8 +16,8 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.compiled import has_numba
 from cloze.errors import RecipeError, TaskError
 from cloze.hashed import Bag, Hashing, KeptBuckets, fasttext_hash
-from cloze.objectives.huffman import huffman
-from cloze.objectives.linear_classification import LinearClassification
+from cloze.objectives.static.huffman import huffman
+from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.result import load_tuned
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.exercises.ask_links import AskLinks
+from cloze.exercises.knowledge.ask_links import AskLinks
 from cloze.rng import Draw
 from cloze.rows import Rows
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.corrupt_items import CorruptItems
-from cloze.exercises.predict_items import PredictItems
+from cloze.exercises.items.corrupt_items import CorruptItems
+from cloze.exercises.items.predict_items import PredictItems
 from cloze.rng import Draw
 from cloze.rows import Rows
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
-from cloze.exercises.corrupt import Corrupt
+from cloze.exercises.companions.pair import Pair
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.mask import Mask
 from cloze.exercises.order import Order
-from cloze.exercises.pair import Pair
-from cloze.exercises.predict import Predict
+from cloze.exercises.targets.predict import Predict
 from cloze.rows import Rows
 
 

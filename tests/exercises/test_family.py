@@ -10,20 +10,20 @@ import pytest
 from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.bring import Bring
+from cloze.exercises.companions.bring import Bring
+from cloze.exercises.companions.pair import Pair
 from cloze.exercises.copy import Copy
-from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.cut import Cut
-from cloze.exercises.delete import Delete
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.match import Match
-from cloze.exercises.pair import Pair
-from cloze.exercises.permute import Permute
-from cloze.exercises.predict import Predict
-from cloze.exercises.rotate import Rotate
-from cloze.exercises.shuffle import Shuffle
+from cloze.exercises.knowledge.match import Match
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.delete import Delete
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.noise.permute import Permute
+from cloze.exercises.noise.rotate import Rotate
+from cloze.exercises.noise.shuffle import Shuffle
+from cloze.exercises.targets.predict import Predict
 from cloze.rows import Rows
 
 BERT = "[CLS] {A} [SEP] {B} [SEP]"

@@ -9,11 +9,11 @@ from cloze import rng
 from cloze.corpus import Store
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import RecipeError
-from cloze.exercises.append import Append
+from cloze.exercises.companions.append import Append
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.write_items import WriteItems
+from cloze.exercises.items.write_items import WriteItems
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Tokenizer

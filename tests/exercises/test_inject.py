@@ -11,7 +11,7 @@ import pytest
 from cloze.batching.collate import collate, one_per_row
 from cloze.errors import RecipeError
 from cloze.exercises.exercise import Exercise, Placed
-from cloze.exercises.inject import Inject
+from cloze.exercises.knowledge.inject import Inject
 from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cloze.exercises.body_first import BodyFirst
-from cloze.exercises.inverse_cloze import InverseCloze
+from cloze.exercises.companions.body_first import BodyFirst
+from cloze.exercises.companions.inverse_cloze import InverseCloze
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.label import Label
 from cloze.exercises.show import Show
+from cloze.exercises.targets.label import Label
 from cloze.rng import Draw
 from cloze.rows import Rows
 

@@ -10,9 +10,9 @@ import pytest
 
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
+from cloze.exercises.companions.mismatch import Mismatch
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.mismatch import Mismatch
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw
 from cloze.rows import Rows

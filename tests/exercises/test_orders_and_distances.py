@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.distance import Distance
-from cloze.exercises.reorder import Reorder
+from cloze.exercises.companions.distance import Distance
+from cloze.exercises.targets.reorder import Reorder
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

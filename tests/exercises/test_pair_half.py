@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.pair_half import PairHalf
+from cloze.exercises.companions.pair_half import PairHalf
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

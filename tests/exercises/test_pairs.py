@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.pair import Pair
+from cloze.exercises.companions.pair import Pair
 
 TARGET = 40
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.exercises.predict import Predict
+from cloze.exercises.targets.predict import Predict
 from cloze.rows import Rows
 
 

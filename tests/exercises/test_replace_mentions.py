@@ -13,12 +13,12 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.label import Label
-from cloze.exercises.mask import Mask
-from cloze.exercises.replace_mentions import ReplaceMentions
+from cloze.exercises.knowledge.replace_mentions import ReplaceMentions
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.label import Label
 from cloze.knowledge.entities import BoundEntities
 from cloze.networks.clock import Clock
-from cloze.objectives.outside import outside
+from cloze.objectives.tokens.outside import outside
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

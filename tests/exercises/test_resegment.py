@@ -17,12 +17,12 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.resegment import Resegment
+from cloze.exercises.noise.resegment import Resegment
 from cloze.recipe.load import recipe_from_data
 from cloze.rows import Rows
 from cloze.text import BPE, ByteBPE, Normalise, TextSpec, Tokenizer, Unigram, WordPiece, train
-from cloze.text.merging import MergeTable
-from cloze.text.unigram import unigram_engine
+from cloze.text.vocabularies.merging import MergeTable
+from cloze.text.vocabularies.unigram import unigram_engine
 
 TEXTS = [
     "the old cat sleeps on the warm old mat and dreams of mice , cheese and long summers .",

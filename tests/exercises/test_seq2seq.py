@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.answer import Answer
-from cloze.exercises.corrupt import Corrupt
+from cloze.exercises.companions.answer import Answer
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
-from cloze.exercises.hide import Hide
-from cloze.exercises.mask import Mask
-from cloze.exercises.predict import Predict
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.hide import Hide
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.predict import Predict
 from cloze.exercises.units import Question, infill
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

@@ -7,7 +7,7 @@ import pytest
 
 from cloze import rng
 from cloze.errors import RecipeError
-from cloze.exercises.speak import Speak
+from cloze.exercises.items.speak import Speak
 from cloze.rng import Draw
 from cloze.rows import Rows
 

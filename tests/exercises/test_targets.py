@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cloze.exercises import TokenFacts
-from cloze.exercises.close import Close
+from cloze.exercises.companions.close import Close
+from cloze.exercises.companions.only import Only
+from cloze.exercises.companions.reference import Reference
 from cloze.exercises.frame import Frame
-from cloze.exercises.only import Only
-from cloze.exercises.reference import Reference
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.boundaries import Boundaries
-from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.predict import Predict
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.boundaries import Boundaries
+from cloze.exercises.targets.predict import Predict
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.rows import Rows
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cloze.batching.collate import collate, one_per_row
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.subsample import Subsample
-from cloze.exercises.windows import Windows
+from cloze.exercises.noise.subsample import Subsample
+from cloze.exercises.targets.windows import Windows
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 

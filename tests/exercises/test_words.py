@@ -9,10 +9,10 @@ import pytest
 
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.frame import Frame
-from cloze.exercises.mask import Mask
-from cloze.exercises.split_words import SplitWords
+from cloze.exercises.noise.corrupt import Corrupt
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.noise.split_words import SplitWords
 from cloze.rows import Rows
 
 CAMEMBERT = {"unit": "whole_word", "of": "words", "rounding": "stochastic", "spare": "none"}
@@ -93,7 +93,7 @@ def test_words_also_start_at_marks_and_at_pieces_of_other_letters(draw, facts, a
 
 def test_the_spellings_of_a_tokenizer_reach_the_edit(draw):
     from cloze.text.normalise import Normalise
-    from cloze.text.training import Unigram
+    from cloze.text.vocabularies.training import Unigram
 
     lines = [f"{a}{b} {b}{a}" for a in ("plan", "cost", "sun", "9") for b in (",", "!", "(")] * 20
     tokenizer = Unigram(size=34).train(lines, Normalise())

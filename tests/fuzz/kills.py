@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import cloze.comparison.compare
 import cloze.comparison.sweep
 import cloze.compression.compress
-import cloze.decoding.embedding
+import cloze.decoding.vectors.embedding
 import cloze.runs.finetuning.finetune
 import cloze.runs.run
 import cloze.tasks.evaluation  # noqa: F401

@@ -99,8 +99,8 @@ def fasttext_lines(chance: Random, folder: Path) -> None:
 @target
 def written_predictions(chance: Random, folder: Path) -> None:
     """Predictions in any format are read back as they were."""
-    from cloze.tasks.classifier import Choice
-    from cloze.tasks.multi_label import LabelSet
+    from cloze.tasks.kinds.classifier import Choice
+    from cloze.tasks.kinds.multi_label import LabelSet
     from cloze.tasks.prediction_files import flat_rows, write_predictions
 
     names = chance.sample(LABELS, chance.randint(1, 5))

@@ -18,9 +18,9 @@ from torch import nn
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.embedding import embed
-from cloze.decoding.features import token_features
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed
+from cloze.decoding.vectors.features import token_features
 from cloze.errors import CheckpointError
 from cloze.interop.released import import_released
 from cloze.interop.released.pickles import read_words

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import BiLSTM, Clock
-from cloze.networks.blocks.characters import CharCNN
+from cloze.networks.blocks.inputs.characters import CharCNN
 from tests.making import network_of
 
 WORDS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "the", "cat", "saw", "a", "dog", "sleep")

@@ -13,9 +13,9 @@ from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.functional import functional
-from cloze.networks.blocks.rotary import rotation
-from cloze.networks.blocks.sinusoid import sinusoids
+from cloze.networks.blocks.positions.functional import functional
+from cloze.networks.blocks.positions.rotary import rotation
+from cloze.networks.blocks.positions.sinusoid import sinusoids
 from cloze.networks.blocks.visibility import Visibility
 from tests.making import network_of
 

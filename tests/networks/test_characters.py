@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.networks.blocks.characters import CharacterTable, CharCNN, Highway, LetterTrigrams
+from cloze.networks.blocks.inputs.characters import CharacterTable, CharCNN, Highway, LetterTrigrams
 from cloze.networks.spelling import spell, spell_vocabulary, trigrams, unknown_id
 from tests.making import network_of
 

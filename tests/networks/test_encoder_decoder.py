@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cloze.networks import Clock, EncoderDecoder
-from cloze.networks.blocks.buckets import bucket
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
-from cloze.networks.blocks.locked import LockedDropout
+from cloze.networks.blocks.positions.buckets import bucket
+from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
 from cloze.networks.fast import switch
 from cloze.networks.network import TokenSequence

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks import GRU, Clock
-from cloze.networks.blocks.gru import GRULayer
+from cloze.networks.blocks.recurrence.gru import GRULayer
 from cloze.objectives import token_prediction
 
 WANT = frozenset({"hidden", "summary"})

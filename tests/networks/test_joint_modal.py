@@ -50,7 +50,7 @@ def test_every_text_is_paired_with_every_film_as_if_they_were_one_row(network: A
     other = network(want=STATES, tokens=ids(), block=BLOCK, **turned)
     for row, column in enumerate([1, 2, 0]):
         torch.testing.assert_close(made["pair_pooled"][row, column], other["pooled"][row])
-    monkeypatch.setattr("cloze.networks.joint_modal._PAIRS_HELD", 1)
+    monkeypatch.setattr("cloze.networks.multimodal.joint_modal._PAIRS_HELD", 1)
     torch.testing.assert_close(network(want=STATES, tokens=ids(), block=BLOCK, **given), made)
 
 

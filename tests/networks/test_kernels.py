@@ -10,11 +10,11 @@ from torch import Tensor
 
 from cloze.networks import Clock
 from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
-from cloze.networks.blocks.buckets import Bias
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.kernels import attend_by_kernel
-from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.relation import NONE
+from cloze.networks.blocks.positions.buckets import Bias
+from cloze.networks.blocks.positions.relation import NONE
+from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.networks.blocks.visibility import Visibility, visibility
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import LSTM, Clock
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.locked import LockedDropout, WordDropout
+from cloze.networks.blocks.recurrence.locked import LockedDropout, WordDropout
 from cloze.objectives import token_prediction
 from tests.making import network_of
 

@@ -16,11 +16,11 @@ from cloze.changes.prefix import Prefix
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks import EncoderDecoder, Transformer
 from cloze.networks import config as choices
-from cloze.networks.blocks.disentangled import log_bucket
+from cloze.networks.blocks.positions.disentangled import log_bucket
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.network import TokenSequence
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from tests.making import data
 
 LAYERS, WIDTH, HEADS, INNER, BUCKETS, LONGEST, LENGTH = 3, 16, 2, 24, 4, 12, 10

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, TransformerXL, TwoStream
-from cloze.networks.blocks.distances import distances_down, shift, shift_at
+from cloze.networks.blocks.positions.distances import distances_down, shift, shift_at
 from cloze.networks.blocks.selected import Selected
 from tests.making import network_of
 

@@ -7,7 +7,7 @@ import torch
 
 from cloze.errors import RecipeError
 from cloze.networks import LSTM, Clock
-from cloze.networks.blocks.locked import Noise
+from cloze.networks.blocks.recurrence.locked import Noise
 
 
 def test_it_is_normal_with_the_deviation_that_was_asked_for() -> None:

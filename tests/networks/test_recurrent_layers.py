@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cloze.networks.blocks.gru import GRULayer
-from cloze.networks.blocks.lstm import LSTMLayer
-from cloze.networks.blocks.stepping import step_product
+from cloze.networks.blocks.recurrence.gru import GRULayer
+from cloze.networks.blocks.recurrence.lstm import LSTMLayer
+from cloze.networks.blocks.recurrence.stepping import step_product
 from cloze.networks.clock import Clock
 
 

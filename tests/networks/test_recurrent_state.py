@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cloze.errors import RecipeError
-from cloze.networks.blocks.recurrent_state import ends_before, lengths_of, recall_states, remember_states
+from cloze.networks.blocks.recurrence.recurrent_state import ends_before, lengths_of, recall_states, remember_states
 
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.networks.spoken import SoundEncoder
+from cloze.networks.multimodal.spoken import SoundEncoder
 from cloze.training.schedule.freezing import parameters_by_depth
 from tests.making import network_of
 

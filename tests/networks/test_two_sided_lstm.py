@@ -13,7 +13,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock, TwoSidedLSTM
-from cloze.objectives.negative_sampling import NegativeSampling
+from cloze.objectives.static.negative_sampling import NegativeSampling
 
 CONTEXT = frozenset({"context"})
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from cloze.errors import RecipeError
 from cloze.networks import GRU, Clock
-from cloze.networks.blocks.word_table import WordTable
+from cloze.networks.blocks.inputs.word_table import WordTable
 
 MATRIX = np.array([[0, 0], [0, 0], [1, 2], [3, 4]], np.float32)
 TABLES = {"glove": SimpleNamespace(matrix=MATRIX, known=MATRIX.any(1), size=4)}

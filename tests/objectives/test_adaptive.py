@@ -10,9 +10,9 @@ import torch
 
 from cloze.batch import Batch
 from cloze.errors import RecipeError
-from cloze.networks.blocks.adaptive import AdaptiveEmbedding
-from cloze.objectives.adaptive import adaptive_prediction
-from cloze.objectives.token_prediction import token_prediction
+from cloze.networks.blocks.inputs.adaptive import AdaptiveEmbedding
+from cloze.objectives.tokens.adaptive import adaptive_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 
 V, D = 30, 8
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.networks import Clock
 from cloze.objectives import crf_labelling, sequence_labelling
-from cloze.objectives.chain import Chains, Moves, best_path, chains_of, log_total, marginals, path_score
+from cloze.objectives.labels.chain import Chains, Moves, best_path, chains_of, log_total, marginals, path_score
 from cloze.schemes import breaks
 
 WIDTH = 5

@@ -12,14 +12,14 @@ from torch import nn
 from cloze.batch import Batch
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
-from cloze.objectives.chosen import Start, TextClassification, WordLabelling
 from cloze.objectives.classify import classify
-from cloze.objectives.classify_span import ClassifySpan
-from cloze.objectives.linear_classification import LinearClassification
+from cloze.objectives.labels.chosen import Start, TextClassification, WordLabelling
+from cloze.objectives.labels.classify_span import ClassifySpan
+from cloze.objectives.labels.relation_prediction import relation_prediction
+from cloze.objectives.labels.sequence_labelling import sequence_labelling
 from cloze.objectives.objective import balanced
 from cloze.objectives.pooled import pooled_classification
-from cloze.objectives.relation_prediction import relation_prediction
-from cloze.objectives.sequence_labelling import sequence_labelling
+from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.recipe.load import load_recipe
 from cloze.runs.label_facts import _objective
 

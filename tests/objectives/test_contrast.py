@@ -14,7 +14,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.objectives import Contrast
-from cloze.objectives.contrast import fingerprints
+from cloze.objectives.distances.contrast import fingerprints
 
 WIDTH = 6
 

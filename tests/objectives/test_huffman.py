@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.objectives.huffman import Codes, huffman
+from cloze.objectives.static.huffman import Codes, huffman
 
 
 def written(codes: Codes) -> list[str]:

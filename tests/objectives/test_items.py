@@ -14,8 +14,8 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import ContrastItems, Transport, regress
+from cloze.objectives.distances.transport import transport_plan
 from cloze.objectives.transforms import Gelu
-from cloze.objectives.transport import transport_plan
 
 WIDTH, NUMBERS = 6, 5
 

@@ -18,7 +18,7 @@ from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.objectives import MatchAttention, MatchHidden, MatchScores, token_prediction
 from cloze.objectives import product as module
-from cloze.objectives.match import layer_pairs
+from cloze.objectives.distillation.match import layer_pairs
 from cloze.objectives.product import Product
 
 ROWS, CLASSES = 6, 5

@@ -15,7 +15,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import CooccurrenceRegression, HierarchicalSoftmax, NegativeSampling
-from cloze.objectives.output_words import OutputWords
+from cloze.objectives.static.output_words import OutputWords
 
 COUNTS = np.array([15, 8, 6, 5, 3, 1])
 WIDTH = 4

@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import sampled_prediction
-from cloze.objectives.sampled import SampledPrediction, draw_log_uniform, log_expected, log_uniform
+from cloze.objectives.tokens.sampled import SampledPrediction, draw_log_uniform, log_expected, log_uniform
 
 SIZE, WIDTH = 30, 5
 

@@ -11,7 +11,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import sequence_labelling
-from cloze.objectives.mixed import MixedLayers
+from cloze.objectives.labels.mixed import MixedLayers
 from cloze.objectives.transforms import Gelu
 
 LAYERS, WIDTH, SIZE = 3, 4, 9

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from cloze.batch import Batch
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits, beam_search, sample
+from cloze.decoding.generating.writing import Answering, Continuing
 from cloze.decoding.reader import Reader
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Beams, Limits, beam_search, sample
-from cloze.decoding.writing import Answering, Continuing
 from cloze.interop import Card, export_folder
 from cloze.reading import Reading
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cloze.interop.released import import_released
 from cloze.networks import BiLSTM, Clock
-from cloze.networks.blocks.characters import CharCNN
+from cloze.networks.blocks.inputs.characters import CharCNN
 from tests.making import network_of
 
 OPTIONS: dict[str, Any] = {

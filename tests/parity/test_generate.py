@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.drafting import Draft, Numbers, assisted
-from cloze.decoding.generation import generate
+from cloze.decoding.generating.drafting import Draft, Numbers, assisted
+from cloze.decoding.generating.generation import generate
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Beams, Limits, beam_search, sample
+from cloze.decoding.generating.writing import Answering, Asking, Continuing
 from cloze.decoding.reader import Bound, Reader
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Beams, Limits, beam_search, sample
-from cloze.decoding.writing import Answering, Asking, Continuing
 from cloze.interop import Card, export_folder
 from cloze.reading import Reading
 

@@ -23,8 +23,8 @@ from cloze.interop import Card, Head, Model, Reading, complete, export_folder, i
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock, TransformerXL, TwoStream
-from cloze.objectives.adaptive import adaptive_prediction
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.adaptive import adaptive_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from tests.making import data, network_of
 
 transformers = pytest.importorskip("transformers")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Limits
+from cloze.decoding.generating.sampling import Sampling
+from cloze.decoding.generating.search import Limits
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -16,8 +16,8 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.embedding import embed, length_of, sentence_head
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Reading, export_folder, import_folder
 

@@ -221,7 +221,7 @@ def test_classification_reads_the_decoder_at_the_last_end(systems: ModuleType, t
 def test_buckets_equal_theirs_everywhere() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    from cloze.networks.blocks.buckets import bucket
+    from cloze.networks.blocks.positions.buckets import bucket
 
     distance = torch.arange(-300, 301)
     for both in (True, False):

@@ -15,7 +15,7 @@ from cloze.checkpoint.complete import Origin
 from cloze.interop import Card, Head, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO
-from cloze.objectives.chosen import TextChoice, TextClassification
+from cloze.objectives.labels.chosen import TextChoice, TextClassification
 from cloze.tasks.result import load_tuned
 
 transformers = pytest.importorskip("transformers")

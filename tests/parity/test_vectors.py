@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.decoding.neighbours import analogy, neighbours
+from cloze.decoding.vectors.neighbours import analogy, neighbours
 from cloze.interop.vectors import Vectors, open_fasttext, open_vectors, write_vectors
 from cloze.interop.vectors.binary import write_binary
 from cloze.interop.vectors.fasttext import as_fasttext, write_fasttext
 from cloze.interop.vectors.subwords import Subwords
-from cloze.tasks.analogies import analogies, read_questions
-from cloze.tasks.similarity import read_pairs, similarity
+from cloze.tasks.intrinsic.analogies import analogies, read_questions
+from cloze.tasks.intrinsic.similarity import read_pairs, similarity
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.objectives.huffman import huffman
+from cloze.objectives.static.huffman import huffman
 
 pytest.importorskip("numba")
 gensim = pytest.importorskip("gensim")

@@ -22,8 +22,8 @@ from cloze.probes.gates import closed, each_gate, families
 from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
-from cloze.tasks.classifier import Classifier
-from cloze.tasks.labeller import WordLabeller
+from cloze.tasks.kinds.classifier import Classifier
+from cloze.tasks.kinds.labeller import WordLabeller
 from cloze.tasks.task import task
 from tests.making import network_of
 
@@ -42,7 +42,7 @@ def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
 
 
 def _labelled(learner: Classifier) -> Callable[[Any], list[Any]]:
-    from cloze.tasks.classifier import Labelled
+    from cloze.tasks.kinds.classifier import Labelled
 
     return lambda texts: [Labelled(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
 

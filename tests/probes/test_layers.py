@@ -20,7 +20,7 @@ from cloze.probes.layers import finding, marked_spans, nearest_senses, related_w
 from cloze.probes.linear import Split, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.probes.static import finding as static_finding
-from cloze.tasks.similarity import Pair
+from cloze.tasks.intrinsic.similarity import Pair
 
 TREE = """# text = x
 1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_

@@ -15,11 +15,11 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.publish import Publisher
 from cloze.errors import ClozeError, CorpusError, RecipeError
-from cloze.exercises.favour import Favour
-from cloze.exercises.mask import Mask
-from cloze.exercises.predict_senses import PredictSenses
+from cloze.exercises.noise.favour import Favour
+from cloze.exercises.noise.mask import Mask
+from cloze.exercises.targets.predict_senses import PredictSenses
 from cloze.knowledge.senses import BoundSenses, SupersenseTable, read_senses, senses_of
-from cloze.objectives.sense_prediction import sense_losses
+from cloze.objectives.tokens.sense_prediction import sense_losses
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

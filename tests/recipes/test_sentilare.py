@@ -16,8 +16,8 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.publish import Publisher
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
-from cloze.exercises.predict_labels import PredictLabels
 from cloze.exercises.show import Show
+from cloze.exercises.targets.predict_labels import PredictLabels
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

@@ -17,7 +17,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.locked import LockedDropout
+from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import Recipe
 from cloze.rng import Draw, row_keys

@@ -186,7 +186,7 @@ def test_files_and_folders_that_are_something_else_are_refused(tmp_path: Path, c
 
 def test_stores_tokenizers_and_vectors_say_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from cloze.corpus.stores.build import build_store, train_tokenizer_from
-    from cloze.text.training import TextSpec
+    from cloze.text.vocabularies.training import TextSpec
 
     text = tmp_path / "text.txt"
     text.write_text("rain falls on the roof.\n" * 30)

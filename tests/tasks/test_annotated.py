@@ -13,7 +13,7 @@ import pytest
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
-from cloze.decoding.forms import form_of
+from cloze.decoding.generating.forms import form_of
 from cloze.decoding.prompting import prompting_of
 from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.answers import (
+from cloze.tasks.measures.answers import (
     answer_scores,
     best,
     cmrc_exact,

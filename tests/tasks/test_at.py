@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import TaskError
-from cloze.tasks.label_sets import sets_at_most
-from cloze.tasks.metrics import at_most, ks_of, ranks_of
+from cloze.tasks.measures.label_sets import sets_at_most
+from cloze.tasks.measures.metrics import at_most, ks_of, ranks_of
 
 
 def test_one_label_per_text() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import Difference, differences, generator, intervals, resampled
-from cloze.tasks.labeller import figures, judged
-from cloze.tasks.metrics import measure
+from cloze.tasks.kinds.labeller import figures, judged
+from cloze.tasks.measures.metrics import measure
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cloze.schemes import standard
-from cloze.tasks.class_report import (
+from cloze.tasks.evaluation_text import ranking_lines, short_lines
+from cloze.tasks.kinds.classifier import decided
+from cloze.tasks.kinds.labeller import label_figures, measured
+from cloze.tasks.measures.class_report import (
     Calibration,
     ClassCounts,
     Confusion,
@@ -20,9 +23,6 @@ from cloze.tasks.class_report import (
     samples_average,
     shortest_between,
 )
-from cloze.tasks.classifier import decided
-from cloze.tasks.evaluation_text import ranking_lines, short_lines
-from cloze.tasks.labeller import label_figures, measured
 
 Drawn = tuple[NDArray[np.int64], NDArray[np.float64]]
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus.records.windows import windows
-from cloze.tasks.answers import answer_scores, scoring_of
-from cloze.tasks.extraction import best_positions, best_span, best_threshold
+from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
+from cloze.tasks.measures.answers import answer_scores, scoring_of
 
 scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8)
 

@@ -15,7 +15,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.ready import to_fill
 from cloze.errors import TaskError
-from cloze.tasks.facts import LEAK, PIECES, Fact, evaluate, read_facts
+from cloze.tasks.intrinsic.facts import LEAK, PIECES, Fact, evaluate, read_facts
 
 from ..contracts.conftest import start, system  # noqa: F401  fixtures
 

@@ -16,7 +16,7 @@ from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
-from cloze.networks.blocks.characters import CharCNN
+from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
@@ -125,8 +125,8 @@ def test_from_scratch_is_a_twin_with_other_weights(elmo: Path, tables: Path, tmp
 
 
 def test_a_network_of_one_layer_to_read_is_refused_in_words(folder: Any, tmp_path: Path) -> None:
-    from cloze.objectives.chosen import Start
-    from cloze.objectives.of_checkpoint import LayerClassification
+    from cloze.objectives.labels.chosen import Start
+    from cloze.objectives.labels.of_checkpoint import LayerClassification
 
     with pytest.raises(RecipeError, match="(?s)gives only its top layer.*--task sentence_classification"):
         LayerClassification().chosen(Start("open", 1, given=0))

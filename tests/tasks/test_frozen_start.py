@@ -13,15 +13,15 @@ import torch
 
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.tuning import show
+from cloze.cli.train.tuning import show
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.objectives.choose import choose
 from cloze.objectives.classify import classify
-from cloze.objectives.crf_labelling import crf_labelling
-from cloze.objectives.regress import regress
-from cloze.objectives.relation_prediction import relation_prediction
-from cloze.objectives.several import several
+from cloze.objectives.labels.choose import choose
+from cloze.objectives.labels.crf_labelling import crf_labelling
+from cloze.objectives.labels.regress import regress
+from cloze.objectives.labels.relation_prediction import relation_prediction
+from cloze.objectives.labels.several import several
 from cloze.objectives.transforms import plain_transform, transformed
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, Piece, choose_penalty, fit_output, start_straight

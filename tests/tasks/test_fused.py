@@ -16,10 +16,10 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.share import share
 from cloze.cli.main import main
-from cloze.decoding.forms import ByDecoder
+from cloze.decoding.generating.forms import ByDecoder
+from cloze.decoding.generating.search import Beams
+from cloze.decoding.generating.sequence import Manner
 from cloze.decoding.reader import Reader
-from cloze.decoding.search import Beams
-from cloze.decoding.sequence import Manner
 from cloze.errors import CheckpointError
 from cloze.recipe.load import load_recipe
 from cloze.runs.binds import other_readings

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.tuning import show as show_tuned
+from cloze.cli.train.tuning import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
 from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import learn

@@ -14,7 +14,7 @@ from torch import Tensor
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RunError, TaskError
 from cloze.networks import GraphVectors
-from cloze.tasks.link_prediction import (
+from cloze.tasks.intrinsic.link_prediction import (
     LinkScorer,
     Questions,
     VectorScorer,

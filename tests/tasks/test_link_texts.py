@@ -12,7 +12,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.knowledge.triple_files import read_graph
-from cloze.tasks.link_texts import DescriptionReader, TripleReader, scorer_of_any
+from cloze.tasks.intrinsic.link_texts import DescriptionReader, TripleReader, scorer_of_any
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 FACTS = SAMPLES / "facts.tsv"

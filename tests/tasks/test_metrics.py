@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.metrics import measure, spread
+from cloze.tasks.measures.metrics import measure, spread
 
 
 def answers(classes: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:

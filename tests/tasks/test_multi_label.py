@@ -25,7 +25,7 @@ from cloze.objectives import several
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.label_sets import set_metrics
+from cloze.tasks.measures.label_sets import set_metrics
 from cloze.tasks.result import load_tuned
 
 

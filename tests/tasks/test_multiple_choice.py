@@ -21,10 +21,10 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.errors import TaskError
-from cloze.exercises.spread import Spread
+from cloze.exercises.companions.spread import Spread
 from cloze.networks import Clock
 from cloze.objectives import choose
-from cloze.objectives.choose import first_best, log_softmax_within
+from cloze.objectives.labels.choose import first_best, log_softmax_within
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.finetune import finetune, recipe_onto

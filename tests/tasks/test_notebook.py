@@ -15,8 +15,8 @@ import pytest
 import cloze
 from cloze.api.texts import paths_or_texts
 from cloze.checkpoint.build import load_checkpoint
-from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed
 from cloze.errors import CheckpointError, CorpusError, TaskError, UserError
 from cloze.registry import names
 from cloze.tasks import task as make_task

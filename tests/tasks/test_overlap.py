@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.overlap import exact, f1, longest_common, overlap, rouge_l, rouge_n, words
+from cloze.tasks.measures.overlap import exact, f1, longest_common, overlap, rouge_l, rouge_n, words
 
 #: The example of Lin (2004), §3.1: three candidates for "police killed the gunman".
 GUNMAN = ["police", "killed", "the", "gunman"]

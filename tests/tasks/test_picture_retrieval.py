@@ -21,7 +21,7 @@ from cloze.decoding.filling import fill
 from cloze.decoding.pictures import Pictures, shown_picture
 from cloze.decoding.ready import to_fill
 from cloze.errors import UserError
-from cloze.tasks.picture_retrieval import (
+from cloze.tasks.intrinsic.picture_retrieval import (
     ByHead,
     ByPairs,
     ByVectors,

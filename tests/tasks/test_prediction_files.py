@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from cloze.corpus.readers.labelled import Table, read_table
 from cloze.errors import TaskError
-from cloze.tasks.answerer import Output
-from cloze.tasks.classification import sentence_classification
-from cloze.tasks.classifier import Choice
-from cloze.tasks.entities import LabelsOfWords
-from cloze.tasks.extractor import Found
-from cloze.tasks.multi_label import LabelSet
-from cloze.tasks.parser import Parsed
-from cloze.tasks.token_labelling import token_labelling
+from cloze.tasks.kinds.answerer import Output
+from cloze.tasks.kinds.classification import sentence_classification
+from cloze.tasks.kinds.classifier import Choice
+from cloze.tasks.kinds.entities import LabelsOfWords
+from cloze.tasks.kinds.extractor import Found
+from cloze.tasks.kinds.multi_label import LabelSet
+from cloze.tasks.kinds.parser import Parsed
+from cloze.tasks.kinds.token_labelling import token_labelling
 
 Tuned = Callable[..., Path]
 ODD = ['the "cat", it\nsleeps', "=SUM(A1:A9)", "@rain\r", "a\ttab", " spaces ", "été 河"]

@@ -18,8 +18,8 @@ from cloze.decoding.prompting import InGaps, InOrder, Written, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError
 from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.kinds.prompted import Prompt, prompted, task_for
 from cloze.tasks.labels import Examples
-from cloze.tasks.prompted import Prompt, prompted, task_for
 
 Folder = Callable[[str], Path]
 TEMPLATE = "{text} was the {answer} of the river"

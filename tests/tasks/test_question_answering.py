@@ -21,9 +21,9 @@ from cloze.networks import Clock
 from cloze.objectives import SpanExtraction
 from cloze.recipe.recipe import plain
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
-from cloze.tasks.answers import QuestionScores
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.extractor import Extractor, JudgedQuestion, figures
+from cloze.tasks.kinds.extractor import Extractor, JudgedQuestion, figures
+from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
 
 VALUES = [

@@ -15,9 +15,9 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
-from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
-from cloze.networks.lstm_language_model import LSTM
-from cloze.networks.word_vectors import WordVectors
+from cloze.networks.recurrent.lstm_encoder_decoder import LSTMEncoderDecoder
+from cloze.networks.recurrent.lstm_language_model import LSTM
+from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives import token_prediction
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe

@@ -23,8 +23,8 @@ from cloze.networks import Clock
 from cloze.objectives import regress
 from cloze.objectives.transforms import Gelu
 from cloze.runs.finetuning.finetune import finetune
-from cloze.tasks.agreement import agreement, pearson, undefined
 from cloze.tasks.evaluation import evaluate
+from cloze.tasks.measures.agreement import agreement, pearson, undefined
 from cloze.tasks.result import load_tuned
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
@@ -232,7 +232,7 @@ def test_a_second_text_that_is_not_read_is_named(folder: Callable[[str], Path], 
 
 
 def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:
-    from cloze.objectives.chosen import Start, TextChoice, TextRegression, TextSeveral
+    from cloze.objectives.labels.chosen import Start, TextChoice, TextRegression, TextSeveral
 
     start = Start("left_to_right", 2, pooled=True)
     for chosen, part in ((TextRegression(), "regress"), (TextSeveral(), "several"), (TextChoice(), "choose")):

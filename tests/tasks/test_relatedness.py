@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import TaskError
-from cloze.tasks.relatedness import Relatedness, expected_scores, pair_features, split_targets
+from cloze.tasks.intrinsic.relatedness import Relatedness, expected_scores, pair_features, split_targets
 
 
 def test_a_score_is_split_between_the_whole_numbers_around_it() -> None:

@@ -17,20 +17,20 @@ import torch
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.cli.retrieve import _texts as passages_of
+from cloze.cli.use.retrieve import _texts as passages_of
 from cloze.corpus.records import Records
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError, TaskError
+from cloze.exercises.companions.separate import Separate
 from cloze.exercises.exercise import Exercise, Placed
-from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.ranking import METRICS, figures, judged, nearest, ranks
+from cloze.tasks.kinds.retrieval import Row, untuned
+from cloze.tasks.measures.ranking import METRICS, figures, judged, nearest, ranks
 from cloze.tasks.result import load_tuned
-from cloze.tasks.retrieval import Row, untuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]

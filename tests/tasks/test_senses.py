@@ -12,7 +12,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, TaskError
-from cloze.tasks.senses import OTHER, PIECES, SINGLE, Judge, Occurrence, evaluate, read_occurrences
+from cloze.tasks.intrinsic.senses import OTHER, PIECES, SINGLE, Judge, Occurrence, evaluate, read_occurrences
 
 from ..contracts.conftest import start, system  # noqa: F401  fixtures
 

@@ -19,8 +19,8 @@ from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.records import Records
 from cloze.corpus.records.match import TripletAnswer
-from cloze.decoding.embedding import embed, sentence_head
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed, sentence_head
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop import import_folder
 from cloze.networks import Clock, Transformer

@@ -15,7 +15,7 @@ import cloze
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.pictures import shown_picture
-from cloze.exercises.spread import Spread
+from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.item_options import with_pictures

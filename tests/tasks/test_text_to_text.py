@@ -15,19 +15,19 @@ import torch
 
 from cloze.checkpoint.build import build_feed, build_part, build_step, load_checkpoint
 from cloze.checkpoint.several import Labelled
-from cloze.decoding.forms import ByGaps, form_of
-from cloze.decoding.search import Written
+from cloze.decoding.generating.forms import ByGaps, form_of
+from cloze.decoding.generating.search import Written
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
-from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import load_tuned, task
-from cloze.tasks.answerer import writing_form
-from cloze.tasks.bleu import bleu, bleu_metric
-from cloze.tasks.chrf import chrf
 from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.kinds.answerer import writing_form
+from cloze.tasks.measures.bleu import bleu, bleu_metric
+from cloze.tasks.measures.chrf import chrf
 from cloze.tasks.result import task_of
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
@@ -288,7 +288,7 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(
 def test_the_epoch_of_least_loss_is_kept(
     writer: Folder, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.answerer import Answerer
+    from cloze.tasks.kinds.answerer import Answerer
 
     figures = iter([3.0, 1.0, 2.0, 1.0, 7.0])
     asked: list[Any] = []
@@ -440,7 +440,7 @@ def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
 
 
 def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:
-    from cloze.exercises.answer import Answer
+    from cloze.exercises.companions.answer import Answer
 
     with pytest.raises(RecipeError, match="name it, for example of: target"):
         Answer(frame="reading")

@@ -19,7 +19,7 @@ from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
-from cloze.networks.blocks.characters import CharCNN
+from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.words import word_windows

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cloze.tasks.parser import CONTENT, constant, figures, judged
-from cloze.tasks.trees import best_tree
+from cloze.tasks.kinds.parser import CONTENT, constant, figures, judged
+from cloze.tasks.kinds.trees import best_tree
 
 
 def is_tree(heads: tuple[int, ...]) -> bool:

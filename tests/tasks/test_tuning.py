@@ -16,11 +16,11 @@ from cloze.budget.label_counts import Counts, count_labels
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import Labelled
 from cloze.cli.main import main
-from cloze.cli.tuning import show as show_tuned
+from cloze.cli.train.tuning import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
-from cloze.objectives.chosen import Start, TextClassification
 from cloze.objectives.classify import classify
+from cloze.objectives.labels.chosen import Start, TextClassification
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.recipe.recipe import Recipe, plain
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
@@ -173,7 +173,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(
 def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.classifier import Classifier
+    from cloze.tasks.kinds.classifier import Classifier
 
     figures = iter([0.5, 0.5, 0.5, 0.8, 0.8, 0.7, 0.9])  # a constant answer has 0.5: patience does not count there
     rest = {"macro_f1": 0.0, "matthews": 0.0}
@@ -198,7 +198,7 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
 def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that_is_kept_and_on_all_files(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.classifier import Classifier
+    from cloze.tasks.kinds.classifier import Classifier
 
     figures = iter([0.8, 0.5])
     rest = {"macro_f1": 0.0, "matthews": 0.0}

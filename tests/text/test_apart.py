@@ -27,7 +27,7 @@ from cloze.text import (
     train,
 )
 from cloze.text.apart import set_apart
-from cloze.text.word_encoder import WordEncoder, encoder_for
+from cloze.text.encoding.word_encoder import WordEncoder, encoder_for
 
 TEXTS = ["我们在图书馆学习，我们在家。", "The cat在我们家，don't。", "图书馆 [PAD] 3.5"]
 PIECES = [

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.tasks.answers import cmrc_pieces
-from cloze.tasks.overlap import f1, words
-from cloze.text import annotators, segment
+from cloze.tasks.measures.answers import cmrc_pieces
+from cloze.tasks.measures.overlap import f1, words
+from cloze.text import segment
+from cloze.text.annotation import annotators
 from cloze.text.matching import RUNS, WordList
 from cloze.text.running import word_spans
-from cloze.text.vocabulary import Fit
+from cloze.text.vocabularies.vocabulary import Fit
 
 #: Cuts at every character.
 EVERYWHERE: Any = SimpleNamespace(encode_spelled=lambda texts: SimpleNamespace(begin=range(len(texts[0]))))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.text import ByteBPE, ChunkEncoder, Normalise, TextSpec, Tokenizer, Unigram, WordPiece, train
-from cloze.text.chunks import Lines
-from cloze.text.table import KeyTable, keys_of
+from cloze.text.encoding.chunks import Lines
+from cloze.text.encoding.table import KeyTable, keys_of
 from tests.text.conftest import CHINESE, ENGLISH
 
 # Characters that cuts, normalisers and patterns treat differently, and the separators used inside.

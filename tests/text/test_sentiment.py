@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloze.errors import RecipeError
-from cloze.text.sentiment import WordSenses, polarity
+from cloze.text.annotation.sentiment import WordSenses, polarity
 
 SENSES = """# POS\tID\tPosScore\tNegScore\tSynsetTerms\tGloss
 a\t1\t0.5\t0\tfine#1 all_right#2\tbeing satisfactory; "an all-right movie"

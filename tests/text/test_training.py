@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import lookup, names
 from cloze.text import ByteBPE, Normalise, TextSpec, Unigram, WordPiece, train
-from cloze.text.sample import Alphabet, sample_texts
-from cloze.text.unigram import Lattice, train_pieces
+from cloze.text.vocabularies.sample import Alphabet, sample_texts
+from cloze.text.vocabularies.unigram import Lattice, train_pieces
 from tests.text.conftest import CHINESE, ENGLISH, SPECS
 
 _PROGRAM = """

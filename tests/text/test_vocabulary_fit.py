@@ -13,7 +13,7 @@ from cloze.changes import transfer_rows
 from cloze.cli.main import main
 from cloze.errors import CorpusError
 from cloze.text import ByteBPE, Normalise, Tokenizer, Unigram, WordPiece
-from cloze.text.vocabulary import extended, fit_of
+from cloze.text.vocabularies.vocabulary import extended, fit_of
 
 GENERAL = ["the cell and the gene are in the body", "a gene is in the cell", "the body and the cell are a body"] * 20
 DOMAIN = ["The cytokine binds the receptor.", "cytokine and cytokine receptor", "a cytoplasm in the cell"]

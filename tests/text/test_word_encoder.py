@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.text import ChunkEncoder, Normalise, TextSpec, Tokenizer, WordPiece, Words, train
-from cloze.text.word_encoder import WordEncoder, encoder_for
+from cloze.text.encoding.word_encoder import WordEncoder, encoder_for
 from tests.text.conftest import CHINESE, ENGLISH
 from tests.text.test_chunks import assert_exact, line
 
@@ -59,7 +59,7 @@ def test_it_travels_to_another_process_and_is_taken_only_where_it_fits(
     kinds = [type(encoder_for(t, memory_mb=1, compiled=True)) for t in (words, spaced, pieces)]
     assert kinds == [WordEncoder, ChunkEncoder, ChunkEncoder]
     assert isinstance(encoder_for(words, memory_mb=1, compiled=False), ChunkEncoder)
-    monkeypatch.setattr("cloze.text.word_encoder.has_numba", lambda: False)
+    monkeypatch.setattr("cloze.text.encoding.word_encoder.has_numba", lambda: False)
     assert isinstance(encoder_for(words, memory_mb=1, compiled=True), ChunkEncoder)
 
 

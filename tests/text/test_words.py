@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, Tokenizer, Words, train
-from cloze.text.counting import ChunkCounter
+from cloze.text.encoding.counting import ChunkCounter
 from cloze.text.words import count_words
 from tests.text.conftest import CHINESE, ENGLISH
 
@@ -118,8 +118,8 @@ def test_the_library_default_reads_special_spellings_only_in_templates() -> None
 def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr("cloze.text.counting.has_numba", lambda: compiled)
-    monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 0)
+    monkeypatch.setattr("cloze.text.encoding.counting.has_numba", lambda: compiled)
+    monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=True)
     counter.add(["The cat, the CAT.", "pneumonoultramicroscopic " * 2, "猫 the exactlyfifteen"])
     counter.add(["the sixteen-sixteens exactlysixteen16 x" + "y" * 5000])
@@ -136,8 +136,8 @@ def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, mon
 def test_a_full_dictionary_forgets_rare_words_and_says_so(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr("cloze.text.counting.has_numba", lambda: compiled)
-    monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 0)
+    monkeypatch.setattr("cloze.text.encoding.counting.has_numba", lambda: compiled)
+    monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=False, most=100)
     for round in range(20):
         counter.add([" ".join(f"w{round}n{i}" for i in range(70)), "often " * 5, "alsooftenbutfarmuchlonger " * 5])
@@ -155,7 +155,7 @@ def test_training_says_what_share_of_the_words_has_an_id() -> None:
 
 def test_words_counted_in_different_ways_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 10)
+    monkeypatch.setattr("cloze.text.encoding.counting._PLAIN_BYTES", 10)
     tokenizer = train(TextSpec(LOWER, Words(min_count=1)), ["a b"])
     counter = ChunkCounter(marks=True, lower=True)
     for line in ("the cat sat", "the cat—the dog", "dog, a longestofallthewords", "longestofallthewords [PAD] THE"):

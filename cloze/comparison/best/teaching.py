@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.comparison.best.question import Rows
 from cloze.comparison.best.vectors import LABELLED, WITHOUT, scaling_of
+from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.fit import fold_numbers
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
@@ -26,7 +27,6 @@ from cloze.tasks.linear.shares import Shares, choose_shares
 from cloze.tasks.linear.unlabelled import fit_with_texts
 from cloze.tasks.linear.vectors import Vectors, fit_vectors
 from cloze.tasks.mixture import pooled
-from cloze.tasks.multiple_choice import LinearChoice
 from cloze.tasks.task import selected
 
 #: Values of a student's recipe: it reads each of its texts twice.

@@ -11,14 +11,14 @@ import numpy as np
 
 from cloze.checkpoint.build import Loaded
 from cloze.comparison.best.question import TEXTS_OF_TEACHER, Rows
-from cloze.decoding.embedding import embed, length_of, sentence_head
 from cloze.decoding.reader import Reader
+from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.probes.words import joined, word_rows, word_states
+from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.vectors import Scaling, Vectors
-from cloze.tasks.multiple_choice import LinearChoice
 from cloze.tasks.task import selected
 
 LABELLED, WITHOUT = "labelled", "without"  # arrays of vectors

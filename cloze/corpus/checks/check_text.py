@@ -18,8 +18,8 @@ from cloze.corpus.readers.report import Report
 from cloze.corpus.shards.manifest import ShardedStore
 from cloze.corpus.stores.store import COUNTS, Store
 from cloze.text import Normalise
-from cloze.text.costs import SAMPLE, Costs, costs_of
 from cloze.text.roles import literals_in
+from cloze.text.vocabularies.costs import SAMPLE, Costs, costs_of
 
 PLACES = 5  # examples shown per kind of anomaly
 # First code point of each script's main blocks; "other" between them. Enough to see a mixture, not a script database.

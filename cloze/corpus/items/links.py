@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import Format
 from cloze.corpus.readers.objects import OBJECTS, fields_of, holds_objects, objects
 from cloze.errors import CorpusError, counted
-from cloze.text.annotator import Unit
-from cloze.text.mentions import cut_of, fault_of
+from cloze.text.annotation.annotator import Unit
+from cloze.text.annotation.mentions import cut_of, fault_of
 
 if TYPE_CHECKING:
     from cloze.corpus.records.answer import Record

@@ -17,7 +17,7 @@ from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.stores.writer import HashedFile, StoreWriter
 from cloze.errors import CorpusError, RunError, TaskError, counted
-from cloze.text.annotate import Annotations
+from cloze.text.annotation.annotate import Annotations
 from cloze.text.encodings import recoded
 from cloze.text.tokenizer import Tokenizer
 

@@ -31,10 +31,10 @@ from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
 from cloze.rows import Rows
-from cloze.text.annotate import Annotations
+from cloze.text.annotation.annotate import Annotations
 
 if TYPE_CHECKING:
-    from cloze.text.annotator import Annotator
+    from cloze.text.annotation.annotator import Annotator
     from cloze.text.tokenizer import Tokenizer
 
     AnswerPart = Answer | str

@@ -30,7 +30,7 @@ from cloze.errors import CorpusError, RunError
 from cloze.jobs import cores
 from cloze.text import Annotations, Tokenizer
 from cloze.text import train as train_tokenizer
-from cloze.text.training import Streaming, TextSpec, spec_of, trainer_of
+from cloze.text.vocabularies.training import Streaming, TextSpec, spec_of, trainer_of
 
 Say = Callable[[str], None]
 Progress = Callable[[int, "int | None"], None]

@@ -35,7 +35,7 @@ from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
     from cloze.corpus.stores.source import Source
-    from cloze.text.annotate import Annotations
+    from cloze.text.annotation.annotate import Annotations
     from cloze.text.tokenizer import Tokenizer
 
 VERSION = 1

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.kernels import attend_by_kernel
 from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.projections import Projections, Stacked
-from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
 

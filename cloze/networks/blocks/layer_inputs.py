@@ -10,10 +10,10 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.disentangled import DistanceVectors
-from cloze.networks.blocks.functional import functional
-from cloze.networks.blocks.relation import NONE, Relation
-from cloze.networks.blocks.rotary import rotation
+from cloze.networks.blocks.positions.disentangled import DistanceVectors
+from cloze.networks.blocks.positions.functional import functional
+from cloze.networks.blocks.positions.relation import NONE, Relation
+from cloze.networks.blocks.positions.rotary import rotation
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
 from cloze.networks.config import Band, Functional, Rotary
 

@@ -11,8 +11,8 @@ from cloze.networks.blocks.attention import AttentionCall
 from cloze.networks.blocks.computed import untouched
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForwardCall
-from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import NormPlace, Post, Pre
+from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.networks.fast import fast_attention as attention
 from cloze.networks.fast import fast_feed_forward as feed_forward
 from cloze.networks.fast.switch import usable

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
-from cloze.networks.blocks.buckets import Bias
 from cloze.networks.blocks.computed import untouched
 from cloze.networks.blocks.dropout import Dropout, keep_, kept
 from cloze.networks.blocks.norm import NormPlace
+from cloze.networks.blocks.positions.buckets import Bias
+from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.projections import Across, Stacked
-from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 

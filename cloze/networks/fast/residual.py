@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.computed import is_linear, untouched
 from cloze.networks.blocks.dropout import Dropout, Positions, keep_, kept
 from cloze.networks.blocks.norm import NormPlace, RootMeanSquare
-from cloze.networks.blocks.stepping import onednn_multiplies
+from cloze.networks.blocks.recurrence.stepping import onednn_multiplies
 
 
 class Residual(NamedTuple):

@@ -54,7 +54,7 @@ from cloze.runs.finished_run import drop_checkpoints, is_closed
 from cloze.runs.out_folder import SEEDS, claimed, is_tuned, require_usable
 from cloze.runs.request import CommandLine, Request, begin_of, the_budget
 from cloze.runs.run import run_stage, run_stages
-from cloze.tasks.metrics import spread
+from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise

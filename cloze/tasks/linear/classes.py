@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.tasks.agreement import agreement
-from cloze.tasks.classifier import class_metrics, judged_classes
+from cloze.tasks.kinds.classifier import class_metrics, judged_classes
 from cloze.tasks.labels import label_ids
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes, Numbers
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, Outputs, of_texts
+from cloze.tasks.measures.agreement import agreement
 
 
 class LinearTexts(LinearTask):

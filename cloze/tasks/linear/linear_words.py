@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import Tagged
 from cloze.schemes import closes, in_form, standard
-from cloze.tasks.labeller import figures, judged
+from cloze.tasks.kinds.labeller import figures, judged
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, Weighting

@@ -1,0 +1,319 @@
+"""`cloze evaluate`: measure a checkpoint on labelled text, word vectors on pairs, a graph on facts. Each is a mode."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+
+from cloze.cli.hints import note_unfinished, suggest
+from cloze.cli.modes import Mode, mode_of, takes_options_of
+from cloze.cli.options import AsJson, Batch, Columns, Device, Encoding, FileFormat, Length, Quoting, Seed, Task
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.train.facts import Facts
+from cloze.cli.train.links import Links
+from cloze.cli.train.measures import show
+from cloze.cli.train.pictures import Pictures
+from cloze.cli.train.senses import Senses
+from cloze.cli.vectors import WordVectors
+from cloze.cli.with_files import Annotate, Items, WithFiles
+from cloze.errors import UserError
+
+if TYPE_CHECKING:
+    from cloze.tasks.bootstrap import Difference
+    from cloze.tasks.kinds.prompted import Prompt
+    from cloze.tasks.task import Evaluation, Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled(Mode):
+    """Measure on labelled text, next to always giving one answer: what a fine-tuned folder and a prompt share."""
+
+    text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None
+    text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None
+    label: Annotated[str | None, typer.Option(help="The column with the label.")] = None
+    columns: Columns = None
+    file_format: FileFormat = None
+    quoting: Quoting = "auto"
+    encoding: Encoding = None
+    annotate: Annotate = None
+    items: Items = None
+    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples: 1000.")] = None
+    seed: Seed = None
+    batch: Batch = 64
+    device: Device = "auto"
+    page: Annotated[Path | None, typer.Option(help="Also write the report as an HTML page.")] = None
+    as_json: AsJson = False
+
+    def run(self, checkpoint: Path, files: list[str]) -> None:
+        """Measure one folder on labelled text, or two on the same."""
+        from cloze.tasks.result import is_tuned
+
+        if self.page is not None:
+            from cloze.reports.evaluation import check_page
+
+            check_page(self.page)
+
+        folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
+        files = [file for file in files if not is_tuned(Path(file))]
+        _check(folders, files)
+        self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
+        tasks = [self.reading(self.task_of(folder)) for folder in folders]
+        examples = [[task.read(file) for file in files] for task in tasks]
+        measured = [
+            self._measured(folder, task, dict(zip(files, parts, strict=True)))
+            for folder, task, parts in zip(folders, tasks, examples, strict=True)
+        ]
+        self._note_shared(folders, files)
+        compared = self._compared(measured, files) if len(folders) == 2 else {}
+        if self.page is not None:
+            _write_page(self.page, folders, [evaluations for _, evaluations in measured])
+        if self.as_json:
+            _print_json(folders, measured, compared)
+            return
+        for folder, (_, evaluations) in zip(folders, measured, strict=True):
+            for file, evaluation in evaluations.items():
+                show(f"{folder}: {file}" if len(folders) > 1 else file, evaluation)
+        if len(folders) == 1:
+            self.suggest(checkpoint, files[0])
+        for file, differences in compared.items():
+            print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
+            _show_differences(differences)
+
+    def _note_shared(self, folders: list[Path], files: list[str]) -> None:
+        """Say which files have rows that a model is trained on."""
+        from cloze.runs.finetuning.leakage import note_on
+
+        how: dict[str, Any] = {
+            "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
+            "text_b": self.text_b, "label": self.label,
+        }  # fmt: skip
+        for line in (note_on(folder, file, **how) for folder in folders for file in files):
+            if line:
+                typer.echo(line, err=True)
+
+    def reading(self, task: Any) -> Any:
+        """The task as its files are written."""
+        from cloze.corpus.readers.labelled import as_format, as_quoting
+
+        columns = self.columns.split(",") if self.columns else None
+        return task.reading(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
+
+    def check_seed(self, *, drawn: bool) -> None:
+        """Refuse a seed where nothing is drawn at random."""
+        if self.seed is not None and not drawn:
+            raise UserError(
+                f"--seed {self.seed}: nothing is drawn at random. Omit it, or ask for intervals: --bootstrap 1000"
+            )
+
+    @abstractmethod
+    def task_of(self, folder: Path) -> Any:
+        """The task that a folder is measured on."""
+
+    @abstractmethod
+    def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
+        """What solves the task, and the contents of task.json."""
+
+    def suggest(self, checkpoint: Path, file: str) -> None:
+        """Print the next command."""
+
+    def _measured(self, folder: Path, task: Any, examples: dict[str, Any]) -> tuple[Learner, dict[str, Evaluation]]:
+        """What learned the task, and how it does on each file."""
+        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.build import load_checkpoint
+        from cloze.decoding.progress import Progress
+        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.tasks.evaluation import evaluate
+
+        loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
+        note_unfinished(folder)
+        loaded = with_pictures(loaded, self.items or [], list(examples.values()))
+        learner, described = self.learner(loaded, task)
+        always = (described.get("baseline") or {}).get("always")
+        evaluations = {}
+        for file, part in examples.items():
+            with Progress(len(part), "texts") as progress:
+                evaluations[file] = evaluate(
+                    learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
+                )
+        require_met(loaded.annotations, self.annotate or [])
+        return learner, evaluations
+
+    def _compared(
+        self, measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]
+    ) -> dict[str, dict[str, Difference]]:
+        """By how much the second of two is better on each file."""
+        from cloze.tasks.bootstrap import differences
+
+        (first_learner, first), (second_learner, second) = measured
+        return {
+            file: differences(
+                (first[file].judged, first_learner.metrics), (second[file].judged, second_learner.metrics),
+                resamples=self.bootstrap or 1000, seed=self.seed or 0,
+            )
+            for file in files
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Labelled):
+    """A fine-tuned folder."""
+
+    purpose: ClassVar[str] = "a fine-tuned folder"
+
+    task: Task = None
+    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None
+    bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Least probability of a class, of two the second.")] = None
+    at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
+    length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
+    length: Length = None
+
+    def task_of(self, folder: Path) -> Any:
+        """The task of a folder, with the options in place of its own."""
+        from cloze.tasks.result import task_of
+
+        options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
+        task = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
+        return task.deciding(beams=self.beams, length_penalty=self.length_penalty)
+
+    def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
+        """The network with its head, and the contents of task.json."""
+        from cloze.tasks.result import load_tuned
+
+        return load_tuned(loaded, task, name=self.task, length=self.length)
+
+    def suggest(self, checkpoint: Path, file: str) -> None:
+        """Print the command that labels texts."""
+        options = {
+            "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
+            "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
+            "--encoding": self.encoding,
+        }  # fmt: skip
+        words = [word for option, value in options.items() if value for word in (option, value)]
+        suggest("cloze", "predict", checkpoint, file, *words, "--out", "predictions.jsonl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompted(Labelled):
+    """Any checkpoint that predicts tokens, asked by a prompt."""
+
+    purpose: ClassVar[str] = "a prompt"
+    how: ClassVar[str] = "--template TEXT"
+
+    template: Template = None
+    verbalise: Verbalise = None
+    shots: Shots = 0
+    demonstrations: Demonstrations = None
+    normalise: Normalise = None
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether any part of a prompt is given."""
+        return any(given[name] for name in ("template", "verbalise", "shots", "demonstrations", "normalise"))
+
+    def check_seed(self, *, drawn: bool) -> None:
+        """Demonstrations are drawn, too."""
+        super().check_seed(drawn=drawn or bool(self.shots))
+
+    def prompt(self) -> tuple[Prompt, Any]:
+        """The prompt, and the task that reads its files."""
+        prompt_and_task = prompt_of(
+            self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
+            text_b=self.text_b, label=self.label, normalise=self.normalise,
+        )
+        assert prompt_and_task is not None  # without a template there is an error
+        return prompt_and_task
+
+    def task_of(self, folder: Path) -> Any:
+        """The classes of the prompt; the same for any folder."""
+        return self.prompt()[1]
+
+    def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
+        """The language model with the prompt."""
+        from cloze.tasks.kinds.prompted import prompted
+
+        return prompted(loaded, self.prompt()[0], task), {}
+
+
+MODES: tuple[type[Facts | Senses | Links | Pictures | WordVectors | Labelled], ...] = (
+    Facts, Senses, Links, Pictures, WordVectors, Prompted, Tuned,
+)
+
+
+@takes_options_of(*MODES)
+def command(
+    context: typer.Context,
+    checkpoint: Annotated[Path, typer.Argument(help="A fine-tuned folder, or word vectors.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Labelled text; to compare, first a second folder.")
+    ] = None,
+    with_files: WithFiles = None,
+    **options: Any,
+) -> None:
+    """Measure a checkpoint on labelled text. Example: cloze evaluate MINE test.tsv"""
+    from cloze.training.schedule.untrained import require_trained
+
+    require_trained(checkpoint)
+    mode_of(MODES, context, options).run(checkpoint, files or [])
+
+
+def _write_page(page: Path, folders: list[Path], measured: list[dict[str, Evaluation]]) -> None:
+    """Write what was measured of one folder or of two as a page."""
+    from cloze.reports.evaluation import write_page
+
+    several = len(folders) > 1
+    descriptions = {
+        (f"{folder}: {file}" if several else file): evaluation
+        for folder, evaluations in zip(folders, measured, strict=True) for file, evaluation in evaluations.items()
+    }
+    title = " and ".join(folder.resolve().name for folder in folders)
+    write_page(descriptions, page, title=title, command=" ".join(["cloze evaluate", *map(str, folders), *measured[0]]))
+    typer.echo(f"page: {page}", err=True)
+
+
+def _ks(given: str | None) -> list[int] | None:
+    """The numbers of `--at`."""
+    try:
+        return None if given is None else [int(k) for k in given.split(",")]
+    except ValueError:
+        raise UserError(f"--at {given}: expected whole numbers from 1 on, such as 1,5.") from None
+
+
+def _check(folders: list[Path], files: list[str]) -> None:
+    """Refuse more folders than two, no file, and a file that does not exist."""
+    from cloze.corpus.readers.text_files import require_files
+    from cloze.errors import TaskError
+
+    if len(folders) > 2:
+        raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
+    if not files:
+        raise TaskError("no file to evaluate on. Give labelled text or, for word vectors, --similarity or --analogies.")
+    require_files(files)
+
+
+def _show_differences(differences: Mapping[str, Difference]) -> None:
+    width = max(map(len, differences), default=0)
+    for name, difference in differences.items():
+        unsure = "" if difference.sure else "  not significant"
+        print(f"  {name:<{max(width, 11)}}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+
+
+def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:
+    import json
+
+    records: list[dict[str, Any]] = [
+        {file: evaluation.record() for file, evaluation in evaluations.items()} for _, evaluations in measured
+    ]
+    output = records[0]
+    if len(folders) == 2:
+        output = {str(folder): record for folder, record in zip(folders, records, strict=True)}
+        output["difference"] = {
+            file: {name: delta._asdict() for name, delta in differences.items()} for file, differences in compared.items()
+        }
+    print(json.dumps(output, indent=2, ensure_ascii=False))

@@ -1,0 +1,82 @@
+"""`cloze evaluate RUN --facts FILE`: facts as gaps for a masked language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Batch, Device
+
+if TYPE_CHECKING:
+    from cloze.tasks.intrinsic.facts import Found, Knowledge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts(Mode):
+    """Ask a masked language model for the objects of facts, and print how it ranks them."""
+
+    purpose = "facts in a masked model"
+    how = "--facts FILE"
+
+    facts: Annotated[list[str] | None, typer.Option(help="Columns object, text; or object, subject, template.")] = None
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Skip facts whose subject names the object.")] = False
+    batch: Batch = 64
+    device: Device = "auto"
+    as_json: AsJson = False
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether facts are given, or an option that only facts have."""
+        return bool(given["facts"] or given["no_leaks"])
+
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure a checkpoint on `facts` and further files."""
+        from cloze.errors import TaskError
+        from cloze.tasks.intrinsic.facts import evaluate as ask
+        from cloze.tasks.intrinsic.facts import read_facts
+
+        read = {file: read_facts(file) for file in (*(self.facts or ()), *files)}  # before the checkpoint: errors come early
+        if not read:
+            raise TaskError(f"--no-leaks: no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE --no-leaks")
+
+        from cloze.checkpoint.build import load_checkpoint
+        from cloze.decoding.progress import Progress
+        from cloze.decoding.ready import to_fill
+
+        ready = to_fill(load_checkpoint(checkpoint, self.device))
+        evaluations = {}
+        for file, facts in read.items():
+            with Progress(len(facts), "facts") as progress:
+                evaluations[file] = ask(
+                    ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress
+                )
+        if self.as_json:
+            import json
+
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
+            return
+        for file, figures in evaluations.items():
+            _show(file, figures)
+
+
+def _show(file: str, found: Found) -> None:
+    from cloze.tasks.evaluation_text import table
+
+    print(f"{file}: {found.overall.facts} facts")
+    several = found.relations if len(found.relations) > 1 else ()
+    for line in table([_row(figures) for figures in (*several, *([found.mean] if several else []), found.overall)]):
+        print(f"  {line}")
+    for reason, number in found.left_out.items():
+        print(f"  left out: {number}: {reason}")
+
+
+def _row(one: Knowledge) -> dict[str, object]:
+    return {
+        "relation": one.relation or "none", "facts": one.facts, "P@1": one.p1, "P@10": one.p10, "MRR": one.mrr,
+        "always the usual": one.always,
+    }

@@ -1,0 +1,88 @@
+"""`cloze evaluate KG test.tsv --task link_prediction`, or `relation_prediction`: ranks of the right entities, or relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Candidates, Device, Seed, Task, Unknown, count_of
+from cloze.errors import TaskError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links(Mode):
+    """Rank the entities or the relations of the facts in some files, and print the measures."""
+
+    purpose = "knowledge graphs"
+    how = "--task link_prediction"
+
+    task: Task = None
+    known: Annotated[list[str] | None, typer.Option(help="Files of known facts, never counted as wrong.")] = None
+    candidates: Candidates = None
+    graph: Annotated[str | None, typer.Option(help="For networks that read text: the graph to rank.")] = None
+    unknown: Unknown = "skip"
+    seed: Seed = None
+    device: Device = "auto"
+    as_json: AsJson = False
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether this is the task."""
+        return given["task"] in ("link_prediction", "relation_prediction")
+
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure a checkpoint on files of facts."""
+        import json
+
+        from cloze.checkpoint.build import load_checkpoint
+        from cloze.cli.train.measures import show
+        from cloze.decoding.progress import Progress
+        from cloze.tasks.intrinsic.link_prediction import TASKS, evaluate_links, read_questions
+        from cloze.tasks.intrinsic.link_texts import scorer_of_any
+
+        if not files:
+            raise TaskError("no facts to evaluate on. Name a file of triples: cloze evaluate KG test.tsv --task link_prediction")
+        if self.unknown not in ("skip", "zero"):
+            raise TaskError(
+                f"--unknown {self.unknown}: expected skip, or zero (facts with untrained ids are ranked last)."
+            )
+        asked_for = None if self.candidates is None else count_of(self.candidates)
+        scorer, columns = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph), TASKS[str(self.task)]
+        if not {column for _, column in columns} <= scorer.columns:
+            raise TaskError(
+                f"{checkpoint}: predicts the relation of two entities; it cannot rank entities.\n"
+                f"  To rank relations: cloze evaluate {checkpoint} {files[0]} --task relation_prediction --graph GRAPH"
+            )
+        ranks_entities = self.task == "link_prediction"
+        usual = scorer.usual if ranks_entities and scorer.usual is not None and scorer.usual < len(scorer.entities) else None
+        count = usual if self.candidates is None else asked_for
+        if count is None and self.seed is not None:
+            raise TaskError(
+                f"--seed {self.seed}: all candidates are ranked, so nothing is drawn at random.\n"
+                "  Omit it, or draw the wrong entities: --candidates 100"
+            )
+        listed = [name for option in self.known or () for name in option.split(",") if name]
+        questions_by_file = {file: read_questions(scorer, file, listed) for file in files}
+        evaluations = {}
+        for file, questions in questions_by_file.items():
+            with Progress(len(columns) * len(questions.facts), "facts") as progress:
+                evaluations[file] = evaluate_links(
+                    scorer, questions, asked=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
+                    report=progress,
+                )
+        if self.as_json:
+            print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))
+            return
+        for file, figures in evaluations.items():
+            show(file, figures)
+        if not listed:
+            print(
+                "hint: without --known, correct answers from the training set count as wrong. Name all parts of the graph: "
+                "--known train.tsv,dev.tsv"
+            )
+

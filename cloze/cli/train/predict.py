@@ -1,0 +1,140 @@
+"""`cloze predict`: label texts with probabilities, or generate a text for each."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.hints import note_unfinished
+from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Length, Quoting
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
+from cloze.cli.with_files import Annotate, Items, WithFiles
+
+if TYPE_CHECKING:
+    from cloze.corpus.readers.labelled import Table
+    from cloze.tasks.task import Task
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune; with --template, any checkpoint.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet, CoNLL, .txt (a text per line); - or none: stdin."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="The file: .jsonl, .json, .csv, .tsv, .parquet; for words .conll, for trees .conllu. Default: standard output."
+    )] = None,
+    written_as: Annotated[str | None, typer.Option("--as", help="The format to write: jsonl, json, csv, tsv, …")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --out.")] = False,
+    task: Annotated[str | None, typer.Option(help="The task to predict, if the folder has several.")] = None,
+    text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
+    text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Write probabilities as soft labels for training.")] = False,
+    template: Template = None,
+    verbalise: Verbalise = None,
+    shots: Shots = 0,
+    demonstrations: Demonstrations = None,
+    normalise: Normalise = None,
+    seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
+    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
+    columns: Columns = None,
+    file_format: FileFormat = None,
+    quoting: Quoting = "auto",
+    annotate: Annotate = None,
+    items: Items = None,
+    length: Length = None,
+    batch: Batch = 64,
+    device: Device = "auto",
+    encoding: Encoding = None,
+    with_files: WithFiles = None,
+) -> None:
+    """Label texts, or generate a text for each: one JSON object per text, with label and probabilities or the generated text.
+
+    With --template, any checkpoint that predicts tokens answers a prompt, without fine-tuning.
+    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. Separate the two
+    texts of a pair, or a text and the key of its picture, with a tab.
+    """
+    from cloze.corpus.readers.labelled import as_format, as_quoting
+    from cloze.errors import TaskError
+    from cloze.tasks.prediction_files import check_predictions, format_of
+    from cloze.tasks.result import task_of
+
+    kind = as_format(file_format)
+    prompt = prompt_of(
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
+        task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
+    )
+    chosen: Task = prompt[1] if prompt else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    chosen = chosen.reading(
+        columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
+    ).deciding(beams=beams, length_penalty=length_penalty)
+    format = format_of(out, written_as, chosen)
+    if scores and format not in (None, "jsonl"):
+        raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")
+    if out is not None:
+        check_predictions(out, format=format, inputs=inputs or [], overwrite=overwrite)
+    from cloze.decoding.progress import Progress
+    from cloze.tasks.evaluation import predict
+    from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
+    from cloze.tasks.task import cut_remark
+
+    with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
+        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.build import load_checkpoint
+        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.tasks.kinds.prompted import prompted
+        from cloze.tasks.result import load_tuned
+
+        loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
+        note_unfinished(checkpoint)
+        loaded = with_pictures(loaded, items or [], [examples])
+        learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen, name=task, length=length)[0]
+        with Progress(len(examples), "texts") as progress:
+            soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
+            predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
+        require_met(loaded.annotations, annotate or [])
+    cut = [row.get("cut", 0) for row in soft] if scores else [prediction.cut for prediction in predictions]
+    for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
+        typer.echo(f"note: {remark}", err=True)
+    if scores:
+        write_records(soft, out)
+        return
+    rows = _table(chosen, inputs or [], table=kind is not None or columns is not None) if format in TABLES else None
+    write_predictions(predictions, out, format, task=chosen, table=rows)
+    if out is not None:
+        typer.echo(f"{out}: {len(predictions)} rows")
+
+
+def _table(task: Task, inputs: list[str], *, table: bool) -> Table | None:
+    """The rows of the input, if it is a table; `table` as for `_examples`."""
+    from cloze.decoding.texts import named_file
+    from cloze.tasks.given import has_texts
+    from cloze.tasks.prediction_files import table_of
+
+    file = named_file(inputs, tables=True)
+    return None if file is None or not table and has_texts(task, file) else table_of(task, file)
+
+
+def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
+    """The inputs: arguments that are texts, the lines of a .txt file or of standard input, or a table.
+
+    `table`: the options describe a table, so that standard input and a .txt file are read as one.
+    """
+    from cloze.decoding.texts import gather, named_file
+    from cloze.tasks.given import has_texts, line_examples, stream_examples
+
+    inputs = [] if inputs == ["-"] else inputs
+    file = named_file(inputs, tables=True)
+    if file is None and inputs:
+        return line_examples(task, inputs, None)
+    if file is None and table:
+        return stream_examples(task, sys.stdin.buffer)
+    if file is not None and (table or not has_texts(task, file)):
+        return nullcontext(task.read(file, labelled=False))
+    return line_examples(task, gather([], file), "standard input" if file is None else file)

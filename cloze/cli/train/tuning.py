@@ -1,0 +1,141 @@
+"""The part of `cloze finetune` that trains a recipe, and prints the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from cloze.runs.finetuning.assignment import Assignment
+
+
+def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
+    """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.recipe.canonical import to_yaml
+    from cloze.runs.finetuning.finetune import begins_alone, labels_of, maker_of
+
+    loaded = None if begins_alone(checkpoint) else load_checkpoint(checkpoint)
+    make_recipe = maker_of(checkpoint, assignment, loaded)
+    assignment.require_kinds(plain := make_recipe())
+    recipe = make_recipe(labels=labels_of(plain, assignment, None if loaded is None else loaded.tokenizer))
+    print(to_yaml(recipe.canonical()), end="")
+
+
+def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
+    """Print what a run would read and cost."""
+    from cloze.runs.finetuning.tuning_plan import plan_tuning
+
+    print("\n".join(plan_tuning(checkpoint, assignment, out=out, seeds=seeds, device=device, report=print)))
+
+
+def run_recipe(
+    checkpoint: Path, assignment: Assignment, *, out: Path, extend: bool, seeds: Sequence[int], device: str, as_json: bool,
+    overwrite: bool, keep_checkpoints: bool = False, tune: str | None = None,
+) -> None:
+    """Train the recipe of a task onto a checkpoint, and print the result."""
+    from cloze.cli.hints import hint
+    from cloze.cli.train.quiet import silence
+    from cloze.errors import spelled_by
+    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.finetune import learn
+    from cloze.runs.finetuning.tuned import measured_on
+
+    with silence(on=as_json, results=True):
+        def say(line: str) -> None:
+            typer.echo(line, err=True)
+
+        way_out = f"or remove {out}" if overwrite else "or add --overwrite"
+        with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
+            if tune is not None:
+                tuned = tuned_within(
+                    tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite
+                )
+            else:
+                tuned = learn(
+                    checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say, overwrite=overwrite,
+                    keep_checkpoints=keep_checkpoints,
+                )
+        stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
+        if stopped:
+            hint(out)
+            raise typer.Exit(stopped[0].exit_code)
+        if assignment.test is not None:
+            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given, assignment.annotate)
+    show(tuned.described, out, as_json=as_json)
+    if not as_json:
+        hint(out)
+
+
+def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+    """Print the result: the dev metrics over all seeds next to those of simple answers, and the metrics on a test set."""
+    from cloze.tasks.evaluation_text import NGRAMS, short_lines, simple_answers
+
+    if not described:  # the first of several ranks prints it
+        return
+    if as_json:
+        print(json.dumps({"out": str(out), **described}, indent=2))
+        return
+    tasks = described.get("tasks", {"": described})
+    width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in described["dev"]))))
+    if "" not in tasks:
+        _metrics(described, {"mean": described["spread"]["mean"]}, {}, width=width)
+    for name, result in tasks.items():
+        lead = f"{name}/" if name else ""
+        spread = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
+        simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"))
+        _metrics(described, spread, simple, width=width, task=name)
+        for metric in [metric for metric in described["dev"] if not name and metric not in spread]:  # those of the result alone
+            print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
+        for line in short_lines(result.get("dev_report", {})):
+            print(f"  {line}")
+        for part, cut in result["cut"].items():
+            if cut:
+                print(f"note: {lead}{part}: {cut} of {result['examples'][part]} rows were too long and were cut "
+                      "(--set length=N reads more tokens)")  # fmt: skip
+        for part, lost in result.get("lost", {}).items():
+            if lost:
+                print(f"note: {lead}{part}: {lost} of {result['examples'][part]} rows lose a span by truncation and are not used")
+    ngrams = described.get("ngrams", {}).get("test", {})
+    if "frozen" in described:
+        start = ", ".join(f"{name} {value:.4f}" for name, value in described["frozen"].items())
+        print(f"frozen start: {start} (the network untouched, new heads fitted)")
+    for name, value in described.get("test", {}).items():
+        print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
+    for remark in described.get("remarks", ()):
+        print(f"note: {remark}")
+    best = next(trial for trial in described["trials"] if trial["seed"] == described["seed"])
+    print(f"{out}: seed {best['seed']}, {_which(best)}")
+
+
+def _which(trial: Mapping[str, Any]) -> str:
+    """The evaluation that a trial keeps, in words; the one before the first step has the number 0."""
+    from cloze.errors import counted
+
+    if trial["epoch"] == 0:
+        return f"frozen start: training for {counted(trial['epochs'], 'epoch')} was not better"
+    return f"epoch {trial['epoch']} of {trial['epochs']}"
+
+
+def _metrics(
+    described: Mapping[str, Any], spread: Mapping[str, Any], simple: Mapping[str, Mapping[str, Any]], *, width: int,
+    task: str = "",
+) -> None:
+    """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
+    seeds = len(described["trials"])
+    print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
+    for name, figures in spread.items():
+        value = f"{figures['mean']:.4f}"
+        more = f" ± {figures['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
+        print(f"{name:<{width}}  {value:<8}  {_next_to(simple, name)}{more}".rstrip())
+
+
+def _next_to(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
+    """The figures of simple answers in their columns; six characters without any."""
+    cells = [f"{metrics[metric]:.4f}" if metric in metrics else "" for metrics in simple.values()]
+    widths = [*map(len, list(simple)[:-1]), 6]  # the last column is as wide as a figure
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells or [""], widths, strict=True))

@@ -1,0 +1,108 @@
+"""`cloze embed`: sentences into vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloze.cli.options import Encoding, Overwrite
+from cloze.cli.with_files import WithFiles
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file or standard input.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    json_input: Annotated[bool, typer.Option("--jsonl", help="Read standard input as JSON lines.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
+    layer: Annotated[int, typer.Option(help="The layer to read: -1 is the top layer, 0 the embeddings.")] = -1,
+    layers: Annotated[
+        str | None, typer.Option(help="all, or 0,1,2: a vector per token from each of these layers; needs --out F.npz.")
+    ] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, max, first or summary (the recipe's summary token); default: as trained, or mean.")
+    ] = None,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1: dot products are cosines.")] = False,
+    length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Texts per batch; default: by their length.")] = None,
+    language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    encoding: Encoding = None,
+    overwrite: Overwrite = False,
+    with_files: WithFiles = None,
+) -> None:
+    """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
+
+    Features of every token, for models trained elsewhere: cloze embed ELMO --file sentences.txt --layers all --out features.npz
+    """
+    from cloze.decoding.texts import gather
+    from cloze.errors import UserError
+    from cloze.whole import require_output
+
+    inputs = gather(texts or [], file, field=field, json_input=json_input or None)
+    ending = ".npy" if layers is None else ".npz"
+    if out is not None:
+        out = with_ending(out, ending)
+        require_output(out, overwrite=overwrite)
+    if layers is not None and out is None:
+        raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
+
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.reader import Reader
+    from cloze.decoding.unknown import vector_remarks
+    from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
+    from cloze.decoding.vectors.features import save_features, token_features
+    from cloze.training.precision import as_dtype
+
+    loaded = load_checkpoint(checkpoint, device)
+    reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
+    framed = reader.encode(inputs, max_length=length or (length_of(loaded) if pooling is None else None))
+    cut = sum(row.cut > 0 for row in framed)
+    if cut:
+        lost, most = sum(row.cut for row in framed), max(map(len, framed))
+        typer.echo(
+            f"{cut} of {len(inputs)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
+            "  Split them into shorter texts and average the vectors.", err=True
+        )
+    if layers is not None and out is not None:
+        with Progress(len(inputs), "texts") as progress:
+            path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
+        typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
+        return
+    head = sentence_head(loaded) if pooling is None and layer == -1 else None
+    with Progress(len(inputs), "texts") as progress:
+        vectors = embed(
+            reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
+            normalise=normalise, rows=batch, head=head, report=progress,
+        )
+    for remark in vector_remarks(reader, framed, vectors, head=head):
+        typer.echo(f"note: {remark}", err=True)
+    if out is not None:
+        path = save_vectors(out, vectors)
+        typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
+        return
+    for text, vector in zip(inputs, vectors.tolist(), strict=True):
+        if as_json:
+            import json
+
+            print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
+        else:
+            print("\t".join(f"{number:.6g}" for number in vector))
+
+
+def with_ending(out: Path, ending: str) -> Path:
+    """The file to write; a name that asks for another format is a `UserError`."""
+    from cloze.errors import UserError
+
+    others = {".npy", ".npz", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".safetensors", ".bin", ".vec"}
+    if out.suffix in others - {ending}:
+        what = "--layers writes" if ending == ".npz" else "cloze embed writes"
+        way = "" if ending == ".npz" else "; without --out, numbers or, with --json, JSON lines are printed"
+        raise UserError(f"--out {out}: {what} a {ending} file of numpy. Name one, such as {out.with_suffix(ending)}{way}.")
+    return out if out.suffix == ending else out.with_name(out.name + ending)

@@ -1,0 +1,103 @@
+"""`cloze retrieve`: the passages of a file that belong to queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloze.cli.options import Encoding, Overwrite
+from cloze.cli.with_files import WithFiles
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder fine-tuned for retrieval, or any checkpoint.")],
+    queries: Annotated[
+        list[str] | None, typer.Argument(help="Queries, or a file: one per line, TSV, CSV, JSON lines or Parquet; none: stdin.")
+    ] = None,
+    passages: Annotated[str, typer.Option(help="The file to search: one passage per line, TSV, CSV, JSON lines, Parquet.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="Passages for each query.")] = 100,
+    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
+    query_column: Annotated[str, typer.Option("--text", help="In tables, the column with the query.")] = "query",
+    passage_column: Annotated[str, typer.Option("--text-b", help="In tables, the column with the passage.")] = "passage",
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    encoding: Encoding = None,
+    overwrite: Overwrite = False,
+    with_files: WithFiles = None,
+) -> None:
+    """Find the best passages for each query by exact search: one JSON object per query, best passage first.
+
+    Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
+
+    Memory use grows with the number of queries and --top, not with the number of passages. A checkpoint that was not fine-tuned
+    for retrieval compares texts by the mean of their token vectors.
+    """
+    import json
+
+    from cloze.corpus.readers.text_files import require_files
+    from cloze.decoding.texts import gather, named_file
+    from cloze.errors import TaskError
+    from cloze.tasks.result import TASK_FILE
+    from cloze.whole import require_output, whole_file
+
+    if not passages:
+        raise TaskError("--passages FILE is missing: name the file to search.")
+    require_files([passages])
+    if out is not None:
+        require_output(out, overwrite=overwrite)
+    file = named_file(queries or [], tables=True)
+    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "text")]
+    if not query_texts:
+        raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
+
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.progress import Progress
+    from cloze.tasks.kinds.retrieval import Retriever, untuned
+    from cloze.tasks.result import load_tuned
+
+    loaded = load_checkpoint(checkpoint, device)
+    learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)
+    if not isinstance(learner, Retriever):
+        raise TaskError(
+            f"{checkpoint}: was fine-tuned for {learner.task.name}, not for retrieval.\n"
+            "  Give a folder of cloze finetune --task retrieval, or a checkpoint that was not fine-tuned."
+        )
+    read = partial(_texts, passages, passage_column, "text_b")
+    with Progress(sum(1 for _ in read()), "passages") as progress:
+        rankings = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
+    line_numbers = {hit.passage for ranking in rankings for hit in ranking}
+    texts = {line: text for line, text in read() if line in line_numbers}
+    lines = (
+        json.dumps({"query": query, "passages": [
+            {"line": hit.passage, "score": round(hit.score, 6), "text": texts[hit.passage]} for hit in ranking
+        ]}, ensure_ascii=False) + "\n"
+        for query, ranking in zip(query_texts, rankings, strict=True)
+    )  # fmt: skip
+    if out is None:
+        for line in lines:
+            print(line, end="")
+        return
+    with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
+        stream.writelines(lines)
+    typer.echo(f"{out}: {len(query_texts)} queries")
+
+
+def _texts(path: str, column: str, parameter: str) -> Iterator[tuple[int, str]]:
+    """The texts of a file with their lines, in constant memory: a column of a table, which `parameter` chooses, or its lines that
+    are not empty."""
+    from cloze.corpus.readers.columnar import is_columnar
+    from cloze.corpus.readers.labelled import read_rows
+    from cloze.corpus.readers.text_files import lines
+    from cloze.decoding.texts import kind_of_file
+    from cloze.errors import Parameter, spelled_by
+
+    if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
+        with spelled_by(lambda phrase: "" if phrase.parameter.key == "columns" else None):
+            yield from ((line, text) for line, (text,) in read_rows(path, {column: Parameter(parameter, "NAME", "option")}))
+    else:
+        yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

@@ -1,0 +1,346 @@
+"""`cloze score`: how probable sentences are; accuracy on minimal pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.options import Encoding
+from cloze.cli.with_files import WithFiles
+
+if TYPE_CHECKING:
+    from cloze.decoding.ready import Ready
+    from cloze.decoding.scores.minimal_pairs import Preference
+    from cloze.decoding.scores.perplexity import Perplexity
+    from cloze.decoding.scores.pointer_cache import Pointer
+    from cloze.decoding.scores.scoring import Score
+    from cloze.decoding.scores.stream_scoring import Recall
+    from cloze.decoding.scores.windows import Windows
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None,
+    corpus: Annotated[
+        list[str] | None, typer.Option("--corpus", help="Bits per byte of files or folders; repeatable.")
+    ] = None,
+    most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None,
+    text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto",
+    file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field with the text.")] = "text",
+    target: Annotated[str, typer.Option(help="The field with the answer.")] = "target",
+    columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None,
+    language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
+    order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
+    pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None,
+    pointer_scale: Annotated[float | None, typer.Option(help="With --pointer: the sharpness, usually 1.")] = None,
+    pointer_share: Annotated[
+        float | None, typer.Option(min=0, help="With --pointer: the weight in the mixture, usually 0.1.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Read all texts as one stream with a memory of this many tokens.")
+    ] = None,
+    clamp: Annotated[int | None, typer.Option(min=1, help="With --memory: the largest distance.")] = None,
+    same_length: Annotated[
+        bool, typer.Option("--same-length", help="With --memory: all tokens see equally many.")
+    ] = False,
+    segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None,
+    ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False,
+    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    encoding: Encoding = None,
+    with_files: WithFiles = None,
+) -> None:
+    """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
+
+    The score depends on the network: the log-probability of the text if it reads from left to right, the pseudo-log-likelihood
+    (each token masked alone) if it predicts masked tokens, the log-probability that every token is original if it is a
+    discriminator. Long texts are scored in overlapping windows. A network that writes answers (t5, bart; unilm with --order
+    source_to_target) scores the answer: TEXT<tab>ANSWER.
+
+    --corpus prints figures that are comparable between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
+    """
+    if corpus:
+        others = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}
+        _score_corpora(checkpoint, corpus, text_format, most, device, others, as_json=as_json)
+        return
+    _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
+    _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
+
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.decoding.ready import to_score
+    from cloze.decoding.scores.pointer_cache import Pointer
+    from cloze.decoding.scores.windows import Windows
+    from cloze.training.precision import as_dtype
+
+    sizes = {"scale": pointer_scale, "share": pointer_share}
+    cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})
+    chosen = _pairs(pairs, limit) if pairs is not None else None
+    loaded = load_checkpoint(checkpoint, device)
+    cast = as_dtype(precision, loaded.clock.seed.device)
+    ready = to_score(loaded, order=order, language=language, precision=cast)
+    windows = Windows(max_length, stride)
+    if chosen is not None:
+        _score_pairs(loaded, ready, chosen, windows, as_json)
+    elif ready.method is None:
+        _check_answers(cache, memory, segment, windows, ends=ends)
+        inputs, targets = _targets(texts or [], file, field, target, columns)
+        _score_answers(ready, inputs, targets, truncate=truncate, perplexity=perplexity, as_json=as_json)
+    else:
+        inputs = _alone(texts or [], file, field, columns, truncate)
+        recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
+        _score_texts(ready, inputs, windows, recall, cache, (ends, perplexity, as_json))
+
+
+def _score_corpora(
+    checkpoint: Path, paths: list[str], text_format: str, most: int | None, device: str, others: Mapping[str, object], *,
+    as_json: bool,
+) -> None:
+    """The figures of running texts."""
+    import json
+
+    from cloze.checkpoint.build import load_checkpoint
+    from cloze.corpus.readers import read_documents
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
+    from cloze.errors import UserError
+
+    wrong = [name for name, value in others.items() if value]
+    if wrong:
+        raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
+    texts = {path: first_bytes((doc.sentences for doc in read_documents([path], format=text_format)), most) for path in paths}
+    loaded = load_checkpoint(checkpoint, device)
+    rows = {}
+    for path, documents in texts.items():
+        with Progress(sum(map(len, documents)), "sentences") as progress:
+            rows[path] = figures_of(loaded, documents, report=progress)
+    if as_json:
+        typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
+        return
+    wide = max(map(len, rows))
+    kind = next((BITS[row.method] for row in rows.values() if row.method is not None), "bits per byte")
+    typer.echo(f"{'':<{wide}}  bytes       {kind}  tokens per word  unknown tokens")
+    for path, row in rows.items():
+        bits = "–" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"
+        typer.echo(f"{path:<{wide}}  {row.bytes:<10,}  {bits:<{len(kind)}}  {row.tokens_per_word:<15.4f}  {row.unknown:,}")
+    for line in dict.fromkeys(row.why or PSEUDO * (row.method == "pseudo_log_likelihood") for row in rows.values()):
+        if line:
+            typer.echo(line)
+
+
+def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.reader import refuse_answering
+    from cloze.decoding.scores.minimal_pairs import prefer
+    from cloze.errors import UserError
+
+    reader, head, method = ready
+    if method is None:
+        refuse_answering(loaded, verb="score")
+        raise UserError("--pairs scores single sentences; --order source_to_target scores answers to texts. Omit one of them.")
+    with Progress(2 * len(chosen), "sentences") as progress:
+        preferences = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
+    _print_preferences(preferences, method, as_json)
+
+
+def _score_answers(
+    ready: Ready, given: list[str], targets: list[str], *, truncate: bool, perplexity: bool, as_json: bool
+) -> None:
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.scores.answer_scoring import score_answers
+    from cloze.decoding.scores.perplexity import Perplexity
+
+    with Progress(len(given), "texts") as progress:
+        scores = score_answers(ready.reader, ready.head, given, targets, truncate=truncate, report=progress)
+    cut = [score.cut for score in scores if score.cut]
+    if cut:
+        typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
+    if perplexity:
+        _print_perplexity(Perplexity.of(targets, scores), "log_probability", as_json)
+    else:
+        records = [{"text": text, "target": answer} for text, answer in zip(given, targets, strict=True)]
+        _print(records, targets, scores, "log_probability", as_json)
+
+
+def _score_texts(
+    ready: Ready, given: list[str], windows: Windows, recall: Recall | None, cache: Pointer | None,
+    shown: tuple[bool, bool, bool],
+) -> None:
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.scores.perplexity import Perplexity
+    from cloze.decoding.scores.scoring import score
+    from cloze.decoding.scores.stream_scoring import score_stream
+    from cloze.errors import UserError
+
+    reader, head, method = ready
+    assert method is not None  # it scores texts
+    ends, perplexity, as_json = shown
+    if perplexity and method == "originality":
+        raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Omit it.")
+    with Progress(len(given), "texts") as progress:
+        if recall is not None:
+            scores = score_stream(
+                reader, head, given, method=method, recall=recall, pointer=cache, ends=ends, report=progress
+            )
+        else:
+            scores = score(reader, head, given, method=method, windows=windows, pointer=cache, report=progress)
+    if perplexity:
+        _print_perplexity(Perplexity.of(given, scores, ends=ends), method, as_json)
+    else:
+        _print([{"text": text} for text in given], given, scores, method, as_json)
+
+
+def _recall(
+    reader: Any, cache: Pointer | None, memory: int | None, clamp: int | None, segment: int | None, windows: Windows, *,
+    same_length: bool, ends: bool,
+) -> Recall | None:
+    """How the texts are read as one stream: if a memory is asked for, or a pointer for a network that has a memory; else None."""
+    from cloze.decoding.scores.stream_scoring import Recall, remembers
+    from cloze.errors import UserError
+
+    if memory is None and not (cache is not None and remembers(reader.network)):
+        if segment is not None or ends:
+            raise UserError(
+                "--segment and --ends are for texts that are read as one stream. Add --memory too, such as --memory 640, or "
+                "--pointer with a network that remembers."
+            )
+        return None
+    if windows.max_length is not None or windows.stride is not None:
+        raise UserError("--stride and --max-length are for texts read one by one; for a stream, --segment sets its steps.")
+    return Recall(memory, clamp, same_length, segment or 128)
+
+
+def _alone(given: list[str], file: str | None, field: str, columns: str | None, truncate: bool) -> list[str]:
+    """The texts of a network that scores texts and not answers."""
+    from cloze.decoding.texts import gather
+    from cloze.errors import UserError
+
+    if columns is not None:
+        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
+    if truncate:
+        raise UserError("--truncate cuts answers and what they answer; this network scores texts alone, whole. Leave it out.")
+    return gather(given, file, field=field)
+
+
+def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, perplexity: bool) -> None:
+    """Refuse options that contradict each other."""
+    from cloze.errors import UserError
+
+    if pairs is not None and texts:
+        raise UserError("give --pairs or texts, not both.")
+    if pairs is not None and (pointer is not None or memory is not None):
+        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Omit one of them.")
+    if pairs is not None and perplexity:
+        raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
+
+
+def _check_dependent(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
+    """Refuse options of a pointer or a memory where there is none: they would change nothing."""
+    from cloze.errors import UserError
+
+    if pointer is None and any(value is not None for value in cached):
+        raise UserError("--pointer-scale and --pointer-share configure --pointer. Add it, such as --pointer 500.")
+    if memory is None and any(value is not None for value in reading):
+        raise UserError("--clamp and --same-length configure --memory. Add it, such as --memory 640.")
+
+
+def _check_answers(cache: object, memory: int | None, segment: int | None, windows: Windows, *, ends: bool) -> None:
+    """Refuse what is for texts that follow each other, or for long ones."""
+    from cloze.errors import UserError
+
+    if cache or memory is not None or segment is not None or ends:
+        raise UserError(
+            "--pointer, --memory, --segment and --ends are for texts that follow each other; this network scores answers."
+        )
+    if windows.max_length is not None or windows.stride is not None:
+        raise UserError(
+            "--stride and --max-length divide a long text; this network scores answers to texts, which --truncate cuts."
+        )
+
+
+def _targets(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
+    """Texts and answers: lines with a tab between them, or the columns of a table."""
+    from cloze.corpus.readers.objects import holds_objects
+    from cloze.decoding.scores.answer_scoring import split_pairs
+    from cloze.decoding.texts import gather
+    from cloze.errors import UserError
+
+    names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
+    if given or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
+        return split_pairs(gather(given, file))
+    from cloze.corpus.readers.labelled import read_table
+    from cloze.errors import Parameter
+
+    table = read_table(file, columns=columns.split(",") if columns else None)
+    if not {field, target} <= set(table.columns):
+        raise UserError(
+            f"{file}: expected the columns {field} and {target}, found: {', '.join(table.columns)}.\n"
+            "  Name them with --field and --target; if the file has no header, name its columns: --columns text,target"
+        )
+    chosen = {"field": field, "target": target}
+    texts, targets = (table.column(column, Parameter(name, "NAME", "option")) for name, column in chosen.items())
+    return texts, targets
+
+
+def _print(records: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:
+    import json
+
+    from cloze.decoding.scores.perplexity import Perplexity
+
+    for words, text, score in zip(records, scored, scores, strict=True):
+        if as_json:
+            figures = Perplexity.of([text], [score]).record()
+            counts = {name: figures[name] for name in ("score", "tokens", "unknown", "words", "bytes", "characters")}
+            print(json.dumps({**words, **counts, "cut": score.cut, "method": method}, ensure_ascii=False))
+        else:
+            print("\t".join([f"{score.score:.4f}", str(score.tokens), *words.values()]))
+
+
+def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps({**found.record(), "method": method}))
+        return
+    cells = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
+    lost = f", {found.unknown} of them [UNK]," if found.unknown else ""
+    pseudo = "pseudo-" if method == "pseudo_log_likelihood" else ""
+    print(f"{pseudo}perplexity {cells['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
+    print(f"per word   {cells['word_perplexity']} over {found.word} words")
+    print(f"per byte   {cells['byte_perplexity']} over {found.byte} bytes: {cells['bits_per_byte']} {pseudo}bits per byte")
+    bits = f"{cells['bits_per_character']} {pseudo}bits"
+    print(f"per character {cells['character_perplexity']} over {found.character} characters: {bits} per character")
+
+
+def _pairs(path: Path, limit: int | None) -> list[Any]:
+    from cloze.decoding.scores.minimal_pairs import read_pairs
+
+    return read_pairs(path, limit=limit)
+
+
+def _print_preferences(found: Sequence[Preference], method: str, as_json: bool) -> None:
+    from cloze.decoding.scores.minimal_pairs import overall
+
+    whole = overall(found)
+    if as_json:
+        import json
+
+        def record(one: Preference) -> dict[str, Any]:
+            return {"file": one.file, "pairs": one.pairs, "right": one.right, "ties": one.ties, "accuracy": one.accuracy}
+
+        print(json.dumps({"method": method, "overall": record(whole), "files": [record(row) for row in found]}, indent=2))
+        return
+    width = max(len(row.file) for row in [*found, whole])
+    print(f"{'file':<{width}}  {'pairs':>6}  {'ties':>5}  accuracy")
+    for row in [*found, whole]:
+        print(f"{row.file:<{width}}  {row.pairs:>6}  {row.ties:>5}  {row.accuracy:8.2%}")

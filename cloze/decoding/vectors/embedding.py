@@ -1,0 +1,136 @@
+"""Vectors of texts: any layer, pooled over the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.array_files import save_array
+from cloze.batch import Batch
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader, bound
+from cloze.decoding.unknown import known_words, leaves_out_unknown
+from cloze.errors import UserError, propose
+from cloze.objectives.distances.embedding import Embedding
+from cloze.whole import whole_file
+
+Pooling = Literal["mean", "max", "first", "summary"]
+_HEAD = "embedding"
+TOGETHER, TOGETHER_ON_GPU = 1024, 32768  # tokens of a batch
+
+
+def embed(
+    reader: Reader,
+    texts: Sequence[str] | Sequence[Framed],
+    *,
+    layer: int = -1,
+    pooling: Pooling | None = None,
+    normalise: bool = False,
+    length: int | None = None,
+    rows: int | None = None,
+    head: Any = None,
+    report: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.float32]:
+    """One vector per text: (N, D) float32, in the order of the texts.
+
+    With a `head`, what `sentence_head` found, the vectors of the top layer are those that it was trained to give, unless a
+    `pooling` is named. Otherwise they are pooled states, by default the mean.
+    `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
+    and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
+    first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
+    to what the network can read, or to `length` tokens. `rows` are the texts of a batch; None: as many as have `TOGETHER` tokens
+    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero; a table of word vectors leaves
+    unknown words out (`vector_remarks`).
+    """
+    vector_head = head if pooling is None and layer == -1 else None
+    pooling = pooling or "mean"
+    if pooling not in get_args(Pooling):
+        raise UserError(f"unknown pooling {pooling!r}. {propose(pooling, get_args(Pooling))}")
+    framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
+    if vector_head is None and leaves_out_unknown(reader):
+        framed = known_words(reader, framed)
+    vectors: NDArray[np.float32] | None = None
+    tokens = None if rows is not None else TOGETHER if reader.device.type == "cpu" else TOGETHER_ON_GPU
+    for index in by_length([len(row) for row in framed], rows=rows or len(framed), tokens=tokens):
+        batch_vectors = _embed_batch(reader, [framed[i] for i in index], layer, pooling, vector_head).cpu().numpy()
+        if vectors is None:
+            vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32)
+        vectors[index] = batch_vectors
+        report(len(index))
+    if vectors is None:
+        raise UserError("no text to embed.")
+    vectors[[len(row) == 0 for row in framed]] = 0.0
+    if normalise:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors
+
+
+@torch.inference_mode()
+def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling, head: Any) -> Tensor:
+    batch = reader.batch(framed)
+    if head is not None:
+        everything = torch.arange(len(framed), device=reader.device)
+        return reader.scores(head, reader.states(batch, head.reads), batch, everything).float()
+    network = reader.network
+    makes_summary = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
+    if pooling == "summary" and layer == -1 and makes_summary:
+        summary: Tensor = reader.states(batch, {"summary"})["summary"]  # of the network's own making, not the state of one token
+        return summary.float()
+    return pool(layer_states(reader, batch, layer).float(), batch, pooling)
+
+
+def sentence_head(loaded: Checkpoint) -> Any:
+    """The head of a checkpoint that gives vectors of texts, with its readings bound; None if it has none."""
+    head = loaded.heads.get(_HEAD)
+    return bound(head, loaded.reads.get(_HEAD)) if isinstance(head, Embedding) else None
+
+
+def length_of(loaded: Checkpoint) -> int | None:
+    """How many tokens of a text the head `embedding` of a checkpoint reads; None: as many as the network can."""
+    head = loaded.heads.get(_HEAD)
+    return head.length if isinstance(head, Embedding) else None
+
+
+def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:
+    """The states (B, L, D) of one layer; only the top layer avoids keeping the others."""
+    if layer == -1:
+        hidden: Tensor = reader.states(batch, {"hidden"})["hidden"]
+        return hidden
+    if "layers" not in reader.network.gives:
+        raise UserError(f"layer {layer}: this network gives only its top layer.\n  Leave --layer out, or take -1.")
+    layers: Any = reader.states(batch, {"layers"})["layers"]
+    count = len(layers)
+    if not -count <= layer < count:
+        only = "only layer 0" if count == 1 else f"the layers 0 to {count - 1}, or -1 to {-count}"
+        raise UserError(f"layer {layer}: this network has {only}.")
+    chosen: Tensor = layers[layer]
+    return chosen
+
+
+def pool(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """States (B, L, D) of a batch as one vector per row (B, D)."""
+    if pooling == "first":
+        return states[:, 0]
+    if pooling == "summary":
+        return states.flatten(0, 1)[batch["summaries"]]
+    if "block" not in batch:
+        return states.mean(1) if pooling == "mean" else states.amax(1)
+    real = (batch["block"] > 0)[:, :, None]
+    if pooling == "max":
+        return states.masked_fill(~real, -torch.inf).amax(1)
+    return (states * real).sum(1) / real.sum(1)
+
+
+def save_vectors(path: Path, vectors: NDArray[np.float32]) -> Path:
+    """Write vectors as a .npy file (the ending is added where it is missing), whole or not at all; returns its path."""
+    target = path if path.suffix == ".npy" else path.with_name(path.name + ".npy")
+    with whole_file(target) as stage, stage.open("wb") as file:
+        save_array(file, vectors)
+    return target

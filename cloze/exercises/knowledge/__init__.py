@@ -1,0 +1,6 @@
+"""Edits that link a text to entities, facts and lexicons.
+
+May import what `cloze.exercises` may. To add one: a file with a frozen dataclass that inherits from `Edit`,
+`@register("edit", name)`, and its import in `cloze/exercises/__init__.py`.
+Contract: tests/contracts/test_edits.py.
+"""

@@ -1,0 +1,49 @@
+"""The candidates of items: the entities that each surface form may mean, from a look-up table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError, require_table
+from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
+
+
+class Pairs(NamedTuple):
+    """Every candidate of every item, (P,) each: the flat number of the item, the entity, and its prior."""
+
+    item: Tensor
+    entity: Tensor
+    prior: Tensor
+
+
+class Candidates(nn.Module):
+    """The candidates and priors of the recipe's table `name`, which brings them whenever the module is built.
+
+    A stand-in for the table, which only has a size, has no candidates. Errors: no such table, or one of another kind, is a
+    `RecipeError` about the argument `part`.
+    """
+
+    def __init__(self, *, name: str, tables: Mapping[str, Any] | None, part: str) -> None:
+        super().__init__()
+        lookups = {} if tables is None else tables
+        require_table(part, name, lookups)
+        table = lookups[name]
+        try:
+            ids = None if matrix_of(table) is STAND_IN else table.candidates
+        except AttributeError:
+            raise RecipeError(f"{part}: the table {name!r} has no candidates; expected a table `surfaces`.") from None
+        self.ids: Tensor
+        self.priors: Tensor
+        none = torch.zeros(table.size + 1, 1)
+        self.register_buffer("ids", none.long() if ids is None else torch.from_numpy(ids).long(), persistent=False)
+        self.register_buffer("priors", none if ids is None else torch.from_numpy(table.priors).clone(), persistent=False)
+
+    def forward(self, items: Tensor) -> Pairs:
+        """Of items (E, R)."""
+        ids = self.ids[items.flatten().long()]
+        item, slot = (ids > 0).nonzero().unbind(1)
+        return Pairs(item, ids[item, slot], self.priors[items.flatten().long()[item], slot])

@@ -1,0 +1,6 @@
+"""Transformers that read a text with items, such as regions of a picture, or recordings of words.
+
+May import what `cloze.networks` may. To add one: a file with a class decorated `@register("network", name)`, and its
+import in `cloze/networks/__init__.py`.
+Contract: tests/networks and tests/contracts/test_fields.py.
+"""

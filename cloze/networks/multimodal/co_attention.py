@@ -1,0 +1,185 @@
+"""Two streams: a Transformer over text and one over items, joined by layers in which each reads the other (ViLBERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import Depth, Width
+from cloze.errors import RecipeError
+from cloze.networks import config as choices
+from cloze.networks.bert import Bert
+from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.cross import CoAttentionLayer, Pair, Views
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors, fields_of, item_rows
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.visibility import visibility
+from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.registry import register
+
+
+class ItemStream(Around):
+    """The stream of items next to that of the text: before the layer `first` of the text and before each later one, a co-layer
+    joins both streams; then the items pass a layer of their own. `x` (B, 1 + R, W) are the whole picture and
+    the items."""
+
+    def __init__(self, network: CoAttentionTransformer, x: Tensor, views: Views) -> None:
+        self.network, self.x, self.views = network, x, views
+
+    def enter(self, x: Tensor) -> Tensor:
+        """The text after the first co-layer, if that stands before all layers of the text."""
+        return self._joined(0, x) if self.network.first == 0 else x
+
+    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
+        """The text after the co-layer that follows a layer; the items pass their own layer."""
+        done = number - self.network.first
+        if done >= 0:
+            self.x = self.network.item_layers[done](self.x, AttentionInputs(self.views.items))
+        return self._joined(done + 1, x) if 0 <= done + 1 < len(self.network.co_layers) else x
+
+    def _joined(self, number: int, x: Tensor) -> Tensor:
+        text, self.x = self.network.co_layers[number](Pair(x, self.x), self.views)
+        return text
+
+
+class CountedStream(Around):
+    """Counts what `ItemStream` computes, in a count of its own for the items, which `items` holds."""
+
+    def __init__(self, network: CoAttentionTransformer, items: Operations, size: Shown) -> None:
+        self.network, self.items, self.size = network, items, size
+
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+        """The layer of the items and the co-layer around a layer of the text."""
+        done = number - self.network.first
+        if done >= 0:
+            self.network.item_layers[done].count_operations(self.items, self.size.tokens, self.size.length)
+        if 0 <= done + 1 < len(self.network.co_layers):
+            self.network.co_layers[done + 1].count_operations(counted, self.items, (size, self.size))
+
+
+@register("network", "co_attention")
+class CoAttentionTransformer(Bert):
+    """BERT and a stack for items, which attend to each other in the upper layers (ViLBERT; Lu et al., 2019, §2.1).
+
+    `item_stack` are the layers of the items, one for each of the last layers of the text; a co-layer comes before each pair.
+    In a co-layer, each stream has queries for the keys and values of the other, and a feed-forward of its own. The whole picture
+    stands in front of the items: the mean of their features, with a box around everything; hidden features count as zeros. The
+    fields of items are those of `visual`.
+
+    **States.** Those of `transformer`, `item_hidden` (B, R, W), and `pooled` (E, C), the product of the summary and of the whole
+    picture, each after a dense map and ReLU.
+
+    A text without items reads nothing in the co-layers, which then add a bias and pass their feed-forward; with `co_layers` whose
+    maps are zero, this is `transformer` with further norms.
+
+    Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `co_layers.<n>.*`, `text_pooler.*`, `item_pooler.*`.
+    """
+
+    fresh: ClassVar[tuple[str, ...]] = (
+        *Bert.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
+    )
+    sizes = named_sizes(
+        "layers width heads item_stack.layers item_stack.width item_stack.heads item_stack.inner crossing.width crossing.heads",
+        tiny=(2, 128, 2, 1, 128, 2, 128, 128, 2), mini=(4, 256, 4, 2, 256, 4, 256, 256, 4),
+        small=(4, 512, 8, 2, 512, 8, 512, 512, 8), medium=(8, 512, 8, 4, 512, 8, 512, 512, 8),
+        base=(12, 768, 12, 6, 1024, 8, 1024, 1024, 8), large=(24, 1024, 16, 6, 1024, 16, 1024, 1024, 16),
+    )
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        item_stack: choices.ItemStack = choices.ItemStack(),
+        crossing: choices.CoAttention = choices.CoAttention(),
+        items: choices.Items = choices.Items(),
+        **bert: Any,
+    ) -> None:
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        text = self.made
+        if item_stack.layers > layers:
+            raise RecipeError(
+                f"network.co_attention.item_stack.layers: got {item_stack.layers}, expected 1 to {layers}, as the text has."
+            )
+        item = text._replace(width=item_stack.width, heads=item_stack.heads, inner=item_stack.inner)
+        self.first = layers - item_stack.layers
+        self.items = ItemVectors(items, item.width, epsilon=item.epsilon, dropout=Dropout(item.rates.hidden, item.clock))
+        self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            item.layer() for _ in range(item_stack.layers)
+        )
+        self.co_layers: Sequence[CoAttentionLayer] = nn.ModuleList(  # type: ignore[assignment]
+            CoAttentionLayer(text, item, crossing) for _ in range(item_stack.layers)
+        )
+        self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(item.width, crossing.width)
+        self.item_sets = {items.set: items.width}
+        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
+        self.gives = {**self.gives, "item_hidden": StateKind("B R W", "order"), "pooled": StateKind("E C", "order")}
+        self.widths = {"item_hidden": item.width, "pooled": crossing.width}
+        self.reset_parameters()
+        self.items.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings of tokens and items, then the layers of the text, the last ones with a co-layer and a layer of items."""
+        upper = zip(self.layers[self.first :], self.item_layers, self.co_layers, strict=True)
+        return [nn.ModuleList([self.embeddings, self.items]), *self.layers[: self.first], *map(nn.ModuleList, upper)]
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, around: Sequence[Around] = (),
+        item_vectors: Mapping[str, Tensor] | None = None, items: Mapping[str, Tensor] | None = None,
+        item_length: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them, of their items, and `pooled`."""
+        require_order("co_attention", given.get("order", "open"), "open")
+        rows = self._with_whole(item_rows(self.items.items.set, tokens, item_vectors, items, item_length), tokens)
+        seen = rows.among()
+        text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
+        stream = ItemStream(self, residual_dtype(self.items(rows)), Views.of(text, block, seen, rows.real))
+        # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
+        below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
+        states = super().forward(want=below, tokens=tokens, block=block, around=[stream, *around], **given)
+        outputs = {**states, "item_hidden": stream.x[:, 1:]}
+        if "pooled" in want:
+            picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C), so the summary (E, D) must have one text per row
+            outputs["pooled"] = self.text_pooler(states["summary"]).relu() * picture
+        return {name: state for name, state in outputs.items() if name in want}
+
+    def _with_whole(self, rows: ItemRows | None, tokens: Tensor) -> ItemRows:
+        """The items with the whole picture in front, (B, 1 + R, ·); it is real in rows that have items. Without any, R is 0."""
+        features = self.items.features.weight.new_zeros(len(tokens), 0, self.items.items.width)
+        none = torch.zeros(len(tokens), 0, dtype=torch.bool, device=tokens.device)
+        rows = rows or ItemRows(features, features.new_zeros(len(tokens), 0, 4), none, none, None)
+        boxes = rows.boxes
+        if boxes is not None:
+            picture = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
+            boxes = torch.cat([picture, boxes[..., :4]], 1)
+        has_items = rows.real.any(1, keepdim=True)
+        return replace(
+            rows, features=torch.cat([rows.whole(of_shown=False)[:, None], rows.features], 1), boxes=boxes,
+            real=torch.cat([has_items, rows.real], 1), hidden=torch.cat([torch.zeros_like(has_items), rows.hidden], 1),
+        )
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of the text and of the items through their layers, and through those that join them."""
+        size, item_size = shown(fields), shown_items(fields, self.items.items.set) or Shown(0, 0, 0)
+        rows = Shown(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
+        items = counted.branch(live=False)
+        self.items.count_operations(items, rows.tokens)
+        if self.first == 0:
+            counted.above(self.embeddings)
+            self.co_layers[0].count_operations(counted, items, (size, rows))
+        stream = CountedStream(self, items, rows)
+        super().count_operations(counted, fields, want=want, positions=positions, around=[stream, *around])
+        counted.join(items)
+        if "pooled" in want:
+            counted.maps(size.rows, self.text_pooler, self.item_pooler)

@@ -1,0 +1,151 @@
+"""Three stacks of layers: one of text, one of items, and one in which both read each other (LXMERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.bounds import Depth, OptionalDepth, Width
+from cloze.networks import config as choices
+from cloze.networks.bert import Bert
+from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.cross import CrossLayer, Pair, Views
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors, fields_of, item_rows
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.visibility import visibility
+from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.registry import register
+
+
+@register("network", "cross_modal")
+class CrossModal(Bert):
+    """A stack for text, a stack for items, and cross-modal layers above both (LXMERT; Tan & Bansal, 2019, §2).
+
+    `layers` are those of the text, `item_layers` those of the items; in each of `cross_layers` text and items first read each
+    other through one shared attention (as in the authors' code), then themselves. The fields of items are those of `visual`.
+
+    **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the last cross layer, `layers` (N+1, B, L, D) of
+    the text, `summary`, `pooled` (E, D), a dense map and tanh of the summary, and the states of attention of the text's stack;
+    with `items.transform` also `item_transformed` (B, R, D), what heads read of the items.
+
+    A text without items passes all layers of the text; where it would read items, the cross layers only add a bias.
+
+    Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `cross_layers.<n>.*`, `pooler.*`; 207,936,768 at the
+    published size. With `items.transform` also `item_map.*` and `item_norm.*`.
+    """
+
+    fresh: ClassVar[tuple[str, ...]] = (
+        *Bert.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
+    )
+    sizes = named_sizes(
+        "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),
+        medium=(6, 512, 8, 3, 3), base=(9, 768, 12, 5, 5), large=(18, 1024, 16, 10, 10),
+    )
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        item_layers: OptionalDepth = 5,
+        cross_layers: Depth = 5,
+        items: choices.TransformedItems = choices.TransformedItems(),
+        **bert: Any,
+    ) -> None:
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        factory = self.made
+        self.items = ItemVectors(items, width, epsilon=factory.epsilon, dropout=Dropout(factory.rates.hidden, factory.clock))
+        self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            factory.layer() for _ in range(item_layers)
+        )
+        self.cross_layers: Sequence[CrossLayer] = nn.ModuleList(  # type: ignore[assignment]
+            CrossLayer(factory) for _ in range(cross_layers)
+        )
+        self.pooler = nn.Linear(width, width)
+        self.item_map = nn.Linear(width, width) if items.transform else None
+        self.item_norm = nn.LayerNorm(width, eps=factory.epsilon) if items.transform else None
+        self.item_sets = {items.set: items.width}
+        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
+        kinds = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
+        self.gives = {**self.gives, **kinds, **({"item_transformed": kinds["item_hidden"]} if items.transform else {})}
+        self.reset_parameters()
+        self.items.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings of tokens and items, the layers of the text, the last ones with those of the items, then the others."""
+        apart = len(self.layers) - len(self.item_layers)
+        both = [*self.layers[: max(apart, 0)], *self.item_layers[: max(-apart, 0)]]
+        shared = zip(self.layers[max(apart, 0) :], self.item_layers[max(-apart, 0) :], strict=True)
+        return [
+            nn.ModuleList([self.embeddings, self.items]), *both, *map(nn.ModuleList, shared), *self.cross_layers,
+        ]
+
+    @property
+    def layer_count(self) -> int:
+        """The embeddings, the layers of the text, and the cross layers."""
+        return 1 + len(self.layers) + len(self.cross_layers)
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        item_vectors: Mapping[str, Tensor] | None = None, items: Mapping[str, Tensor] | None = None,
+        item_length: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L) and of their items (B, R)."""
+        require_order("cross_modal", given.get("order", "open"), "open")
+        below = (want - {"item_hidden", "item_transformed", "pooled", "summary"}) | {"hidden"}
+        states = super().forward(want=below, tokens=tokens, block=block, **given)
+        rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length) or self._nothing(tokens)
+        seen = rows.among()
+        x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
+        for layer in self.item_layers:
+            x = layer(x, AttentionInputs(seen))
+        text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
+        pair, views = Pair(states["hidden"], x), Views.of(text, block, seen, rows.real)
+        above = []
+        for cross in self.cross_layers:
+            pair = cross(pair, views)
+            above.append(pair.text)
+        if "layers" in want:
+            states["layers"] = torch.cat([states["layers"], torch.stack(above)])  # along the axis of layers
+        item_states = pair.items if item_vectors is not None else pair.items[:, :0]  # (B, 0, D) without items
+        outputs = {**states, "hidden": pair.text, "item_hidden": item_states}
+        if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
+            outputs["item_transformed"] = self.item_norm(F.gelu(self.item_map(item_states)))
+        if want & {"summary", "pooled"}:
+            outputs["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
+            outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
+        return {name: state for name, state in outputs.items() if name in want}
+
+    def _nothing(self, tokens: Tensor) -> ItemRows:
+        """One item per row, which is padding, in place of the items that a batch lacks."""
+        features = self.items.features.weight.new_zeros(len(tokens), 1, self.items.items.width)
+        none = torch.zeros(len(tokens), 1, dtype=torch.bool, device=tokens.device)
+        return ItemRows(features, features.new_zeros(len(tokens), 1, 4), none, none, None)
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of the text, and of the items, through their layers, and of both through the cross layers."""
+        size = shown(fields)
+        rows = shown_items(fields, self.items.items.set) or Shown(size.rows, size.rows, 1)
+        items = counted.branch(live=False)
+        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        self.items.count_operations(items, rows.tokens)
+        for layer in self.item_layers:
+            layer.count_operations(items, rows.tokens, rows.length)
+        for cross in self.cross_layers:
+            cross.count_operations(counted, items, (size, rows))
+        if "item_transformed" in want:
+            items.maps(rows.tokens, self.item_map)
+            items.above(self.item_norm)
+        counted.join(items)
+        if "pooled" in want:
+            counted.maps(size.rows, self.pooler)

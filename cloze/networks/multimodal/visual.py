@@ -1,0 +1,163 @@
+"""One stream of text and items: a Transformer whose rows hold tokens and, behind them, items such as regions of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import Depth, Width
+from cloze.networks import config as choices
+from cloze.networks.bert import Bert
+from cloze.networks.blocks.attention import AttentionInputs, Record
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.items import ItemRows, Joined, fields_of, item_embeddings, item_rows
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.stack import Stack, each_layer
+from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.network import StateKind, reading_states, require_order
+from cloze.registry import PartMark, register
+
+ItemKinds = Annotated[choices.Appended | choices.WithTables | choices.Elements | choices.Added, PartMark("items")]
+
+
+@register("network", "visual")
+class Visual(Bert):
+    """BERT over rows of tokens and items, which all see each other.
+
+    The part `items` says how items become vectors: `with_tables` is VisualBERT (Li et al., 2019, §3), `appended` Unicoder-VL
+    (Li et al., 2020, §3) and UNITER (Chen et al., 2020, §3), `elements` VL-BERT (Su et al., 2020, §3), and `added` B2T2 (Alberti
+    et al., 2019, §3), where items join tokens. `item_vectors/<set>` (B, R, F) are their features, `item_vectors/<set>/boxes`
+    (B, R, 5) their boxes, `item_length/<set>` (B) says how many of a row are real, `items/<set>/masked` (B, R) which of them
+    `mask_items` has chosen, and `links/<set>` (N, 2) links tokens with items.
+
+    **States.** Those of `transformer`, and `item_hidden` (B, R, D). States of attention are about tokens and items together.
+
+    Without items this is `transformer`, number for number; in a row without items next to rows with some, nothing is added to
+    it. Items have no order: the states of tokens do not depend on it.
+
+    Differs: in VL-BERT's code the vector for the end also follows texts without a picture, and items stand before the padding.
+
+    Parameters: those of `transformer`, and `items.*`.
+    """
+
+    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "items")
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        items: ItemKinds = choices.Appended(),
+        **bert: Any,
+    ) -> None:
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        self.items = item_embeddings(
+            items, width, positions=self.max_length, segments=self.segments, epsilon=self.made.epsilon,
+            rate=self.rates.hidden, clock=self.clock,
+        )
+        self.item_sets = {items.set: items.width}
+        self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}
+        self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order")}
+        self.reset_parameters()
+        self.items.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def maps(self) -> Mapping[str, nn.Linear]:
+        """The map of features, by the name of the set."""
+        return {} if self.items.feature_map is None else {self.items.set: self.items.feature_map}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings of tokens and items, then the layers in order."""
+        return [nn.ModuleList([self.embeddings, self.items]), *self.layers]
+
+    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Tables of items that begin as copies of those of the text."""
+        return {f"items.{name}": tensor for name, tensor in self.items.begun(theirs).items()}
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        positions: Tensor | None = None, vectors: Tensor | None = None, gates: Tensor | None = None,
+        around: Sequence[Around] = (), item_vectors: Mapping[str, Tensor] | None = None,
+        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
+        links: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them, and `item_hidden`."""
+        rows = item_rows(self.items.set, tokens, item_vectors, items, item_length, links)
+        joined = self.items.join(self.embeddings, tokens, vectors, block, rows)
+        if rows is None:
+            text_states = super().forward(
+                want=want - {"item_hidden"}, tokens=tokens, block=block, summaries=summaries, positions=positions,
+                vectors=joined.vectors, gates=gates, around=around, **given,
+            )
+            none = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
+            return {**text_states, "item_hidden": none} if "item_hidden" in want else text_states
+        require_order("a row of tokens and items", given.get("order", "open"), "open")
+        record, length = Record.of(want), tokens.shape[1]
+        x = self._embedded(tokens, joined, given)  # (B, L + S, D): the tokens, then the S positions that the items append
+        inputs = AttentionInputs(self._seen(x, block, joined))
+        stack = Stack(self.layers, each_layer([inputs] * len(self.layers), gates=gates, record=record), [*self.around, *around])
+        # A flat position counts cells of (B, L): row · L + column. In (B, L + S) the same cell is row · S further on.
+        wide = None if positions is None else positions + torch.div(positions, length, rounding_mode="floor") * (
+            x.shape[1] - length
+        )
+        # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
+        # that are read.
+        whole = not stack.per_token or record is not None or "item_hidden" in want
+        at = None if whole else self._selected(x, want, wide, summaries, length)
+        passed = stack.run(x, at=at)
+        last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
+        states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], summaries)
+        if "item_hidden" in want:
+            states["item_hidden"] = self._of_items(last, length, rows)
+        return states if record is None else {**states, **record.stacked()}
+
+    def _embedded(self, tokens: Tensor, joined: Joined, given: Mapping[str, Any]) -> Tensor:
+        """The row that the first layer reads (B, L + S, D)."""
+        x = self.embeddings(tokens, given.get("position_ids"), given.get("segments"), joined.vectors)
+        x = self.embedding_dropout(x)
+        x = x if joined.summed is None else x + joined.summed
+        return residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
+
+    def _seen(self, x: Tensor, block: Tensor | None, joined: Joined) -> Visibility:
+        """Who sees whom among tokens and items: all that are not padding."""
+        real = block
+        if joined.real is not None:
+            text = x.shape[1] - joined.real.shape[1]
+            text_mask = torch.ones_like(joined.real[:, :1]).expand(-1, text) if block is None else block > 0
+            real = torch.cat([text_mask, joined.real], 1).long()
+        return visibility("open", real, length=x.shape[1], past=0, device=x.device)
+
+    def _selected(
+        self, x: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None, length: int
+    ) -> Selected | None:
+        """The tokens whose last state is read, by flat positions in rows with items; None: all of them."""
+        batch, width = x.shape[:2]  # the width of a row, L + S; `positions` count its cells, `summaries` (E,) those of (B, L)
+        first = None if summaries is None else torch.div(summaries, length, rounding_mode="floor") * width + summaries % length
+        return self._read_tokens(torch.empty(batch, width, device=x.device), want, positions, first)
+
+    def _of_items(self, last: Tensor, length: int, rows: ItemRows) -> Tensor:
+        """The states of the items (B, R, D); zeros where they are no positions of the row."""
+        if last.shape[1] == length:
+            return last.new_zeros(len(last), rows.count, self.width)
+        return last[:, length : length + rows.count]
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of tokens and items through the layers."""
+        size, items = shown(fields), shown_items(fields, self.items.set)
+        if items is None:
+            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            return
+        branch = counted.branch(live=False)
+        self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
+        counted.join(branch)
+        more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
+        counted.above(self.embeddings)
+        self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)

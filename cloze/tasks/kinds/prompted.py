@@ -1,0 +1,205 @@
+"""Classify texts by the answers to a prompt, without training anything: zero and few shots (Brown et al., 2020, §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.records.answer import label_names
+from cloze.decoding.prompting import Candidate, Prompting, prompting_of
+from cloze.decoding.prompts import Template, unconditional, verbalisers
+from cloze.decoding.reader import Checkpoint, evaluating
+from cloze.errors import TaskError, counted
+from cloze.rng import permutation
+from cloze.tasks.kinds.classification import Classification
+from cloze.tasks.kinds.classifier import Choice, choices, scored
+from cloze.tasks.labels import Examples, label_ids
+from cloze.tasks.measures.class_report import class_figures
+from cloze.tasks.measures.metrics import measure
+from cloze.tasks.task import Evaluation, Learner, Report, cut_remark
+
+AMONG = "among the labels that have an answer"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt for texts: a template, the answer for each label, and the `demonstrations` of which `shots` are
+    drawn by a seed for every text.
+
+    With `context` an answer's probability is divided by its probability behind this text alone, such as `Answer:`, so that
+    answers that are frequent anyway are not preferred (Brown et al., 2020, §2.4, for ARC, OpenBookQA and RACE).
+    """
+
+    template: Template
+    answers: Mapping[str, str]
+    shots: int = 0
+    demonstrations: Examples | None = None
+    seed: int = 0
+    context: str | None = None
+
+    @classmethod
+    def of(
+        cls, template: str, *, verbalise: str | None = None, shots: int = 0, demonstrations: Path | str | None = None,
+        seed: int = 0, context: str | None = None, text: str | None = None, text_b: str | None = None, label: str | None = None,
+    ) -> Prompt:
+        """What the options say, and the columns of the file of demonstrations; faults are `TaskError`s.
+
+        Without `verbalise` the labels of the demonstrations are their own answers.
+        """
+        prompt_template = Template(template)
+        if shots and demonstrations is None:
+            raise TaskError(f"--shots {shots}: name the labelled text that they are drawn from: --demonstrations FILE")
+        examples = None if demonstrations is None else task_for(
+            prompt_template, text=text, text_b=text_b, label=label
+        ).read(demonstrations)  # fmt: skip
+        if examples is not None and shots > len(examples):
+            raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
+        if verbalise is None and examples is None:
+            raise TaskError("give the answer for each label: --verbalise positive=great,negative=terrible")
+        names = label_names(examples.answers or ()) if examples is not None else ()
+        answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
+        if len(answers) < 2:
+            count = counted(len(answers), "distinct label")
+            raise TaskError(f"{examples.path if examples else ''}: {count}; expected at least two.")
+        if examples is not None:
+            label_ids(examples, tuple(answers), AMONG)
+        return cls(prompt_template, answers, shots, examples, seed, context)
+
+    def before(self, number: int) -> str:
+        """The demonstrations before the text of this number."""
+        if not self.shots or self.demonstrations is None:
+            return ""
+        chosen = permutation(len(self.demonstrations), self.seed, "shots", number)[: self.shots]
+        labels = self.demonstrations.answers or []
+        return self.template.demonstrated([(_texts(self.demonstrations, i), self.answers[labels[i]]) for i in chosen])
+
+
+def task_for(template: Template, *, text: str | None, text_b: str | None, label: str | None) -> Classification:
+    """The task for one text or two, as the template has."""
+    second = (text_b or "text_b") if template.pair else None
+    name = "pair_classification" if template.pair else "sentence_classification"
+    return Classification(text or "text", second, label or "label", name=name)
+
+
+def _texts(examples: Examples, number: int) -> tuple[str, ...]:
+    text = examples.texts[number]
+    return (text,) if examples.others is None else (text, examples.others[number])
+
+
+class Prompted(Learner):
+    """An untrained use of a network: a text gets the label whose answer to the prompt is the most probable.
+
+    The probabilities of the labels are those of their answers, divided by their sum. With a `context` those of the answers are
+    first divided by what they are behind it.
+    """
+
+    def __init__(self, prompting: Prompting, prompt: Prompt, task: Classification) -> None:
+        super().__init__(prompting.reader, torch.nn.Identity(), task, length=None)
+        self.prompting, self.prompt = prompting, prompt
+        self.labels = self.names = tuple(prompt.answers)
+
+    def answered(self, examples: Examples) -> list[tuple[list[Candidate], int]]:
+        """The candidates of every example, and the number of its label."""
+        labels = label_ids(examples, self.names, AMONG).tolist()
+        return list(zip(self.candidates(examples), labels, strict=True))
+
+    def candidates(self, examples: Examples) -> list[list[Candidate]]:
+        """The prompt of every example with each of the answers."""
+        answers = list(self.prompt.answers.values())
+        filled = []
+        for number in range(len(examples)):
+            texts, before = _texts(examples, number), self.prompt.before(number)
+            filled += [self.prompt.template.fill(texts, answer, before=before) for answer in answers]
+        candidates = self.prompting.candidates(filled, answers * len(examples))
+        return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]
+
+    def probabilities(
+        self, asked: Sequence[Sequence[Candidate]], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The probability of each label for every example: (N, C)."""
+        every = [candidate for candidates in asked for candidate in candidates]
+        per_example = _PerExample(report, len(self.names))
+        with evaluating(self):
+            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(asked), len(self.names))
+            scores = scores - self._unconditional(size)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def _unconditional(self, size: int) -> NDArray[np.float64]:
+        """log P(answer | context) of each label (C,); 0 without a context."""
+        context, answers = self.prompt.context, list(self.prompt.answers.values())
+        if context is None:
+            return np.zeros(len(answers))
+        filled = [unconditional(context, answer) for answer in answers]
+        return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=lambda done: None)
+
+    def judge(
+        self, rows: Sequence[tuple[list[Candidate], int]], metric: str | None = None, *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> NDArray[np.int64]:
+        """The right label and the most probable one of every row: (N, 2)."""
+        return _judged(rows, self.probabilities([candidates for candidates, _ in rows], size=size, report=report))
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Every metric of pairs of labels (N, 2)."""
+        truth, guess = np.asarray(judged).T
+        return measure(truth, guess, len(self.names))
+
+    def evaluate(
+        self, examples: Examples, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """Metrics on labelled examples, and those of always giving the label that is the most frequent among them."""
+        rows = self.answered(examples)
+        probabilities = self.probabilities([candidates for candidates, _ in rows], size=size, report=report)
+        judged = _judged(rows, probabilities)
+        truth = judged[:, 0]
+        usual = int(np.bincount(truth, minlength=len(self.names)).argmax())
+        constant = {"always": self.names[usual], **measure(truth, np.full_like(truth, usual), len(self.names))}
+        remark = cut_remark([candidates[0].cut for candidates, _ in rows], None)
+        return Evaluation(
+            len(rows), self.metrics(judged), constant, () if remark is None else (remark,), judged=judged,
+            **class_figures(truth, judged[:, 1], probabilities, self.names),
+        )
+
+    def scored(
+        self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
+    ) -> Iterator[dict[str, Any]]:
+        """Every example with the probabilities of all labels as its label, to learn from (Schick and Schütze, 2021, §3.3)."""
+        candidates = self.candidates(examples)
+        probabilities = self.probabilities(candidates, size=size, report=report)
+        return scored(examples, self.task, self.names, probabilities, [row[0].cut for row in candidates])
+
+    def predict(self, examples: Examples, *, size: int = 64, report: Report = lambda done: None) -> list[Choice]:
+        """The most probable label of every example."""
+        candidates = self.candidates(examples)
+        probabilities = self.probabilities(candidates, size=size, report=report)
+        return choices(examples, self.names, probabilities, [row[0].cut for row in candidates])
+
+
+def _judged(rows: Sequence[tuple[list[Candidate], int]], found: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.stack([np.array([label for _, label in rows], np.int64), found.argmax(1)], axis=1)
+
+
+class _PerExample:
+    """Reports examples when as many candidates are done as they have."""
+
+    def __init__(self, report: Report, each: int) -> None:
+        self.report, self.each, self.done = report, each, 0
+
+    def __call__(self, candidates: int) -> None:
+        """Some more candidates are done."""
+        before = self.done // self.each
+        self.done += candidates
+        if self.done // self.each > before:
+            self.report(self.done // self.each - before)
+
+
+def prompted(loaded: Checkpoint, prompt: Prompt, task: Classification, *, precision: torch.dtype | None = None) -> Prompted:
+    """A checkpoint that answers a prompt."""
+    return Prompted(prompting_of(loaded, precision=precision), prompt, task).eval()

@@ -1,0 +1,225 @@
+"""Find the passage that belongs to a query among many, by the products of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Table
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
+from cloze.decoding.vectors.embedding import length_of, sentence_head
+from cloze.errors import TaskError
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.objectives.distances.embedding import Embedding
+from cloze.registry import register
+from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, figures, judged, nearest, ranks
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
+from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
+
+_TOGETHER = 1024  # passages that are made into vectors before they are compared
+
+
+class Found(NamedTuple):
+    """A passage that was found: its number, and its product with the query."""
+
+    passage: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Retrieval(TextTask):
+    """A task whose rows are a query and its passage; the passages of all other rows are wrong for it."""
+
+    text: str = "query"
+    text_b: str | None = "passage"
+    label: str = ""
+
+    name: str = "retrieval"
+    metrics: ClassVar[Mapping[str, bool]] = METRICS
+
+    def answers(self, table: Table) -> list[Any]:
+        """None: the texts are all that there is."""
+        return [None] * len(table)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
+        """What makes queries and passages into vectors, of a fine-tuned folder; either may have a network of its own."""
+        towers = described.get("towers") or {}
+        query, passage = (_tower(loaded, {**described, **towers.get(side, {})}, precision) for side in ("query", "key"))
+        return Retriever(*query, self, length=described.get("length"), passages=passage if towers else None)
+
+    def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
+        """No passage is the usual one."""
+        return {}
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "text_b": self.text_b}}
+
+
+@dataclass(frozen=True)
+class Match(Prediction):
+    """The best passage for a query among those of its file, and the rank of its own."""
+
+    line: int
+    query: str
+    passage: str
+    score: float
+    rank: int
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return dict(self.__dict__)
+
+
+class Row(NamedTuple):
+    """A query and its passage as texts; only all rows together have an answer."""
+
+    query: str
+    passage: str
+
+
+def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
+    """The network that reads one kind of texts, and the head that makes them into vectors."""
+    name = described.get("network")
+    checkpoint = loaded if name is None else loaded.other(name)
+    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, described)
+
+
+class Retriever(Learner):
+    """A network with a head that gives vectors of texts; `passages` are those of passages where they have others than queries."""
+
+    def __init__(
+        self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        other, self.passage_head = passages or (reader, head)
+        self.passage_network: Any = other.network
+        self.passage_reader = replace(other, precision=None)
+        name_dropouts(self)
+
+    def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+        """One vector for each query (N, D) in fp32; runs in eval mode."""
+        return self._vectors(self.exact, self.head, texts, size, report)
+
+    def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+        """One vector for each passage (N, D), as `vectors`."""
+        return self._vectors(self.passage_reader, self.passage_head, texts, size, report)
+
+    @torch.inference_mode()
+    def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
+        framed = reader.encode(texts, max_length=self.length)
+        vectors: NDArray[np.float32] | None = None
+        with evaluating(self):
+            for index in by_length([len(row) for row in framed], rows=size):
+                batch = reader.batch([framed[i] for i in index])
+                states = reader.states(batch, head.reads)
+                batch_vectors = head.scores({name: states[name] for name in head.reads}, batch).float().cpu().numpy()
+                vectors = np.empty((len(framed), batch_vectors.shape[1]), np.float32) if vectors is None else vectors
+                vectors[index] = batch_vectors
+                report(len(index))
+        if vectors is not None:
+            vectors[[len(row) == 0 for row in framed]] = 0.0
+        return np.zeros((0, 1), np.float32) if vectors is None else vectors
+
+    def blocks(
+        self, passages: Iterable[tuple[int, str]], *, size: int = 64, report: Report = lambda done: None
+    ) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
+        """The vectors of numbered passages, some at a time, in constant memory."""
+        stream = iter(passages)
+        while block := list(islice(stream, _TOGETHER)):
+            numbers = np.array([number for number, _ in block], np.int64)
+            yield numbers, self.passage_vectors([text for _, text in block], size=size, report=report)
+
+    def retrieve(
+        self, queries: Sequence[str], passages: Iterable[tuple[int, str]], *, most: int = 100, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> list[list[Found]]:
+        """The best passages of every query, the best first; memory is bounded by the queries, `most` and a block of passages."""
+        query_vectors = self.vectors(queries, size=size)
+        best: Nearest = nearest(query_vectors, self.blocks(passages, size=size, report=report), most)
+        return [
+            [Found(int(passage), float(score)) for passage, score in zip(*pair, strict=True)]
+            for pair in zip(best.passages, best.scores, strict=True)
+        ]
+
+    def answered(self, examples: AnsweredTexts[Any]) -> list[Row]:
+        """The queries with their passages."""
+        if examples.others is None:
+            raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
+        return [Row(*pair) for pair in zip(examples.texts, examples.others, strict=True)]
+
+    def judge(
+        self, rows: Sequence[Row], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The metrics of the query of every row, as `ranking.judged` has them, and last the row's share of its query (N, M + 1).
+
+        Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
+        """
+        query_ranks, _, _, _ = self._ranked(rows, size, report)
+        worth, number = judged([query_ranks[query] for query in query_ranks]), {query: at for at, query in enumerate(query_ranks)}
+        at = np.array([number[row.query] for row in rows], np.int64)
+        shares = 1 / np.bincount(at, minlength=1)[at]
+        return np.concatenate([worth[at], shares[:, None]], axis=1)
+
+    def _ranked(
+        self, rows: Sequence[Row], size: int, report: Report
+    ) -> tuple[dict[str, NDArray[np.int64]], Vectors, Vectors, list[str]]:
+        """The ranks of the right passages of each query; the vectors of the queries and of the passages, and the passages."""
+        passages = list(dict.fromkeys(row.passage for row in rows))
+        numbers = {text: number for number, text in enumerate(passages)}
+        right: dict[str, set[int]] = {}
+        for row in rows:
+            right.setdefault(row.query, set()).add(numbers[row.passage])
+        vectors = self.vectors(list(right), size=size, report=report)
+        passage_vectors = self.passage_vectors(passages, size=size)
+        right_ranks = ranks(vectors, passage_vectors, [sorted(ids) for ids in right.values()])
+        return dict(zip(right, right_ranks, strict=True)), vectors, passage_vectors, passages
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """The means over queries, of what `judge` returned."""
+        worth = np.asarray(judged, np.float64)
+        return figures(worth[:, :-1], worth[:, -1])
+
+    def evaluate(
+        self, examples: AnsweredTexts[Any], always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """Metrics on queries with their passages: each is looked for among the passages of the file."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        framed = self.exact.encode([row.query for row in rows], max_length=self.length)
+        framed += self.passage_reader.encode([row.passage for row in rows], max_length=self.length)
+        remark = cut_remark([row.cut for row in framed], self.length)
+        return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
+
+    def predict(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[Match]:
+        """The best passage of the file for each of its queries."""
+        rows = self.answered(examples)
+        query_ranks, query_vectors, passage_vectors, passages = self._ranked(rows, size, report)
+        best = nearest(query_vectors, [(np.arange(len(passage_vectors)), passage_vectors)], 1)
+        first = {
+            query: (passages[int(number)], round(float(score), 6), int(right[0]))
+            for (query, right), number, score in zip(query_ranks.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
+        }
+        return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
+
+
+def untuned(loaded: Checkpoint) -> Retriever:
+    """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines."""
+    trained_head = sentence_head(loaded)
+    head = Embedding(width=loaded.network.width) if trained_head is None else trained_head
+    return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded))
+
+
+@register("task", "retrieval")
+def retrieval(text: str = "query", text_b: str = "passage") -> Retrieval:
+    """The passage that belongs to a query, among all others. The arguments are names of columns."""
+    return Retrieval(text, text_b)

@@ -1,0 +1,321 @@
+"""Classify marked spans of a text: how files are read, what predicts, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, Names, read_marked
+from cloze.corpus.records.spans import tokens_of
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
+from cloze.errors import CheckpointError, TaskError, propose
+from cloze.registry import register
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Classes
+from cloze.tasks.linear.features import Bags, prefixed
+from cloze.tasks.linear.linear_task import LinearTask, Outputs
+from cloze.tasks.measures.class_report import class_figures
+from cloze.tasks.measures.metrics import confusion, macro_f1
+from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SpanClassification(Unsearched):
+    """A task: the fields of a text, its spans, its label and the key of its picture, if it is about one; `none` is the label that
+    micro-F1 does not count."""
+
+    text: str = "text"
+    label: str = "label"
+    spans: str = "spans"
+    none: str | None = None
+    picture: str | None = None
+    name: str = "span_classification"
+    does: ClassVar[str] = "chooses a label"
+
+    @property
+    def metrics(self) -> Mapping[str, bool]:
+        """Accuracy first; of all of them more is better."""
+        return {"accuracy": True, "macro_f1": True, "micro_f1": True}
+
+    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> SpanClassification:
+        """The same task: its files are JSON lines, and say what their fields are."""
+        if columns or format not in (None, "jsonl"):
+            raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON lines. Leave them out.")
+        return replace(self)
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
+        """The texts of a file."""
+        marked = read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+        return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
+        """What classifies spans, from a fine-tuned folder."""
+        name = str(described["head"])
+        if name not in loaded.heads:
+            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+        return SpanClassifier(
+            Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
+            length=described.get("length"),
+        )
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
+        """The class by the words of the spans, between them and around them; none if texts are about pictures."""
+        return None if self.picture is not None else LinearSpans(self, labels)
+
+    def constant(self, always: str, examples: MarkedTexts, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        truth = label_numbers(examples, labels)
+        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
+
+    def description(self) -> dict[str, Any]:
+        """The names of the fields, and the label that does not count."""
+        columns = {"text": self.text, "label": self.label, "spans": self.spans}
+        return {"columns": with_picture(columns, self.picture), "none": self.none}
+
+
+@register("task", "span_classification")
+def span_classification(
+    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None, picture: str | None = None
+) -> SpanClassification:
+    """The class of one or two marked spans: the relation of two names, the sense of a word, the type of an entity.
+
+    `text`, `label`, `spans` and `picture` name fields; `none` is the label that says "none of them": micro-F1 does not count it.
+    """
+    return SpanClassification(text, label, spans, none, picture)
+
+
+def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
+    """The numbers of the labels of all texts; one that training never saw is a `TaskError` with file and line."""
+    number = {label: index for index, label in enumerate(labels)}
+    for marked in examples.each:
+        if marked.label not in number:
+            raise TaskError(
+                f"{examples.path}:{marked.line}: the label {marked.label!r} does not occur in the training examples. "
+                f"{propose(str(marked.label), labels)}"
+            )
+    return np.array([number[str(marked.label)] for marked in examples.each], np.int64)
+
+
+def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | None) -> dict[str, float]:
+    """Accuracy, macro-F1, and F1 over all answers together (micro) but for the label `none`, without which it is accuracy."""
+    if not len(truth):
+        raise TaskError("no labelled examples to measure on.")
+    counts = confusion(truth, guess, len(labels))
+    mask = np.array([label != none for label in labels])
+    right, total = float(np.diag(counts)[mask].sum()), float(counts[mask].sum() + counts[:, mask].sum())
+    return {
+        "accuracy": float(np.trace(counts) / counts.sum()), "macro_f1": macro_f1(counts),
+        "micro_f1": 2 * right / total if total else 0.0,
+    }
+
+
+class LinearSpans(LinearTask):
+    """A linear model of the class of marked spans."""
+
+    @property
+    def estimator(self) -> Classes:
+        """Multinomial logistic regression."""
+        return Classes(len(self.labels))
+
+    def labels_of(self, examples: MarkedTexts) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted({str(marked.label) for marked in examples.each}))
+
+    def texts(self, examples: MarkedTexts) -> Iterable[str]:
+        """The texts."""
+        return (marked.text for marked in examples.each)
+
+    def bags(self, examples: MarkedTexts, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of the whole text, of each span, and of the text before, between and after the spans."""
+        for marked in examples.each:
+            words, characters = list(cutter.words(marked.text)), list(cutter.characters(marked.text))
+            for name, part in _parts_of(marked):
+                words += prefixed(f"{name}:", cutter.words(part))
+                characters += prefixed(f"{name}:", cutter.characters(part))
+            yield words, characters
+
+    def targets(self, examples: MarkedTexts) -> Int64:
+        """The numbers of the labels."""
+        return label_numbers(examples, self.labels)
+
+    def judged(self, examples: MarkedTexts, outputs: Outputs) -> Int64:
+        """The label of every text and the likeliest one, (N, 2)."""
+        return np.stack([self.targets(examples), outputs.argmax(1).astype(np.int64)], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Those of spans with labels."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, self.labels, self.task.none)
+
+
+def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
+    """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
+    the order of the text."""
+    order = sorted(range(len(one.spans)), key=lambda number: one.spans[number])
+    for number, (begin, end) in enumerate(one.spans):
+        yield f"span {number}", one.text[begin:end]
+    at = 0
+    for index, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
+        yield f"part {index} of {order[0]} first", one.text[at : max(begin, at)]
+        at = max(end, at)
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """A framed text and the columns of the first and the last token of each of its spans, -1 for a span that is not read."""
+
+    marked: Marked
+    framed: Framed
+    columns: Int64
+    label: int = -1
+
+    @property
+    def read(self) -> bool:
+        """Whether all spans are."""
+        return bool((self.columns >= 0).all())
+
+    def __len__(self) -> int:
+        return len(self.framed)
+
+
+@dataclass(frozen=True)
+class SpanChoice(Prediction):
+    """The label of the spans of one text, and how probable every label is; of spans that were not read only the usual label."""
+
+    marked: Marked
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it: each span with its text and characters."""
+        text = self.marked.text
+        spans = [{"text": text[start:stop], "start": start, "end": stop} for start, stop in self.marked.spans]
+        return {
+            "line": self.marked.line, "text": text, "spans": spans, "label": self.label, "probability": self.probability,
+            "probabilities": self.probabilities,
+        }
+
+
+class SpanClassifier(Learner):
+    """A reader with a head over `labels`. Spans that are cut away get `usual`, the most frequent label of the training texts."""
+
+    def __init__(
+        self, reader: Reader, head: Any, labels: Sequence[str], usual: str, task: SpanClassification, *, length: int | None
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.names = self.labels = tuple(labels)
+        self.usual = usual
+
+    def texts_of(self, examples: MarkedTexts) -> Sequence[str]:
+        """The texts with the spans."""
+        return [marked.text for marked in examples.each]
+
+    def encode(self, examples: MarkedTexts) -> list[SpanRow]:
+        """The texts as the network reads them, with the positions of their spans."""
+        texts = [text.text for text in examples.each]
+        spelled = self.reader.tokenizer.encode_spelled(texts)
+        span_rows = []
+        rows = self.reader.encode(texts, max_length=self.length)
+        pictures = numbers_of(self.reader, examples)
+        for number, (marked, framed) in enumerate(zip(examples.each, rows, strict=True)):
+            if len(marked.spans) != self.head.spans:
+                raise TaskError(
+                    f"{examples.path}:{marked.line}: {len(marked.spans)} spans; this model was trained with {self.head.spans} "
+                    "per text."
+                )
+            columns = np.append(np.flatnonzero(framed.part == 0), -1)
+            token_spans = [tokens_of(spelled, number, *span) or (-1, -1) for span in marked.spans]
+            tokens = np.array(token_spans, np.int64).ravel()
+            framed = replace(framed, picture=pictures[number])
+            span_rows.append(SpanRow(
+                marked, framed, np.where(tokens < len(columns) - 1, columns[np.minimum(tokens, len(columns) - 1)], -1)
+            ))  # fmt: skip
+        return span_rows
+
+    def answered(self, examples: MarkedTexts) -> list[SpanRow]:
+        """The texts with the numbers of their labels."""
+        labels = label_numbers(examples, self.names).tolist()
+        return [replace(row, label=label) for row, label in zip(self.encode(examples), labels, strict=True)]
+
+    @torch.inference_mode()
+    def probabilities(
+        self, rows: Sequence[SpanRow], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability of each label for every row, (N, C): the usual one is sure where a span is not read. In eval mode."""
+        probabilities = np.zeros((len(rows), len(self.names)), np.float32)
+        probabilities[:, self.names.index(self.usual)] = 1.0
+        with evaluating(self):
+            for index in by_length([len(row) for row in rows], rows=size):
+                indices = [i for i in index if rows[i].read]
+                if indices:
+                    batch = self.exact.batch([rows[i].framed for i in indices])
+                    states = self.exact.states(batch, self.head.reads)
+                    width = batch["tokens"].shape[1]
+                    positions = np.stack([rows[i].columns + number * width for number, i in enumerate(indices)])
+                    scores = self.exact.scores(self.head, states, batch, torch.from_numpy(positions).to(self.exact.device))
+                    probabilities[indices] = scores.softmax(-1).cpu().numpy()
+                report(len(index))
+        return probabilities
+
+    def outputs(
+        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability (N, C) that the network gives to each label."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
+    def judge(
+        self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Int64:
+        """The label of every row and the one that was found, (N, 2)."""
+        return _judged(rows, self.probabilities(rows, size=size, report=report))
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Every metric of labels and those that were found."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, self.names, self.task.none)
+
+    def evaluate(
+        self, examples: MarkedTexts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """All metrics on labelled texts; texts whose spans were not read are reported."""
+        rows = self.answered(examples)
+        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
+        judged = _judged(rows, probabilities)
+        baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
+        lost = [row.marked.line for row in rows if not row.read]
+        remarks = [] if not lost else [
+            f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
+            f"{self.usual!r} (fine-tune with --set length=N to read more)"
+        ]  # fmt: skip
+        figures = class_figures(judged[:, 0], judged[:, 1], probabilities, self.names)
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged, **figures)
+
+    def predict(
+        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[SpanChoice]:
+        """The most probable label of every text's spans."""
+        rows = self.encode(examples)
+        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
+        predictions = []
+        for row, shares in zip(rows, probabilities, strict=True):
+            best = int(shares.argmax())
+            named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
+            predictions.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
+        return predictions
+
+
+def _judged(rows: Sequence[SpanRow], found: NDArray[np.float32]) -> Int64:
+    return np.stack([np.array([row.label for row in rows], np.int64), found.argmax(1).astype(np.int64)], axis=1)

@@ -1,0 +1,57 @@
+"""How well predicted numbers agree with given ones: Pearson's and Spearman's correlations, and the squared error."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloze.errors import TaskError
+from cloze.tasks.intrinsic.similarity import spearman
+
+#: By name, whether more is better.
+AGREEMENT = {"pearson": True, "spearman": True, "mse": False}
+
+
+def pearson(one: ArrayLike, two: ArrayLike) -> float | None:
+    """The correlation of two rows of numbers; None for fewer than two or where one side never varies."""
+    a, b = (_centred(side) for side in (one, two))
+    if a is None or b is None:
+        return None
+    return float(np.clip((a * b).sum(), -1.0, 1.0))
+
+
+def _centred(values: ArrayLike) -> np.ndarray | None:
+    """Values without their mean and of length 1, None where they never vary; scaled first, so that no square overflows."""
+    x = np.asarray(values, np.float64)
+    if len(x) < 2 or x.min() == x.max():
+        return None
+    x = x / np.abs(x).max() - (x / np.abs(x).max()).mean()
+    length = float(np.sqrt((x * x).sum()))
+    return x / length if length else None
+
+
+def agreement(truth: ArrayLike, guess: ArrayLike) -> dict[str, float]:
+    """`pearson`, `spearman` and `mse`; a correlation that does not exist, because one side never varies, counts as 0.
+
+    No numbers at all, and predictions that are not finite, are a `TaskError`.
+    """
+    labels, predictions = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
+    if not len(labels):
+        raise TaskError("no labelled examples to measure on.")
+    wrong = int((~np.isfinite(predictions)).sum())
+    if wrong:
+        raise TaskError(
+            f"{wrong:,} of {len(predictions):,} predicted numbers are not finite: the weights have diverged or are damaged.\n"
+            "  Train again with a lower training.rate.peak."
+        )
+    return {
+        "pearson": pearson(labels, predictions) or 0.0, "spearman": spearman(labels, predictions) or 0.0,
+        "mse": float(np.square(predictions - labels).mean()),
+    }
+
+
+def undefined(truth: ArrayLike, guess: ArrayLike) -> tuple[str, ...]:
+    """A remark where the correlations of `agreement` do not exist."""
+    sides = {"the given numbers": truth, "the predicted numbers": guess}
+    alike = [name for name, side in sides.items() if np.ptp(np.asarray(side, np.float64)) == 0]
+    return (f"{' and '.join(alike)} are all equal, so there is no correlation: it is shown as 0.",) if alike else ()
