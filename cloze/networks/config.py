@@ -3,7 +3,6 @@
 A part is one of several alternatives (`positions: {rotary: {base: 160000}}`); a section groups settings and has no alternative
 (`dropout: {hidden: 0.1, attention: 0.0}`). Both are dataclasses that do nothing but check their values. The constructors of
 networks read them and build the modules in `blocks/`: `blocks/layer_inputs.py` builds the `Rotation` of a `Rotary`.
-docs/design/0011-parts-and-sections.md explains the two shapes.
 """
 
 from __future__ import annotations

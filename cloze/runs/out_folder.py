@@ -1,6 +1,6 @@
 """The folder that `--out` names: taken by one process before anything is written, and left unchanged if no run starts.
 
-`docs/design/0016-taking-a-folder.md` explains the protocol.
+The section "Folders" of docs/architecture.md describes the protocol.
 """
 
 from __future__ import annotations

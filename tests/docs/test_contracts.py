@@ -194,9 +194,11 @@ def test_git_has_the_figures_of_the_readme_and_of_the_tour_and_no_others() -> No
     assert sorted(path.name for path in (ROOT / "docs" / "figures").iterdir()) == sorted(shown)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/budgets.md"])
-def test_pages_that_everybody_reads_have_at_most_1200_words(page: str) -> None:
-    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= 1200
+@pytest.mark.parametrize(("page", "most"), [
+    ("README.md", 1200), ("CONTRIBUTING.md", 1200), ("docs/budgets.md", 1200), ("docs/architecture.md", 4000),
+])  # fmt: skip
+def test_pages_that_everybody_reads_are_short(page: str, most: int) -> None:
+    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= most
 
 
 def test_the_recipe_in_the_readme_is_the_file_of_that_recipe() -> None:

@@ -261,6 +261,15 @@ def test_the_page_of_the_architecture_names_every_package_and_module_of_cloze() 
     assert {name for name in there if not name.startswith("__")} <= named
 
 
+def test_the_functions_and_classes_that_the_architecture_names_are_in_their_packages() -> None:
+    paths = {path.name: list(path.rglob("*.py")) for path in (ROOT / "cloze").iterdir() if path.is_dir()}
+    sources = {package: "\n".join(path.read_text(encoding="utf-8") for path in paths[package]) for package in paths}
+    names = re.findall(r"`([a-z]+)((?:\.(?!yaml)\w+)+)`", WRITTEN["docs/architecture.md"])
+    parts = [(package, name) for package, path in names if package in paths for name in path[1:].split(".")]
+    missing = [part for part in parts if not re.search(rf"^ *(?:def|class) {part[1]}\b", sources[part[0]], re.M)]
+    assert missing == [] and len(parts) > 80
+
+
 def test_make_docs_fails_on_a_warning() -> None:
     """`--quiet` would hide warnings from `--strict`, which counts them: broken links would pass."""
     built = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "mkdocs build" in line]
