@@ -22,8 +22,7 @@ from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
 from cloze.runs.out_folder import claimed
 from cloze.runs.progress import reading_corpus
 from cloze.training.session import Session
-
-from .conftest import Train
+from tests.small_recipe import Train
 
 
 def files(folder: Path) -> dict[str, bytes]:
