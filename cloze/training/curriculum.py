@@ -20,8 +20,8 @@ from cloze.training.step import Step
 class Curriculum:
     """The progress of a run and the phase that it is in.
 
-    `saved` is the state of the checkpoint that the run continues from, `first` whether this is rank 0. `worked`: this process has
-    done a step; `new_epoch`: the last step began one.
+    `saved` is the state of the checkpoint that the run continues from, `first` whether this is rank 0. `worked`: this
+    process has done a step; `new_epoch`: the last step began one.
     """
 
     def __init__(self, run: Run, model: Step, *, first: bool, saved: Mapping[str, Any] | None = None) -> None:
@@ -30,7 +30,7 @@ class Curriculum:
             self.progress = Progress(Spent(seconds=run.begun), {entry: Cursor() for entry in model.entries})
         else:
             self.progress = Progress.from_json(saved)
-            if str(run.budget) != saved["budget"]:  # --extend: shares of the old budget are meaningless under the new one
+            if str(run.budget) != saved["budget"]:  # --extend: shares of the old budget mean nothing under the new one
                 self.progress.share = self.share
                 self.progress.phase = phase_at(run.phases, self.share)
         self.clock = Clock(self.progress.spent)
@@ -126,7 +126,7 @@ class Curriculum:
                 "flops": spent.flops, "examples": spent.examples}
 
     def to_json(self) -> dict[str, Any]:
-        """The progress as plain values. Only this has rank 0's current time: running ranks use the time they agreed on."""
+        """The progress as plain values, with rank 0's current time; while training, ranks use the time they agreed on."""
         state = self.progress.to_json()
         state["spent"]["seconds"] = self.seconds_now()
         return state

@@ -13,7 +13,8 @@ _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 class Due:
     """Decides what is due, from the shares of the budget spent `before` a step and after it (`share`).
 
-    `evaluated` and `saved` are the steps of the last evaluation and the last checkpoint of this process; -1 before the first.
+    `evaluated` and `saved` are the steps of the last evaluation and the last checkpoint of this process; -1 before
+    the first.
     """
 
     def __init__(self, run: Run, curriculum: Curriculum) -> None:
@@ -48,7 +49,7 @@ class Due:
         return self._due(before, share, steps, _CHECKPOINT_SHARE)
 
     def _due(self, before: float, share: float, steps: int | None, part: float) -> bool:
-        """Whether the step is a multiple of `steps`; without those, whether the share has passed a multiple of `part`."""
+        """Whether the step is a multiple of `steps`; if those are None, whether the share has passed one of `part`."""
         if steps is not None:
             return self.curriculum.step % steps == 0
         return part > 0 and math.floor(share / part) > math.floor(before / part)

@@ -51,7 +51,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
 def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
     with alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
-        interrupt.say = session.events.say
+        interrupt.set_say(session.events.say)
         try:
             if choice.hint:
                 session.events.say(choice.hint)
@@ -91,13 +91,14 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     if not session.may_step(totals.seconds, stop=totals.stops > 0):
         return
     share = curriculum.share
-    divisors = totals.divisors(session.run.training.divide)
-    weights = session.trainee.weights(entries, share)
+    weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
+    # A loss sum is divided by what all ranks have together. DDP and FSDP average gradients over ranks, hence `world`.
+    factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
 
     for _, group in groupby(pieces, key=lambda piece: piece.entry):
         with together(session.trainee, entry_pieces := list(group), step=curriculum.step, share=share):
             for piece in entry_pieces:
-                _backward(session, piece, share, weights, divisors, last=piece is pieces[-1])
+                _backward(session, piece, share, factors, last=piece is pieces[-1])
     norm = _update(session, share)
 
     before, after = curriculum.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
@@ -134,19 +135,16 @@ def _count(session: Session, entries: Sequence[str], pieces: Sequence[Piece], in
     )
 
 
-def _backward(
-    session: Session, piece: Piece, share: float, weights: Mapping[str, float], divisors: Mapping[str, float], *, last: bool
-) -> None:
-    """Forward and backward of one micro-batch: Σ weight · loss sum / divisor of the whole step, over ranks and pieces."""
+def _backward(session: Session, piece: Piece, share: float, factors: Mapping[str, float], *, last: bool) -> None:
+    """Forward and backward of one micro-batch: Σ factor · loss sum, over objectives."""
     trainee, ranks = session.trainee, session.ranks
     with ranks.syncing(trainee.module, last):
         by_objective = trainee.forward(
-            trainee.module, piece.entry, piece.micro, step=session.curriculum.step, share=share, first_row=piece.first_row,
-            carries=trainee.carries,
+            trainee.module, piece.entry, piece.micro, step=session.curriculum.step, share=share,
+            first_row=piece.first_row, carries=trainee.carries,
         )
         losses = {trainee.log_name(piece.entry, name): loss for name, loss in by_objective.items()}
-        # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
-        scaled = [loss.total * (weights[name] * ranks.world / max(divisors[name], 1.0)) for name, loss in losses.items()]
+        scaled = [loss.total * factors[name] for name, loss in losses.items()]
         torch.stack(scaled).sum().backward()
     session.meter.add_losses(losses)
 

@@ -18,9 +18,9 @@ from cloze.training.distribution import Ranks
 class StepTotals(NamedTuple):
     """What one step has: on this rank, or summed over all ranks.
 
-    `targets` are the sums of target weights by objective. `cells` are tokens and padding: tokens / cells is how full the batches
-    are. `flops` are floating-point operations. `seconds` of training and `stops` are summed, too: ranks other than rank 0 have 0
-    seconds, and a rank that had a signal has 1 in `stops`.
+    `targets` are the sums of target weights by objective. `cells` are tokens and padding: tokens / cells is how full the
+    batches are. `flops` are floating-point operations. `seconds` of training are 0 on all ranks but the first, so that
+    their sum is rank 0's. `stops` is 1 on a rank that had a signal.
     """
 
     targets: Mapping[str, float]
@@ -90,7 +90,9 @@ class Meter:
         self.weights.update(weights)
         if norm is not None:
             self.norms.append((step, norm))
-        self.tokens, self.cells, self.flops = self.tokens + totals.tokens, self.cells + totals.cells, self.flops + totals.flops
+        self.tokens += totals.tokens
+        self.cells += totals.cells
+        self.flops += totals.flops
 
     def add_ranks(self, ranks: Ranks) -> None:
         """Add the targets of the other ranks, if the steps were added with those of this rank alone. A collective."""
@@ -104,7 +106,8 @@ class Meter:
         names = sorted(name for name in self.sums if self.targets.get(name.partition(".")[0]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
-        averages = {name: value / max(self.targets.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
+        divisors = {name: max(self.targets.get(name.partition(".")[0], 0.0), 1.0) for name in names}
+        averages = {name: value / divisors[name] for name, value in summed.items()}
         objectives = {name: value for name, value in averages.items() if "." not in name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
@@ -121,7 +124,7 @@ class Meter:
                 raise NotFinite(step, norm)
 
     def speed(self, peak: float) -> dict[str, float | None]:
-        """The last gradient norm, tokens per second, how full the batches were, and the model FLOP utilization, a fraction.
+        """The last gradient norm, tokens per second, how full the batches were, and the model FLOP utilization (0 to 1).
 
         `peak` is the FLOP/s of all ranks in matrix products.
         """

@@ -130,7 +130,7 @@ class Saver:
     def publish_last(self) -> None:
         """Publish the run's checkpoint again and copy what the mirror lacks, behind the training.
 
-        The process may have been killed before it had done so. On the first rank; raises `RunError` if the disk is full.
+        The process may have been killed before it had done so. Raises `RunError` if the disk is full.
         """
         if not self.ranks.first:
             return

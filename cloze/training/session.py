@@ -38,7 +38,8 @@ class Session:
         self.patience = Patience(run.selection, self.saver.checkpoints, state)
         self.curriculum = Curriculum(run, self.trainee.model, first=ranks.first, saved=state)
         self.check = LearningCheck(run)
-        self.evaluations = Evaluations(run, self.trainee, self.curriculum, self.events, self.patience, self.check, state)
+        parts = self.trainee, self.curriculum, self.events, self.patience, self.check
+        self.evaluations = Evaluations(run, *parts, saved=state)
         self.due = Due(run, self.curriculum)
         self.matrix_rate = matrix_rate(ranks.device, self.trainee.precision)  # FLOP/s of this rank
         self.meter = Meter(self.trainee.single_objective)
@@ -135,9 +136,10 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         """The record of a checkpoint, without the checksums of its files."""
+        run, curriculum = self.run, self.curriculum
         return {
-            "step": self.curriculum.step, **self.curriculum.to_json(), "seed": self.run.seed, "budget": str(self.run.budget),
-            "recipe_hash": self.run.record.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
+            "step": curriculum.step, **curriculum.to_json(), "seed": run.seed, "budget": str(run.budget),
+            "recipe_hash": run.record.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
             **self.patience.to_json(),
         }
 

@@ -1,4 +1,4 @@
-"""What is trained, as this rank holds it: the model, the module that is called, the optimizer and the memory between steps."""
+"""What is trained, as this rank holds it: the model, its optimizer, and its memory between steps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cloze.training.step import compile_layers
 class Trainee:
     """The model of a run with its optimizer.
 
-    `model` has the parameters by our names; `module` is the same under DDP or FSDP, which training calls. `learning_rate` is that
-    of the last update.
+    `model` has the parameters by our names; `module` is the same under DDP or FSDP, which training calls.
+    `learning_rate` is that of the last update.
     """
 
     def __init__(self, run: Run, ranks: Ranks) -> None:
@@ -43,8 +43,8 @@ class Trainee:
         self.freezing.prepare(self.optimizer)
         self.carries = Carries()
         self.learning_rate = 0.0
-        weighted = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives if w.weight != 0]
-        self.single_objective = len(weighted) == 1
+        objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
+        self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
 
     def restore_carries(self, lanes: dict[str, torch.Tensor]) -> None:
         """Continue from the memory of every lane in a checkpoint."""
@@ -88,7 +88,7 @@ class Trainee:
         return self.learning_rate
 
     def observe(self) -> None:
-        """Give every observer the largest number that it or its copies on other ranks have seen in this step. A collective."""
+        """Give every observer the largest number that any rank has seen in this step. A collective."""
         if not self.observers:
             return
         largest = self.ranks.most(torch.stack([observer.seen for observer in self.observers]))

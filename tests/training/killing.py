@@ -81,7 +81,8 @@ def die_inside(how: str) -> None:
         checkpoint.write_tensors = lambda path, tensors: (
             time.sleep(60) if "03" in str(path) and path.stem == "optimizer" else None, write(path, tensors)
         )[1]  # fmt: skip
-        Curriculum.advance = deadly(advance, lambda curriculum, *_, **__: curriculum.step == 5)  # type: ignore[method-assign]
+        died = deadly(advance, lambda curriculum, *_, **__: curriculum.step == 5)
+        Curriculum.advance = died  # type: ignore[method-assign]
     if how == "rename":
         checkpoint.put = deadly(checkpoint.put, lambda partial, target: target.name.endswith("03"))
     if how == "twice":

@@ -459,7 +459,9 @@ def test_an_objective_without_a_target_has_no_loss() -> None:
 
 
 def test_totals_of_a_step_are_summed_field_by_field() -> None:
-    totals = StepTotals({"words": 2.0, "order": 1.0}, tokens=9.0, cells=12.0, examples=4.0, flops=5.0, seconds=0.5, stops=1.0)
+    totals = StepTotals(
+        {"words": 2.0, "order": 1.0}, tokens=9.0, cells=12.0, examples=4.0, flops=5.0, seconds=0.5, stops=1.0
+    )
     assert totals.to_vector() == [2.0, 1.0, 9.0, 12.0, 4.0, 5.0, 0.5, 1.0]
     doubled = totals.from_vector(2 * number for number in totals.to_vector())
     assert doubled == StepTotals({"words": 4.0, "order": 2.0}, 18.0, 24.0, 8.0, 10.0, 1.0, 2.0)

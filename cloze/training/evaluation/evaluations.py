@@ -23,14 +23,14 @@ from cloze.training.trainee import Trainee
 class Evaluations:
     """Measures a run and remembers the results.
 
-    `held_out` is the last held-out loss; of a mixture, that of its entries together. `by_objective` are the last held-out losses
-    by the objectives' names in the log. `history` are the losses that rates and optimizers have learned of. `saved` is the state
-    of the checkpoint that the run continues from.
+    `held_out` is the last held-out loss; of a mixture, that of its entries together. `by_objective` are the last held-out
+    losses by the objectives' names in the log. `history` are the losses that rates and optimizers have learned of.
+    `saved` is the state of the checkpoint that the run continues from.
     """
 
     def __init__(
-        self, run: Run, trainee: Trainee, curriculum: Curriculum, events: Events, patience: Patience, check: LearningCheck,
-        saved: Mapping[str, Any] | None = None,
+        self, run: Run, trainee: Trainee, curriculum: Curriculum, events: Events, patience: Patience,
+        check: LearningCheck, saved: Mapping[str, Any] | None,
     ) -> None:
         self.run, self.trainee, self.curriculum, self.events = run, trainee, curriculum, events
         self.patience, self.check = patience, check
@@ -42,9 +42,10 @@ class Evaluations:
             observe_losses(run.rate, self.history)
 
     def measure(self, *, observed: bool) -> None:
-        """Write a `held_out` event per entry that has held-out examples, the run's samples, and a `dev` event if it has a metric.
+        """Write the events of an evaluation: `held_out` per entry with held-out examples, `samples`, and `dev`.
 
-        Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`. A collective.
+        Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`; there is no `dev`
+        otherwise. A collective.
         """
         model, optimizer = self.trainee.model, self.trainee.optimizer
         model.eval()
@@ -68,7 +69,7 @@ class Evaluations:
             self.events.say(warning)
 
     def describe(self) -> tuple[str, str]:
-        """The held-out loss for the end of a sentence, and lines that compare it: with baselines, with that of other steps."""
+        """The held-out loss, to follow other words, and lines that compare it with baselines and with the best step."""
         loss = "" if self.held_out is None else f", held-out loss {self.held_out:.4f}"
         return loss, self.check.compare(self.by_objective) + self.patience.describe(self.curriculum.step)
 
@@ -114,7 +115,7 @@ class Evaluations:
         return meter.means(ranks) if any(meter.targets.values()) else None
 
     def _write_samples(self) -> None:
-        """Write what a report shows of the model, such as filled masks. All ranks make the samples, the first one writes them."""
+        """Write what a report shows of the model, such as filled masks. All ranks make the samples, the first writes."""
         samples = None if self.run.samples is None else self.run.samples(self.curriculum.step)
         if samples:
             self.events.write("samples", self.curriculum.step, **samples)

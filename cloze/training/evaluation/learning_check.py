@@ -42,5 +42,7 @@ class LearningCheck:
 
     def compare(self, held_out: Mapping[str, float]) -> str:
         """A line for each of these losses that has baselines."""
-        compared = {name: loss for name, loss in held_out.items() if name in self.baselines}
-        return "".join(f"\n  {name} {loss:.3f}: {self.baselines[name].describe(loss)}" for name, loss in compared.items())
+        return "".join(
+            f"\n  {name} {loss:.3f}: {self.baselines[name].describe(loss)}"
+            for name, loss in held_out.items() if name in self.baselines
+        )

@@ -37,7 +37,7 @@ class Patience:
         return self._keeps_best and self.standing is not None and self.standing.step == step
 
     def describe(self, step: int) -> str:
-        """A line about the checkpoint that the folder holds, if a held-out loss has chosen another one than that of `step`."""
+        """A line about the checkpoint in the folder, if a held-out loss has chosen another one than that of `step`."""
         selection, standing = self.selection, self.standing
         if selection is None or selection.measure is not None or standing is None or standing.step == step:
             return ""
