@@ -341,7 +341,7 @@ def test_a_bound_source_survives_pickling(make_store: object, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("across", "how"),
     [(False, {}), (True, {}), (False, {"overrun": True}), (True, {"overrun": True}), (True, {"break_at": "anywhere"}),
-     (False, {"short": 0.5, "short_by": "passage"}), (False, {"put_back": 0.5}), (False, {"put_back": 0.5, "short": 0.3})],
+     (False, {"short": 0.5, "short_by": "passage"}), (False, {"put_back": 0.5}), (False, {"put_back": 0.5, "short": 0.3}),],
 )
 def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
     make_store: object, monkeypatch: pytest.MonkeyPatch, chunk: int, across: bool, how: dict[str, object]
@@ -357,6 +357,20 @@ def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
         cut = source.bind(store, seed=1, entry="main", put_back=put_back).plan(0, 8).passages
         made.append({name: None if value is None else value.tolist() for name, value in vars(cut).items()})
     assert made[0] == made[1] and len(made[0]["start"]) > 40
+
+
+@pytest.mark.parametrize("overrun", [True, False])
+def test_a_chunk_ends_before_the_first_passage_that_reaches_its_end_even_if_a_later_one_stops_earlier(
+    make_store: object, monkeypatch: pytest.MonkeyPatch, overrun: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    store: Store = make_store([rng.integers(1, 6, 200).tolist() for _ in range(5)])  # type: ignore[operator]
+    source, cuts = Passages(length=60, short=0.5, short_by="passage", overrun=overrun), []
+    for size in (1 << 16, 33):
+        monkeypatch.setattr("cloze.corpus.sources.plan._CHUNK", size)
+        passages = source.bind(store, seed=2, entry="main", put_back=0.6).plan(0, 60).passages
+        cuts.append([(passages.start.tolist(), passages.stop.tolist())])
+    assert cuts[0] == cuts[1] and (np.diff(passages.stop) < 0).any()
 
 
 def test_planning_takes_less_than_half_a_byte_of_memory_per_token(tmp_path: Path) -> None:

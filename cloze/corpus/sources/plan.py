@@ -171,7 +171,7 @@ def by_sentence(
         begin = ends - units.size
         head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
         if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
-            whole = int(np.searchsorted(stop, len(ends), "left"))
+            whole = int(np.argmax(stop == len(ends)))  # stops need not ascend: a put-back part may begin a short passage
             if not whole:
                 size *= 2
                 continue
@@ -192,7 +192,18 @@ def by_sentence(
 
 
 def by_length(store: Store, split: Split, room: int) -> Cuts:
-    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
+    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter.
+
+    One run of documents of 5, 3 and 4 tokens with separators, in a room of 6:
+
+        linear       0  1  2  3  4  5   6  7  8  9 10 11  12 13
+        token        0  1  2  3  4  |   5  6  7  |  8  9  10 11
+        passages    [0               ] [6               ] [12  ]
+        borders      5, 8      the first tokens of the later documents, physical
+        places       5, 9      the separators in front of them, linear
+
+    The second passage has one separator before it and one inside it: it starts at token 6 - 1 and stops at token 12 - 2.
+    """
     # Shapes: R runs, G borders. By run (R,): `first` and `last` document, `sizes` in tokens, `before`,
     # `inside`, `offset`. By border (G,): `shift`, `of_run`, `rank`, `places`. In the loop: by row (C,).
     first, last = split.runs[:-1], split.runs[1:] - 1
@@ -319,7 +330,17 @@ class _Layout:
         return int(self.before[-1])
 
     def units(self, low: int, high: int, skip: int) -> _Units:
-        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces."""
+        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces.
+
+        In the example of `_Units`, once the first piece of sentence 4 is in a passage, `units(4, 6, 1)` lays out
+
+            sentence        4       5      (S,)
+            pieces          2       1      (S,)
+            begin          -1       1      (S,)  the unit with which the sentence begins
+            unit        (-1)  0     1      (U,)
+            size          8   2     6      (U,)
+            run_end           2     2      (U,)
+        """
         # Shapes: D documents, from `from_` to `to` - 1, S sentences, U units. `inside` (D + 1,), `counts` (D,),
         # `pieces` and `begin` (S,); `document`, `sentence`, `start` and `size` are (S,) first, then (U,).
         split, starts = self.split, self.store.sentence_starts
