@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cloze import fields
 from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import PackedRows, Packing
+from cloze.corpus.sources.bound import BoundSource
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -39,18 +40,8 @@ class MicroArrays(NamedTuple):
     first_row: int = 0
 
 
-class BoundSource(Protocol):
-    """A source that is bound to a store, a seed and an entry."""
-
-    def plan(self, epoch: int, room: int) -> Any: ...
-
-    def read(self, plan: Any, items: NDArray[np.int64], want: frozenset[str]) -> Rows: ...
-
-    def draw(self, plan: Any, items: NDArray[np.int64]) -> Draw: ...
-
-
 @runtime_checkable
-class InLanes(BoundSource, Protocol):
+class InLanes(Protocol):
     """A bound source whose rows continue from step to step: row i of each step continues lane i."""
 
     lanes: int
@@ -67,7 +58,7 @@ class SeveralPerRow(Protocol):
 
 
 @runtime_checkable
-class OfShards(BoundSource, Protocol):
+class OfShards(Protocol):
     """A bound source that reads several shards at once."""
 
     def by_lane(self, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
@@ -76,7 +67,7 @@ class OfShards(BoundSource, Protocol):
 
 
 @runtime_checkable
-class Spreading(BoundSource, Protocol):
+class Spreading(Protocol):
     """A bound source that makes several rows of each item; the `owner` of a row is its item. Such rows cannot be packed."""
 
     def widths(self, plan: Any, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
@@ -91,7 +82,7 @@ class Feed:
     """
 
     def __init__(
-        self, source: BoundSource, edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
+        self, source: BoundSource[Any], edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
         packing: bool = False, fixed: bool = False, targets_multiple: int = 1,
     ) -> None:
         self.source = source

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.passages import remember
-from cloze.corpus.sources.plan import Int64
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.plan import Int64, Ordering
 from cloze.corpus.stores.graph import Graph
+from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, counted, propose
-from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
+from cloze.knowledge.graph_source import BoundGraph, GraphSource
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.registry import register
-from cloze.rows import Rows
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 
@@ -78,16 +75,14 @@ class Triples(GraphSource):
         report(f"{' '.join(map(str, paths))}: {described(graph)}")
         return store
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
-    ) -> BoundTriples:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundTriples:
         """This source over one store. Raises `CorpusError` if it holds no triples."""
         if not isinstance(store, TripleStore):
             raise CorpusError(
                 f"{store.path}: this store holds text, not triples.\n"
                 "  Give a graph: cloze corpus build FACTS.tsv --format triples --out GRAPH"
             )
-        return BoundTriples(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundTriples(self, store, **address)
 
 
 def described(graph: Graph) -> str:
@@ -130,22 +125,6 @@ def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> 
     return Graph(tuple(entities), relations, triples, report=graph.report)
 
 
-@dataclass(frozen=True)
-class TriplePlan:
-    """One epoch: the facts of the part in random order, and the rows that each makes."""
-
-    epoch: int
-    order: Int64
-    width: int
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """Three tokens per row."""
-        return np.full(len(items), 3, np.int32)
-
-
 class BoundTriples(BoundGraph):
     """Rows that are triples of ids."""
 
@@ -159,32 +138,29 @@ class BoundTriples(BoundGraph):
         """How many rows each fact makes."""
         return 1 + self.source.negatives.count
 
-    def plan(self, epoch: int, room: int) -> TriplePlan:
-        """The facts of one epoch; a pure function of seed, entry and epoch."""
-        def make() -> TriplePlan:
-            return TriplePlan(epoch, rng.permutation(len(self.facts), self.seed, self.entry, "order", epoch), self.width)
+    def make_plan(self, epoch: int, room: int) -> Ordering:
+        """The facts of one epoch."""
+        return Ordering(epoch, room, self.shuffled(len(self.facts), epoch))
 
-        return remember(self._plans, epoch, make)
-
-    def widths(self, plan: TriplePlan, items: Int64) -> Int64:
+    def widths(self, plan: Ordering, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""
-        return np.full(len(items), plan.width, np.int64)
+        return np.full(len(items), self.width, np.int64)
 
-    def read(self, plan: TriplePlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B): `tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
+    def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
         of a row and `document` its fact."""
         fact = self.facts[plan.order[items]]
-        triples = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
-        if plan.width > 1:
+        triples = np.repeat(self.store.triples[fact][:, None], self.width, axis=1)
+        if self.width > 1:
             replaces_head, entity = self.replaced(plan.order[items], self.draw(plan, items))
             triples[:, 1:, 0] = np.where(replaces_head, entity, triples[:, 1:, 0])
             triples[:, 1:, 2] = np.where(replaces_head, triples[:, 1:, 2], entity)
-        rows = len(items) * plan.width
-        return Rows({
+        rows = len(items) * self.width
+        return {
             "tokens": (triples.reshape(rows, 3) + np.int32(_FIRST)).astype(np.int32), "length": np.full(rows, 3, np.int32),
-            "owner": np.repeat(np.arange(len(items)), plan.width), "document": np.repeat(fact, plan.width),
-        }, checked=True)  # fmt: skip
+            "owner": np.repeat(np.arange(len(items)), self.width), "document": np.repeat(fact, self.width),
+        }  # fmt: skip
 
-    def draw(self, plan: TriplePlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and fact."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.facts[plan.order[items]]))
+    def address(self, plan: Ordering, items: Int64) -> Int64:
+        """The number of each fact in the store."""
+        return self.facts[plan.order[items]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus import BoundPassages, Lines, Passages, Plan, Sentences, Store, Streams
 from cloze.corpus.sources import plan as plans
-from cloze.corpus.sources.passages import split_documents
+from cloze.corpus.sources.bound import split_documents
 from cloze.errors import CorpusError, RecipeError
 
 ALL = frozenset({"tokens", "length", "document", "sentence", "word_start"})
@@ -122,7 +122,7 @@ def test_short_passages_are_drawn_anew_each_epoch_at_the_stated_share(make_store
     store: Store = make_store([[1] * 40] * 600)  # type: ignore[operator]
     bound = Passages(short=0.1).bind(store, seed=1, entry="main")
     first, second = bound.plan(0, 40), bound.plan(1, 40)
-    whole = [np.bincount(p.document, minlength=600) == 1 for p in (first, second)]
+    whole = [np.bincount(p.passages.document, minlength=600) == 1 for p in (first, second)]
     for share in (1 - whole[0].mean(), 1 - whole[1].mean()):
         assert abs(share - 0.1) < 0.04  # a target of 40 leaves one passage; 3 standard deviations are .037
     assert (whole[0] != whole[1]).any()

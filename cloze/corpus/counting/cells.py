@@ -141,9 +141,9 @@ class CellPlan:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
-    def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """Two words per cell."""
-        return np.full(len(items), 2, np.int32)
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item: itself."""
+        return items
 
     def cells(self, items: Int64) -> Int64:
         """The cells of some items of the epoch."""

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.shards.planned import mapped
 from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
+from cloze.corpus.sources.bound import Rebinds
 from cloze.corpus.sources.plan import Int64, Packed
-from cloze.corpus.stores.source import Rebinds
 from cloze.rows import Rows
 
 Several = tuple[Rows, rng.Draw, Int64]
@@ -46,7 +46,7 @@ class Unpacked(Protocol):
     @property
     def part(self) -> str: ...
 
-    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan: ...
+    def arrange(self, epoch: int, room: int, rows: Int64) -> ShardPlan: ...
 
     def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64: ...
 
@@ -77,7 +77,7 @@ class PackedShards(Rebinds):
         """The packed rows of one epoch; a pure function of seed, entry and epoch."""
         if self._rows is None:
             self._rows = self.shards.counted(self._folder, lambda number: len(self._packed_shard(number)))
-        return self.shards.mixed(epoch, room, self._rows)
+        return self.shards.arrange(epoch, room, self._rows)
 
     def read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
         """The passages of some rows, row after row, their random numbers, and the row (0, 1, …) of each. Those of held-out rows

@@ -47,6 +47,12 @@ class Gatherer:
         arrays["length"], arrays["document"] = length.astype(np.int32), document
         return arrays
 
+    def sentences(self, sentence: Int64, document: Int64, most: int, want: frozenset[str]) -> Arrays:
+        """These sentences (B,) of these documents (B,), cut to `most` tokens."""
+        starts = self.store.sentence_starts
+        length = np.minimum(starts[sentence + 1] - starts[sentence], most)
+        return self.spans(starts[sentence], length, sentence, document, want)
+
     def _block(
         self, start: Int64, length: Int64, sentence: Int64, sentences: NDArray[np.integer], want: frozenset[str]
     ) -> Arrays:

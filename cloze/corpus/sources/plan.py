@@ -58,16 +58,28 @@ AnyCut = TypeVar("AnyCut", bound=Cut)
 
 
 @dataclass(frozen=True)
-class Arranged(Generic[AnyCut]):
-    """One epoch: rows and their order. Item i of the epoch is row `order[i]` of `passages`."""
+class Ordering:
+    """One epoch of units: item i is unit `order[i]`."""
 
     epoch: int
     room: int
-    passages: AnyCut
     order: Int64
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item whatever its place in the epoch: its unit."""
+        return self.order[items]
+
+
+@dataclass(frozen=True)
+class Plan(Ordering, Generic[AnyCut]):
+    """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat` counts the
+    earlier occurrences of each item's row."""
+
+    passages: AnyCut
+    repeat: Int64 | None = None
 
     @property
     def start(self) -> Int64:
@@ -75,31 +87,13 @@ class Arranged(Generic[AnyCut]):
         return self.passages.start
 
     def lengths(self, items: Int64) -> Int32:
-        """Row lengths of items of the epoch, before any edit: what packing plans with."""
+        """Row lengths of items of the epoch, before any edit."""
         return self.passages.length[self.order[items]]
 
-
-@dataclass(frozen=True)
-class Plan(Arranged[Cuts]):
-    """One epoch of passages. If languages are drawn at smoothed rates, `repeat` counts the earlier occurrences of each item's
-    passage."""
-
-    repeat: Int64 | None = None
-
-    @property
-    def stop(self) -> Int64:
-        """One past the last token of every passage, canonical order, (N,)."""
-        return self.passages.stop
-
-    @property
-    def document(self) -> Int64:
-        """Document of every passage's first token, canonical order, (N,)."""
-        return self.passages.document
-
     def address(self, items: Int64, static: bool) -> Int64:
-        """A number that identifies each item whatever its place in the epoch: the passage and, unless `static`, its repeat."""
-        passage = self.order[items]
-        return passage if self.repeat is None or static else passage + len(self.passages.start) * self.repeat[items]
+        """The row of each item and, unless `static`, which repeat of it this is."""
+        row = self.order[items]
+        return row if self.repeat is None or static else row + len(self.passages.start) * self.repeat[items]
 
 
 @dataclass(frozen=True)
