@@ -20,10 +20,9 @@ from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, RecipeError, propose
-from cloze.knowledge.graph_source import BoundGraph, GraphSource
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
-from cloze.knowledge.triples import described
+from cloze.knowledge.triples import BoundGraph, GraphSource, described
 from cloze.registry import register
 
 if TYPE_CHECKING:

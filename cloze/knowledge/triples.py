@@ -1,23 +1,26 @@
-"""The source of triples: each fact of a knowledge graph with wrong triples made from it."""
+"""The source of triples: each fact of a knowledge graph with wrong triples made from it. The sources of texts share its base."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cloze import rng
 from cloze.bounds import Count
+from cloze.corpus.sources.bound import BoundSource, split_documents
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, Ordering
 from cloze.corpus.stores.graph import Graph
-from cloze.corpus.stores.source import Address
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, counted, propose
-from cloze.knowledge.graph_source import BoundGraph, GraphSource
-from cloze.knowledge.negatives import Negatives
+from cloze.knowledge.negatives import Corruption, Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.registry import register
 from cloze.text.normalise import Normalise
@@ -30,6 +33,16 @@ Say = Callable[[str], None]
 
 _UNKNOWN = {"[UNK]": "[UNK]"}
 _FIRST = 1  # the token of the first entity: [UNK] is 0
+
+
+class GraphSource(Source):
+    """The base class of sources that read the facts of a graph, each with `negatives`, in rows of at most `length` tokens."""
+
+    builds_store: ClassVar[bool] = True
+    of_rows = frozenset({"length", "negatives"})
+
+    def __init__(self, *, negatives: Negatives, length: Count | None) -> None:
+        self.negatives, self.length = negatives, length
 
 
 @register("source", "triples")
@@ -123,6 +136,31 @@ def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> 
     entity, relation = moved
     triples = np.stack([entity[graph.triples[:, 0]], relation[graph.triples[:, 1]], entity[graph.triples[:, 2]]], axis=1)
     return Graph(tuple(entities), relations, triples, report=graph.report)
+
+
+class BoundGraph(BoundSource[Ordering]):
+    """The base class of such a source over one store, seed and entry: `facts` (N,) are the triples of its part."""
+
+    store: TripleStore
+
+    def __init__(self, source: GraphSource, store: TripleStore, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        parts = split_documents(len(store.triples), self.held_out)
+        self.facts = parts[self.part]
+        self._known = parts["train"] if self.part == "train" else np.arange(len(store.triples))
+
+    @cached_property
+    def corruption(self) -> Corruption:
+        """Draws the negatives of the facts of this part, by their place among the known ones."""
+        triples = self.store.triples[self._known].astype(np.int64) - np.array([0, self.store.entities, 0])
+        return Corruption(
+            self.source.negatives, triples, entities=self.store.entities, relations=self.store.relations,
+            place=str(self.store.path),
+        )
+
+    def replaced(self, places: Int64, draw: rng.Draw) -> tuple[NDArray[np.bool_], Int64]:
+        """The negatives of facts, by their place in this part: (B, K) whether each replaces the head, and by which entity."""
+        return self.corruption.entities_for(self.facts[places] if self.part == "held_out" else places, draw)
 
 
 class BoundTriples(BoundGraph):

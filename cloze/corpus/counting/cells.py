@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.array_files import write_values
+from cloze.corpus.sources.plan import ranges
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
 
@@ -98,9 +99,7 @@ class Cells:
         """The first cell of every piece, and the number of cells at the end, (pieces + 1,)."""
         sizes = np.diff(self.tiles)
         parts = -(-sizes // PIECE)
-        # From tiles to pieces: the number of each piece within its tile, (pieces,).
-        nth = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
-        return np.append(np.repeat(self.tiles[:-1], parts) + nth * PIECE, len(self)).astype(np.int64)
+        return np.append(np.repeat(self.tiles[:-1], parts) + ranges(parts) * PIECE, len(self)).astype(np.int64)
 
     @cached_property
     def row_sums(self) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from cloze.bounds import Count
 from cloze.corpus.counting.word_chunks import Unit
 from cloze.corpus.sources.bound import BoundSource, running_text
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Int64, Ordering
+from cloze.corpus.sources.plan import Int64, Ordering, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -98,7 +98,7 @@ class BoundTermDocuments(BoundSource[Ordering]):
         chosen = plan.order[items]
         term_counts = self._counts(chosen)
         sizes = np.bincount(term_counts.documents, minlength=len(items))
-        column = np.arange(len(term_counts.terms)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        column = ranges(sizes)
         fits = column < plan.room
         length = np.minimum(sizes, plan.room).astype(np.int32)
         width = int(length.max(initial=1))
@@ -127,8 +127,7 @@ class BoundTermDocuments(BoundSource[Ordering]):
         """The counts of some documents, numbered in the given order; the words of a document are in ascending order."""
         sizes = self.stop[chosen] - self.start[chosen]
         document = np.repeat(np.arange(len(chosen)), sizes)
-        index = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(self.start[chosen], sizes)
-        tokens: NDArray[Any] = self.store.tokens[index]
+        tokens: NDArray[Any] = self.store.tokens[ranges(sizes, self.start[chosen])]
         word = ~self._roles[tokens]
         key = document[word] * self.store.vocab_size + tokens[word].astype(np.int64)
         distinct, count = np.unique(key, return_counts=True)

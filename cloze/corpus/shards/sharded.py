@@ -22,7 +22,6 @@ from typing import Any, Protocol, TypeVar, Unpack
 import numpy as np
 
 from cloze import rng
-from cloze.corpus.shards.packed import PackedShards, Packs
 from cloze.corpus.shards.planned import digest, mapped, numbers, write_numbers
 from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
 from cloze.corpus.sources.bound import BoundSource
@@ -61,20 +60,6 @@ class Shards(Protocol):
     def shard(self, number: int) -> Store: ...
 
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None: ...
-
-
-class Cutting(Protocol):
-    """A source that is bound to a shard."""
-
-    def cuts(self, room: int) -> Any:
-        """The rows of the shard, the same in every epoch: `len` of its `start` is their number."""
-
-    def arranged(self, epoch: int, room: int, cuts: Any, order: Int64) -> Any:
-        """A plan whose item i is row `order[i]` of these."""
-
-    def read(self, plan: Any, items: Int64, want: frozenset[str]) -> Rows: ...
-
-    def draw(self, plan: Any, items: Int64) -> rng.Draw: ...
 
 
 def bind_shards(
@@ -238,10 +223,6 @@ class BoundShards(_Shards):
     def arrange(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
         """One epoch of shards with so many rows (S,), mixed in windows and lanes."""
         return self._plan(epoch, room, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
-
-    def packed(self, packing: Packs) -> PackedShards:
-        """The same passages, several in a row."""
-        return PackedShards(self, packing)
 
     def by_lane(self, items: Int64) -> Int64:
         """The items of a step lane by lane, so that neighbours come from the same shards."""

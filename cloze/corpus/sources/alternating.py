@@ -10,7 +10,7 @@ import numpy as np
 from cloze import rng
 from cloze.corpus.sources.bound import BoundSource, remember, require_room, split_documents
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 
@@ -76,8 +76,7 @@ class BoundAlternating(BoundSource[Plan[Cuts]]):
         starts = np.append(0, sentences.ends)[sentences.opens]
         stops = np.append(starts[1:], sentences.ends[-1:])
         pieces = -(-(stops - starts) // room)
-        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        start = np.repeat(starts, pieces) + nth * room
+        start = np.repeat(starts, pieces) + ranges(pieces) * room
         stop = np.minimum(np.repeat(stops, pieces), start + room)
         first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
         cuts = Cuts(

@@ -51,7 +51,11 @@ def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 
 
 class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+    """A source over one store, seed and entry: plans epochs and reads rows at random.
+
+    One that reads shards also has `cuts(room)`, the rows of a shard, the same in every epoch (`len` of their `start` is their
+    number), and `arranged(epoch, room, cuts, order)`, a plan whose item i is row `order[i]` of these.
+    """
 
     source: Any
     store: Any

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Cuts, Int64, Split
+from cloze.corpus.sources.plan import Cuts, Int64, Split, ranges
 from cloze.corpus.stores.store import Store
 
 Arrays = dict[str, NDArray[Any]]
@@ -107,14 +107,13 @@ class Gatherer:
                 arrays[name][:, : block.shape[1]] = block
         if not len(rows):
             return
-        # By row with separators (R,): `counts`, `begin`, `border`, `ends`. By separator (G,): `nth` in its row
+        # By row with separators (R,): `counts`, `begin`, `border`. By separator (G,): `nth` in its row
         # and `column`. (R, width): `marks`, where separators stand, and `source`, the column before the move.
         counts, begin = inserted[rows], start[rows]
         border = np.searchsorted(self.borders, begin, "right")
         if lead is not None:
             border -= lead[rows]  # its border is the first token itself
-        ends = np.cumsum(counts)
-        nth = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+        nth = ranges(counts)
         column = self.borders[np.repeat(border, counts) + nth] - np.repeat(begin, counts) + nth
         marks = np.zeros((len(rows), width), dtype=np.bool_)
         marks[np.repeat(np.arange(len(rows)), counts), column] = True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Count
 from cloze.corpus.sources.bound import BoundSource, remember, require_room, running_text
 from cloze.corpus.sources.gather import Arrays, Gatherer
-from cloze.corpus.sources.plan import Cut, Int64, Plan, Split
+from cloze.corpus.sources.plan import Cut, Int64, Plan, Split, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -128,7 +128,6 @@ def _cut(start: Int64, size: NDArray[np.signedinteger], longest: int) -> Cut:
     if size.max(initial=0) <= longest:
         return Cut(start, size.astype(np.int32, copy=False))
     pieces = -(-size // longest)
-    ends = np.cumsum(pieces, dtype=np.int64)
-    offset = (np.arange(int(ends[-1])) - np.repeat(ends - pieces, pieces)) * longest
+    offset = ranges(pieces) * longest
     left = np.repeat(size, pieces) - offset
     return Cut(np.repeat(start, pieces) + offset, np.minimum(left, longest).astype(np.int32))

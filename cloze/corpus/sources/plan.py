@@ -110,7 +110,7 @@ class Packed:
         """The members of some rows, row after row, and the place in `rows` of the row of each."""
         first = self.starts[rows]
         counts = self.starts[rows + 1] - first
-        return self.members[_ranges(first, counts)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
+        return self.members[ranges(counts, first)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
 
 
 @dataclass(frozen=True)
@@ -342,13 +342,13 @@ class _Layout:
         inside = np.clip(self.before[from_ : to + 1], low, high)  # borders of the documents among these sentences
         counts = np.diff(inside)
         document = np.repeat(np.arange(from_, to), counts)
-        sentence = _ranges(split.first[from_:to] + (inside[:-1] - self.before[from_:to]), counts)
+        sentence = ranges(counts, split.first[from_:to] + (inside[:-1] - self.before[from_:to]))
         start = starts[sentence]
         size = starts[sentence + 1] - start
         pieces = -(-size // self.room)
         begin = np.cumsum(pieces) - pieces - skip
         if len(pieces) and pieces.max() > 1:  # from sentences (S,) to units (U,); otherwise they are the same
-            nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
+            nth = ranges(pieces)
             document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
             start = (np.repeat(start, pieces) + nth * self.room)[skip:]
             size = np.minimum(np.repeat(size, pieces) - nth * self.room, self.room)[skip:]
@@ -365,9 +365,13 @@ class _Layout:
         return _Units(start, size, sentence, document, run_end, linear_end, begin, low, high < int(self.before[last]))
 
 
-def _ranges(first: Int64, counts: Int64) -> Int64:
-    """first[0], first[0]+1, … counts[0] of them, then first[1], …"""
-    ends = np.cumsum(counts)
+def ranges(counts: NDArray[np.integer], first: Int64 | int = 0) -> Int64:
+    """first[0], first[0] + 1, … counts[0] of them, then first[1], …
+
+    >>> ranges(np.array([2, 0, 3])), ranges(np.array([2, 1]), np.array([5, 9]))
+    (array([0, 1, 0, 1, 2]), array([5, 6, 9]))
+    """
+    ends = np.cumsum(counts, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
 

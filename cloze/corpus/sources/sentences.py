@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
-from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
@@ -168,9 +168,7 @@ class BoundSingle(BoundSplit):
         first, last = split.first[split.runs[:-1]], split.last[split.runs[1:] - 1]
         first = first + ("previous" in self.source.companions)
         counts = np.maximum(last - ("next" in self.source.companions) - first, 0)
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        number = np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
+        number = ranges(counts, first)
         return _Sentences(number, np.searchsorted(self.store.document_sentences, number, "right") - 1)
 
     def cuts(self, room: int) -> Cuts:
@@ -200,7 +198,7 @@ class BoundSingle(BoundSplit):
         """
         by_length = mixed[np.argsort(length[mixed], kind="stable")]
         _, counts = np.unique(length, return_counts=True)
-        rank = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rank = ranges(counts)
         whole = rank < np.repeat(counts - counts % self.batch, counts)
         groups = by_length[whole].reshape(-1, self.batch)
         shuffled = groups[rng.permutation(len(groups), self.seed, self.entry, "groups", epoch)]
