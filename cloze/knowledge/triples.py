@@ -1,4 +1,4 @@
-"""The source of triples: each fact of a knowledge graph with wrong triples made from it. The sources of texts share its base."""
+"""The source of triples, each fact of a graph with wrong triples made from it; and what the sources of texts share."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def test_a_bound_source_survives_pickling(make_store: object, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("across", "how"),
     [(False, {}), (True, {}), (False, {"overrun": True}), (True, {"overrun": True}), (True, {"break_at": "anywhere"}),
-     (False, {"short": 0.5, "short_by": "passage"}), (False, {"put_back": 0.5}), (False, {"put_back": 0.5, "short": 0.3}),],
+     (False, {"short": 0.5, "short_by": "passage"}), (False, {"put_back": 0.5}), (False, {"put_back": 0.5, "short": 0.3})],
 )
 def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
     make_store: object, monkeypatch: pytest.MonkeyPatch, chunk: int, across: bool, how: dict[str, object]

@@ -100,9 +100,9 @@ class Encoder:
 class Answer(ABC):
     """A kind of answer: how it is read and stored, and which fields it gives to the exercise.
 
-    `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its encoder.
-    `ragged`: a record has several values. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of
-    texts in each record. `tabular`: files may be tables with further columns.
+    `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its
+    encoder. `ragged`: a record has several values. `gives`: the fields for the exercise. `lists`: the last column of
+    texts holds a list of texts in each record. `tabular`: files may be tables with further columns.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {}

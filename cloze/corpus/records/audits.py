@@ -74,8 +74,8 @@ class OddTexts:
 
 
 class BrokenSchemes:
-    """Counts labels of words that violate their scheme. Whether that is BIO, or one that marks ends, is known only after all
-    labels."""
+    """Counts labels of words that violate their scheme. Whether that is BIO, or one that marks ends, is known only
+    after all labels."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}  # of the first of each label

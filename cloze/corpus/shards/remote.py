@@ -247,8 +247,8 @@ def _fetch_counts(remote: Place, folder: Path) -> None:
 
 
 def parsed_header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
-    """The header of a store, or of a shard, whose text is in the file `name`. Raises `CorpusError` if it is none, or names a file
-    that is outside the store."""
+    """The header of a store, or of a shard, whose text is in the file `name`. Raises `CorpusError` if it is none, or
+    names a file that is outside the store."""
     try:
         header: Mapping[str, Any] = parse_json(text)
         names = [*sizes_of(header), *(shard["name"] for shard in header.get(SHARDS, ()))]

@@ -1,7 +1,7 @@
 """What every bound source shares: its part of a store, plans that are remembered, and the addresses of random numbers.
 
-A subclass of `BoundSource` gives `make_plan`, the rows of an epoch and their order; `read_main`, the fields of some rows; and
-`companions`, what reads the other views of these rows. `BoundSplit` is for rows that are spans of running text.
+A subclass of `BoundSource` gives `make_plan`, the rows of an epoch and their order; `read_main`, the fields of some
+rows; and `companions`, what reads the other views of these rows. In a `BoundSplit`, rows are spans of running text.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
     """A source over one store, seed and entry: plans epochs and reads rows at random.
 
-    One that reads shards also has `cuts(room)`, the rows of a shard, the same in every epoch (`len` of their `start` is their
-    number), and `arranged(epoch, room, cuts, order)`, a plan whose item i is row `order[i]` of these.
+    One that reads shards also has `cuts(room)`, the rows of a shard, the same in every epoch (`len` of their `start` is
+    their number), and `arranged(epoch, room, cuts, order)`, a plan whose item i is row `order[i]` of these.
     """
 
     source: Any
@@ -86,7 +86,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         """Tokens of this part of the corpus."""
 
     def plan(self, epoch: int, room: int) -> AnyPlan:
-        """The rows of one epoch with room for `room` tokens each; a pure function of the source, seed, entry, epoch and room."""
+        """The rows of one epoch with room for `room` tokens each; a pure function of source, seed, entry and both."""
         return remember(self._plans, (epoch, room), lambda: self.make_plan(epoch, room))
 
     @abstractmethod
@@ -98,7 +98,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         return rng.permutation(count, self.seed, self.entry, "order", epoch)
 
     def mixed(self, epoch: int, room: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]) -> Plan[AnyCut]:
-        """A plan of these rows in random order; if the source smooths, those of all `languages` (N,) at smoothed rates."""
+        """A plan of these rows in random order; if the source smooths, with their `languages` (N,) at smoothed rates."""
         if self.source.smooth is None:
             return Plan(epoch, room, self.shuffled(len(cuts.start), epoch), cuts)
         drawn = mixing.resample(languages(), self.source.smooth, epoch, self.seed, self.entry)
@@ -131,7 +131,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=self.address(plan, items)))
 
     def address(self, plan: Any, items: Int64) -> Int64:
-        """A number that identifies each item (B,) whatever its place in the epoch: of the row and, unless static, its repeat."""
+        """A number that identifies each item (B,): its row and, unless static, which repeat of the row it is."""
         address: Int64 = plan.address(items, self.source.static)
         return address
 

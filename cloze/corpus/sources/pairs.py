@@ -25,8 +25,8 @@ WRONG = "distractor"
 
 
 class PairSource(Source):
-    """A source that `BoundPairs` reads: `Pairs` or `WordPairs`. `companion` is the view of the other side; `swap`: the order
-    of the sides is random."""
+    """A source that `BoundPairs` reads: `Pairs` or `WordPairs`. `companion` is the view of the other side; `swap`: the
+    order of the sides is random."""
 
     text_format: ClassVar[str | None] = PAIRS
     companion: ClassVar[str]
@@ -139,7 +139,7 @@ class BoundPairs(BoundSplit):
 
     @property
     def companions(self) -> Mapping[str, Companion]:
-        """The other side, under the source's `companion`, and the side of another pair, as `distractor`; with the same fields."""
+        """The other side, under the source's `companion`, and that of another pair, as `distractor`; the same fields."""
         return {self.source.companion: self._other, WRONG: self._distractor}
 
     def _swapped(self, plan: Plan[Cuts], items: Int64) -> Int64:

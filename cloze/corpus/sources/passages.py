@@ -197,9 +197,9 @@ class BoundPassages(BoundSplit):
 
     @property
     def companions(self) -> Mapping[str, Companion]:
-        """`distractor`, sentences from a random place of another document, up to the room; `next`, the passage that follows in
-        the document, with length 0 after the last; `lead` and `linked`, whose `sentence` is the ordinal of that sentence within
-        the passage, -1 where it is not in it."""
+        """`distractor`, sentences from a random place of another document, up to the room; `next`, the passage that
+        follows in the document, with length 0 after the last; `lead` and `linked`, whose `sentence` is the ordinal of
+        that sentence within the passage, -1 where it is not in it."""
         return {"distractor": self._distractors, "next": self._next, _LEAD: self._lead, _LINKED: self._linked}
 
     def cuts(self, room: int) -> Cuts:

@@ -75,8 +75,8 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Plan(Ordering, Generic[AnyCut]):
-    """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat` counts the
-    earlier occurrences of each item's row."""
+    """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat`
+    counts the earlier occurrences of each item's row."""
 
     passages: AnyCut
     repeat: Int64 | None = None
@@ -165,7 +165,8 @@ def by_sentence(
         begin = ends - units.size
         head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
         if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
-            whole = int(np.argmax(stop == len(ends)))  # stops need not ascend: a put-back part may begin a short passage
+            # Stops need not ascend: a part that is put back may begin a short passage.
+            whole = int(np.argmax(stop == len(ends)))
             if not whole:
                 size *= 2
                 continue
@@ -196,7 +197,7 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
         borders      5, 8      the first tokens of the later documents, physical
         places       5, 9      the separators in front of them, linear
 
-    The second passage has one separator before it and one inside it: it starts at token 6 - 1 and stops at token 12 - 2.
+    The second passage has one separator before it and one in it: it starts at token 6 - 1 and stops at token 12 - 2.
     """
     # Shapes: R runs, G borders. By run (R,): `first` and `last` document, `sizes` in tokens, `before`,
     # `inside`, `offset`. By border (G,): `shift`, `of_run`, `rank`, `places`. In the loop: by row (C,).

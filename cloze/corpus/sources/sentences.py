@@ -137,7 +137,9 @@ class BoundSingle(BoundSplit):
         """The sentences of one epoch. Raises `CorpusError` if every training sentence is too long."""
         cuts = remember(self._cuts, self._longest(room), lambda: self.cuts(room))
         order = self.shuffled(len(cuts.start), epoch)
-        return Plan(epoch, room, order if self.source.bucket is None else self._in_groups(cuts.length, order, epoch), cuts)
+        if self.source.bucket is not None:
+            order = self._in_groups(cuts.length, order, epoch)
+        return Plan(epoch, room, order, cuts)
 
     def _longest(self, room: int) -> int:
         require_room("sentences", room, 1, "expected 1 or more")

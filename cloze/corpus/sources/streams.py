@@ -177,8 +177,8 @@ class BoundStreams(BoundSource[StreamPlan]):
 
     def read_main(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the first token, always;
-        `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the token's sentence in its row (-1
-        at a separator), and `word_start` (B, L) if wanted."""
+        `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the token's sentence in
+        its row (-1 at a separator), and `word_start` (B, L) if wanted."""
         step, lane = items // plan.lanes, items % plan.lanes
         arrays = self._text(plan.start[step], plan.length[step], lane, want)
         arrays["restarts"] = step == 0

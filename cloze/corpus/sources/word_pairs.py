@@ -109,7 +109,8 @@ class BoundWordPairs(BoundPairs):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its state without plans: a data worker has no table of vectors to bind the source again."""
-        return copyreg.__newobj__, (type(self),), {**self.__dict__, "_plans": OrderedDict()}  # type: ignore[attr-defined]
+        state = {**self.__dict__, "_plans": OrderedDict()}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
     def read(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Rows:
         """As in `BoundPairs`; with byte-level BPE, half of the words are spelled as behind a space."""
