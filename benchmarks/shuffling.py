@@ -111,7 +111,8 @@ def prepare(data: Path, work: Path) -> None:
     from cloze.corpus import Store
     from cloze.corpus.shards.join import write_as_one
     from cloze.corpus.shards.manifest import write_manifest
-    from cloze.corpus.stores.build import build_store_from_texts, saving, train_tokenizer_from
+    from cloze.corpus.stores.build import build_store_from_texts, train_tokenizer_from
+    from cloze.corpus.stores.writer import saving
     from cloze.recipe.load import load_recipe
     from cloze.runs.corpora import trainable
 

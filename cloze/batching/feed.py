@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from cloze import fields
 from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import PackedRows, Packing
+from cloze.corpus.shards.packed import PackedShards
+from cloze.corpus.shards.sharded import BoundShards
+from cloze.corpus.sources.bound import BoundSource
 from cloze.exercises.exercise import Exercise, Placed
-from cloze.rng import Draw
 from cloze.rows import Rows
 
 
@@ -39,44 +41,15 @@ class MicroArrays(NamedTuple):
     first_row: int = 0
 
 
-class BoundSource(Protocol):
-    """A source that is bound to a store, a seed and an entry."""
-
-    def plan(self, epoch: int, room: int) -> Any: ...
-
-    def read(self, plan: Any, items: NDArray[np.int64], want: frozenset[str]) -> Rows: ...
-
-    def draw(self, plan: Any, items: NDArray[np.int64]) -> Draw: ...
-
-
 @runtime_checkable
-class InLanes(BoundSource, Protocol):
+class InLanes(Protocol):
     """A bound source whose rows continue from step to step: row i of each step continues lane i."""
 
     lanes: int
 
 
-class SeveralPerRow(Protocol):
-    """The rows of a source that several examples share."""
-
-    def plan(self, epoch: int, room: int) -> Any: ...
-
-    def read(
-        self, plan: Any, rows: NDArray[np.int64], want: frozenset[str]
-    ) -> tuple[Rows, Draw, NDArray[np.int64]]: ...
-
-
 @runtime_checkable
-class OfShards(BoundSource, Protocol):
-    """A bound source that reads several shards at once."""
-
-    def by_lane(self, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
-
-    def packed(self, packing: Packing) -> SeveralPerRow: ...
-
-
-@runtime_checkable
-class Spreading(BoundSource, Protocol):
+class Spreading(Protocol):
     """A bound source that makes several rows of each item; the `owner` of a row is its item. Such rows cannot be packed."""
 
     def widths(self, plan: Any, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
@@ -91,7 +64,7 @@ class Feed:
     """
 
     def __init__(
-        self, source: BoundSource, edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
+        self, source: BoundSource[Any], edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
         packing: bool = False, fixed: bool = False, targets_multiple: int = 1,
     ) -> None:
         self.source = source
@@ -138,9 +111,9 @@ class Feed:
         self.__dict__.update(state)
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
-    def _several(self) -> SeveralPerRow:
-        packing = Packing(self.exercise.room, self.length)
-        return self.source.packed(packing) if isinstance(self.source, OfShards) else PackedRows(self.source, packing)
+    def _several(self) -> PackedRows | PackedShards:
+        source, packing = self.source, Packing(self.exercise.room, self.length)
+        return PackedShards(source, packing) if isinstance(source, BoundShards) else PackedRows(source, packing)
 
     def _make_plan(self, epoch: int) -> Any:
         """The plan of an epoch: of packed rows, if rows are packed, else that of the source."""
@@ -161,7 +134,7 @@ class Feed:
                 continue
             number = min(count, left)
             rows = np.arange(row, row + number)
-            runs.append((epoch, self.source.by_lane(rows) if isinstance(self.source, OfShards) else rows))
+            runs.append((epoch, self.source.by_lane(rows) if isinstance(self.source, BoundShards) else rows))
             row, count = row + number, count - number
         return runs, Cursor(epoch, row)
 

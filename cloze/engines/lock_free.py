@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.batching import Feed
-from cloze.corpus.sources.lines import BoundLines, LinePlan
+from cloze.corpus.sources.lines import BoundLines
+from cloze.corpus.sources.plan import Cut, Plan
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
@@ -180,10 +181,10 @@ class LockFreeTrainer(Threads):
             plan = self.plan(epoch)
             chosen = plan.order[rows]
             keys = rng.row_keys(seed, "lock_free", entry, epoch, items=chosen)
-            pieces.append((plan.start[chosen], plan.length[chosen].astype(np.int64), keys))
+            pieces.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), keys))
         return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
-    def plan(self, epoch: int) -> LinePlan:
+    def plan(self, epoch: int) -> Plan[Cut]:
         """The rows of an epoch."""
         return self.source.plan(epoch, self.shape.feed.exercise.room)
 

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.entity_columns import header_of
 from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.look_up import EntityNumbers, LookUp
 from cloze.corpus.tables.vector_table import Found, rows_by_id
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, propose
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
 Int64 = NDArray[np.int64]
+COLUMNS = ("id", "label", "aliases", "type", "description", "count")
+_OTHER_NAMES = {"name": "label", "types": "type"}
 
 
 class Entity(NamedTuple):
@@ -220,6 +221,20 @@ def read_entities(file: str, second: str = "label") -> dict[str, Entity]:
     if Path(file).name.removesuffix(".xz").removesuffix(".gz").endswith(".json"):
         return _from_json(text, file)
     return _from_table(text.split("\n"), file, second)
+
+
+def header_of(cells: Sequence[str], place: str) -> tuple[str, ...] | None:
+    """The columns that the first line of a table names; None if it is no header, which begins with a cell `id`.
+
+    Raises `CorpusError`, which begins with `place`, if it names any other column.
+    """
+    if cells[0] != "id" or len(cells) < 2:
+        return None
+    columns = tuple(_OTHER_NAMES.get(cell, cell) for cell in cells)
+    for column in columns:
+        if column not in COLUMNS:
+            raise CorpusError(f"{place}: unknown column {column!r}. {propose(column, COLUMNS)}")
+    return columns
 
 
 def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity]:

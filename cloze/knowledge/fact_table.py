@@ -124,7 +124,8 @@ class BoundFacts:
         for row, ids in zip(table[1:], grams, strict=True):
             row[: len(ids)] = ids
         subject_facts = [fact for name in subjects for fact in facts[name]]
-        pieces = _branch_ids([text for fact in subject_facts for text in fact], tokenizer)
+        behind_word = [f" {text}" for fact in subject_facts for text in fact]
+        pieces = [encoded.ids for encoded in tokenizer.encode_batch(behind_word)]
         lengths = np.array(list(map(len, pieces)), np.int64)
         counts = [len(facts[name]) for name in subjects]
         return cls(
@@ -179,11 +180,6 @@ def _spelled(names: Sequence[str], tokenizer: Tokenizer) -> dict[str, list[tuple
         for name, encoded in zip(names, tokenizer.encode_batch([before + name for name in names]), strict=True):
             spellings[name][tuple(encoded.ids[size:].tolist())] = None
     return {name: list(ways) for name, ways in spellings.items()}
-
-
-def _branch_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[NDArray[np.int32]]:
-    """The tokens of each text behind a word."""
-    return [encoded.ids for encoded in tokenizer.encode_batch([f" {text}" for text in texts])]
 
 
 def read_triples(file: str) -> list[tuple[str, str, str]]:

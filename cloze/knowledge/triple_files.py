@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cloze.corpus.readers.entity_columns import header_of
 from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
 from cloze.corpus.stores.graph import Graph
 from cloze.errors import CorpusError, counted
+from cloze.knowledge.entities import header_of
 
 COLUMNS = ("head", "relation", "tail")
 _OPENKE = ("head", "tail", "relation")
@@ -145,7 +145,7 @@ class Ids(NamedTuple):
 def read_ids(path: str | Path) -> Ids:
     """A list of entities or relations: an id per line, after a tab its text. Files of OpenKE begin with a count, and their second
     column is the number by which their triples name the id. In a table whose first line names its columns
-    (`entity_columns.py`), the text is the label, or the description if there are no labels. A repeated id is a `CorpusError`."""
+    (`entities.py`), the text is the label, or the description if there are no labels. A repeated id is a `CorpusError`."""
     texts: dict[str, str] = {}
     first: dict[str, int] = {}
     written: list[str] = []

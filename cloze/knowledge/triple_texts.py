@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +12,18 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.records.windows import cut
+from cloze.corpus.sources.bound import fields_in, require_room
 from cloze.corpus.sources.gather import Arrays, Gatherer
-from cloze.corpus.sources.passages import remember
-from cloze.corpus.sources.plan import Int64, Split
+from cloze.corpus.sources.plan import Int64, Ordering, Split
 from cloze.corpus.stores.graph import Graph
+from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, RecipeError, propose
-from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
-from cloze.knowledge.triples import described
+from cloze.knowledge.triples import BoundGraph, GraphSource, described
 from cloze.registry import register
-from cloze.rows import Rows
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -95,11 +93,9 @@ class TripleTexts(_Texts):
     def __init__(self, *, negatives: Negatives | None = None, length: Count | None = None) -> None:
         super().__init__(negatives=Negatives(one_side=1) if negatives is None else negatives, length=length)
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
-    ) -> BoundTripleTexts:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundTripleTexts:
         """This source over one store. Raises `CorpusError` if it does not hold the texts of a graph."""
-        return BoundTripleTexts(self, self._facts(store), seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundTripleTexts(self, self._facts(store), **address)
 
 
 @register("source", "entity_texts")
@@ -128,11 +124,9 @@ class EntityTexts(_Texts):
         if self.negatives.count < 1:
             raise RecipeError("entity_texts.negatives: none; expected at least one, such as negatives: {head: 1, tail: 1}.")
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
-    ) -> BoundEntityTexts:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundEntityTexts:
         """This source over one store. Raises `CorpusError` if it does not hold the texts of a graph."""
-        return BoundEntityTexts(self, self._facts(store), seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundEntityTexts(self, self._facts(store), **address)
 
 
 def _with_relations_of(graph: Graph, known: TripleStore, where: str) -> Graph:
@@ -158,23 +152,11 @@ def _with_relations_of(graph: Graph, known: TripleStore, where: str) -> Graph:
     )
 
 
-@dataclass(frozen=True)
-class TextPlan:
-    """One epoch of texts of a graph: the rows, or the facts that make several, in random order."""
-
-    epoch: int
-    room: int
-    order: Int64
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
 class _BoundTexts(BoundGraph):
     """Rows of texts, whatever they consist of."""
 
-    def __init__(self, source: _Texts, store: TripleStore, *, seed: int, entry: str, held_out: float, part: Part) -> None:
-        super().__init__(source, store, seed=seed, entry=entry, held_out=held_out, part=part)
+    def __init__(self, source: _Texts, store: TripleStore, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
         self._gather = Gatherer(store, Split.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)
 
     @property
@@ -188,26 +170,17 @@ class _BoundTexts(BoundGraph):
         """How many items of a plan each fact is."""
         return 1
 
-    def plan(self, epoch: int, room: int) -> TextPlan:
-        """The rows of one epoch; a pure function of seed, entry, epoch and room."""
-        if room < 3:
-            raise RecipeError(f"a graph's texts: {room} tokens of room per row; a triple needs 3 (is `length` too small?).")
-        count = len(self.facts) * self.rows_of_fact
-        return remember(
-            self._plans, (epoch, room),
-            lambda: TextPlan(epoch, room, rng.permutation(count, self.seed, self.entry, "order", epoch)),
-        )
+    def make_plan(self, epoch: int, room: int) -> Ordering:
+        """The rows of one epoch, or the facts that make several, in random order."""
+        require_room("a graph's texts", room, 3, "a triple needs 3")
+        return Ordering(epoch, room, self.shuffled(len(self.facts) * self.rows_of_fact, epoch))
 
-    def draw(self, plan: TextPlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and row."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self._number(plan.order[items])))
-
-    def _number(self, places: Int64) -> Int64:
+    def address(self, plan: Ordering, items: Int64) -> Int64:
         """A number that identifies each item whatever part it is in."""
-        width = self.rows_of_fact
+        places, width = plan.order[items], self.rows_of_fact
         return self.facts[places // width] * width + places % width
 
-    def _corrupted(self, plan: TextPlan, places: Int64) -> tuple[NDArray[np.bool_], Int64]:
+    def _corrupted(self, plan: Ordering, places: Int64) -> tuple[NDArray[np.bool_], Int64]:
         """The negatives of facts in the epoch of a plan, as `replaced` gives them."""
         return self.replaced(
             places, rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, "negatives", items=self.facts[places]))
@@ -228,9 +201,9 @@ class BoundTripleTexts(_BoundTexts):
         """The fact and its wrong triples."""
         return 1 + self.source.negatives.count
 
-    def read(self, plan: TextPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B): `tokens` (B, L) int32, `length` and `document` (B) of the head; `column/fact` (B) int32; if
-        wanted, `word_start`; and the same of the others under `relation.` and `tail.`. Together they fit into the room."""
+    def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B, L) int32, `length` and `document` (B) of the head; `column/fact` (B) int32; if wanted, `word_start`; and
+        the same of the others under `relation.` and `tail.`. Together they fit into the room."""
         position, nth = np.divmod(plan.order[items], self.rows_of_fact)
         triple = self.store.triples[self.facts[position]].astype(np.int64)
         wrong = np.flatnonzero(nth)
@@ -242,13 +215,13 @@ class BoundTripleTexts(_BoundTexts):
         _, parts = cut(sizes, plan.room)
         arrays: Arrays = {}
         for column, side in enumerate(_SIDES):
-            names = frozenset(name.removeprefix(side) for name in want if name.startswith(side))
+            names = fields_in(side.rstrip("."), want) if side else want
             side_arrays = self._texts(triple[:, column], parts.kept[:, column], names)
             arrays |= {f"{side}{name}": value for name, value in side_arrays.items() if side == "" or name != "document"}
         arrays["document"] = self.facts[position]
         arrays["column/fact"] = (nth == 0).astype(np.int32)
         arrays["column/relation"] = (triple[:, 1] - self.store.entities).astype(np.int32)
-        return Rows(arrays, checked=True)
+        return arrays
 
 
 class BoundEntityTexts(_BoundTexts):
@@ -261,13 +234,13 @@ class BoundEntityTexts(_BoundTexts):
         """How many rows each fact makes: head, tail, the entities that replace them, and its relation if that is read."""
         return 2 + self.source.negatives.count + self.source.relation_texts
 
-    def widths(self, plan: TextPlan, items: Int64) -> Int64:
+    def widths(self, plan: Ordering, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""
         return np.full(len(items), self.width, np.int64)
 
-    def read(self, plan: TextPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B): `tokens` (B · width, L) int32, `length`, `document`, `owner` (the item of a row), `triple`
-        (B · width, 3) int32, with `relation_texts` `relation_row`, and, if wanted, `word_start`."""
+    def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B · width, L) int32, `length`, `document`, `owner` (the item of a row), `triple` (B · width, 3) int32, with
+        `relation_texts` `relation_row`, and, if wanted, `word_start`."""
         position, count, width = plan.order[items], self.source.negatives.count, self.width
         fact = self.store.triples[self.facts[position]].astype(np.int64)
         replaces_head, entity = self._corrupted(plan, position)
@@ -283,4 +256,4 @@ class BoundEntityTexts(_BoundTexts):
         arrays |= {"document": np.repeat(self.facts[position], width), "owner": np.repeat(np.arange(len(items)), width)}
         if self.source.relation_texts:
             arrays["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)
-        return Rows({**arrays, "triple": triple.reshape(-1, 3)}, checked=True)
+        return arrays | {"triple": triple.reshape(-1, 3)}

@@ -1,28 +1,28 @@
-"""The source of triples: each fact of a knowledge graph with wrong triples made from it."""
+"""The source of triples, each fact of a graph with wrong triples made from it; and what the sources of texts share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.passages import remember
-from cloze.corpus.sources.plan import Int64
+from cloze.corpus.sources.bound import BoundSource, split_documents
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.plan import Int64, Ordering
 from cloze.corpus.stores.graph import Graph
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, counted, propose
-from cloze.knowledge.graph_source import BoundGraph, GraphSource, Part
-from cloze.knowledge.negatives import Negatives
+from cloze.knowledge.negatives import Corruption, Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.registry import register
-from cloze.rows import Rows
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 
@@ -33,6 +33,16 @@ Say = Callable[[str], None]
 
 _UNKNOWN = {"[UNK]": "[UNK]"}
 _FIRST = 1  # the token of the first entity: [UNK] is 0
+
+
+class GraphSource(Source):
+    """The base class of sources that read the facts of a graph, each with `negatives`, in rows of at most `length` tokens."""
+
+    builds_store: ClassVar[bool] = True
+    of_rows = frozenset({"length", "negatives"})
+
+    def __init__(self, *, negatives: Negatives, length: Count | None) -> None:
+        self.negatives, self.length = negatives, length
 
 
 @register("source", "triples")
@@ -78,16 +88,14 @@ class Triples(GraphSource):
         report(f"{' '.join(map(str, paths))}: {described(graph)}")
         return store
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
-    ) -> BoundTriples:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundTriples:
         """This source over one store. Raises `CorpusError` if it holds no triples."""
         if not isinstance(store, TripleStore):
             raise CorpusError(
                 f"{store.path}: this store holds text, not triples.\n"
                 "  Give a graph: cloze corpus build FACTS.tsv --format triples --out GRAPH"
             )
-        return BoundTriples(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundTriples(self, store, **address)
 
 
 def described(graph: Graph) -> str:
@@ -130,20 +138,29 @@ def _as_known(graph: Graph, known: TripleStore, paths: Sequence[str | Path]) -> 
     return Graph(tuple(entities), relations, triples, report=graph.report)
 
 
-@dataclass(frozen=True)
-class TriplePlan:
-    """One epoch: the facts of the part in random order, and the rows that each makes."""
+class BoundGraph(BoundSource[Ordering]):
+    """The base class of such a source over one store, seed and entry: `facts` (N,) are the triples of its part."""
 
-    epoch: int
-    order: Int64
-    width: int
+    store: TripleStore
 
-    def __len__(self) -> int:
-        return len(self.order)
+    def __init__(self, source: GraphSource, store: TripleStore, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        parts = split_documents(len(store.triples), self.held_out)
+        self.facts = parts[self.part]
+        self._known = parts["train"] if self.part == "train" else np.arange(len(store.triples))
 
-    def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """Three tokens per row."""
-        return np.full(len(items), 3, np.int32)
+    @cached_property
+    def corruption(self) -> Corruption:
+        """Draws the negatives of the facts of this part, by their place among the known ones."""
+        triples = self.store.triples[self._known].astype(np.int64) - np.array([0, self.store.entities, 0])
+        return Corruption(
+            self.source.negatives, triples, entities=self.store.entities, relations=self.store.relations,
+            place=str(self.store.path),
+        )
+
+    def replaced(self, places: Int64, draw: rng.Draw) -> tuple[NDArray[np.bool_], Int64]:
+        """The negatives of facts, by their place in this part: (B, K) whether each replaces the head, and by which entity."""
+        return self.corruption.entities_for(self.facts[places] if self.part == "held_out" else places, draw)
 
 
 class BoundTriples(BoundGraph):
@@ -159,32 +176,29 @@ class BoundTriples(BoundGraph):
         """How many rows each fact makes."""
         return 1 + self.source.negatives.count
 
-    def plan(self, epoch: int, room: int) -> TriplePlan:
-        """The facts of one epoch; a pure function of seed, entry and epoch."""
-        def make() -> TriplePlan:
-            return TriplePlan(epoch, rng.permutation(len(self.facts), self.seed, self.entry, "order", epoch), self.width)
+    def make_plan(self, epoch: int, room: int) -> Ordering:
+        """The facts of one epoch."""
+        return Ordering(epoch, room, self.shuffled(len(self.facts), epoch))
 
-        return remember(self._plans, epoch, make)
-
-    def widths(self, plan: TriplePlan, items: Int64) -> Int64:
+    def widths(self, plan: Ordering, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""
-        return np.full(len(items), plan.width, np.int64)
+        return np.full(len(items), self.width, np.int64)
 
-    def read(self, plan: TriplePlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B): `tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
+    def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B · width, 3) int32, a fact and then its negatives, `length` 3, `owner` the item
         of a row and `document` its fact."""
         fact = self.facts[plan.order[items]]
-        triples = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
-        if plan.width > 1:
+        triples = np.repeat(self.store.triples[fact][:, None], self.width, axis=1)
+        if self.width > 1:
             replaces_head, entity = self.replaced(plan.order[items], self.draw(plan, items))
             triples[:, 1:, 0] = np.where(replaces_head, entity, triples[:, 1:, 0])
             triples[:, 1:, 2] = np.where(replaces_head, triples[:, 1:, 2], entity)
-        rows = len(items) * plan.width
-        return Rows({
+        rows = len(items) * self.width
+        return {
             "tokens": (triples.reshape(rows, 3) + np.int32(_FIRST)).astype(np.int32), "length": np.full(rows, 3, np.int32),
-            "owner": np.repeat(np.arange(len(items)), plan.width), "document": np.repeat(fact, plan.width),
-        }, checked=True)  # fmt: skip
+            "owner": np.repeat(np.arange(len(items)), self.width), "document": np.repeat(fact, self.width),
+        }  # fmt: skip
 
-    def draw(self, plan: TriplePlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and fact."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.facts[plan.order[items]]))
+    def address(self, plan: Ordering, items: Int64) -> Int64:
+        """The number of each fact in the store."""
+        return self.facts[plan.order[items]]

@@ -10,7 +10,7 @@ import torch
 
 from cloze.checkpoint.publish import reading_edits
 from cloze.corpus import Store
-from cloze.corpus.sources.passages import split_documents
+from cloze.corpus.sources.bound import split_documents
 from cloze.decoding.filling import fill
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.reader import Reader, bound

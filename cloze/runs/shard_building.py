@@ -21,9 +21,9 @@ from typing import Any
 
 from cloze.corpus.shards.build_tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
 from cloze.corpus.shards.manifest import write_manifest
-from cloze.corpus.stores.build import saving
 from cloze.corpus.stores.encode import BlockEncoder
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
+from cloze.corpus.stores.writer import check_out, saving
 from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, propose
 from cloze.jobs import Job, LocalWorkers, Workers, end_with_parent
 from cloze.registry import lookup, names
@@ -245,8 +245,6 @@ def begin_again(out: Path) -> None:
 
 def require_place(out: Path, *, replace: bool) -> None:
     """A `CorpusError` where no sharded store can be built. A build that was begun there goes on, unless it is to be replaced."""
-    from cloze.corpus.stores.writer import check_out
-
     if not (out / PLAN).is_file():
         check_out(out, replace=replace)
     if replace and (out / PLAN).is_file():

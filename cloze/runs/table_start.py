@@ -11,7 +11,7 @@ import torch
 from cloze.budget.fit import short
 from cloze.checkpoint.build import build_part
 from cloze.corpus import Store
-from cloze.corpus.sources.passages import running_text
+from cloze.corpus.sources.bound import running_text
 from cloze.errors import RecipeError
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.training.step import Step

@@ -21,7 +21,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.inputs import store_digest
 from cloze.checkpoint.loaded import Loaded
 from cloze.corpus import Store
-from cloze.corpus.sources.passages import split_documents
+from cloze.corpus.sources.bound import split_documents
 from cloze.decoding.scores.text_figures import BITS, Method, figures_of
 from cloze.errors import CorpusError
 from cloze.recipe.load import load_recipe

@@ -19,13 +19,13 @@ from cloze.corpus.records import check_records
 from cloze.corpus.records.answer import Columns
 from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer
-from cloze.errors import MissingExtra, TaskError
+from cloze.errors import MissingExtra, Parameter, TaskError
 from cloze.tasks import task
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-WANTED = {"text": "--text NAME", "label": "--label NAME"}
+WANTED = {"text": Parameter("corpus.text", "NAME"), "label": Parameter("corpus.label", "NAME")}
 
 
 def declared(table: Any, features: dict[str, Any]) -> Any:
@@ -145,11 +145,11 @@ def written(folder: Path, name: str) -> Path:
     ("name", "wanted", "message"),
     [
         ("damaged", WANTED, r"damaged\.parquet: a damaged Parquet or Arrow file \(.+\)\. Copy or write it again\."),
-        ("empty", {"text": "--text NAME"}, r"empty\.parquet: no examples; expected at least one row"),
+        ("empty", {"text": WANTED["text"]}, r"empty\.parquet: no examples; expected at least one row"),
         ("missing", WANTED, r"missing\.parquet: no column 'label'; it has: text, labels\.\n  Did you mean 'labels'\?"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, wanted: dict[str, str], message: str) -> None:
+def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, wanted: dict[str, Parameter], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         list(read_rows(written(tmp_path, name), wanted))
 

@@ -64,7 +64,7 @@ def test_rows_know_their_language_and_do_not_leave_it(store: Store) -> None:
     plan = bound.plan(0, 50)
     rows = bound.read(plan, np.arange(len(plan)), frozenset({"language", "distractor.tokens"}))
     border = int(store.document_starts[120])
-    assert ((plan.start < border) == (plan.stop <= border)).all()
+    assert ((plan.start < border) == (plan.passages.stop <= border)).all()
     assert rows["language"].tolist() == (plan.start[plan.order] >= border).astype(int).tolist()
     assert ((rows["distractor.document"] >= 120) == (rows["language"] == 1)).all()
 
@@ -102,7 +102,7 @@ def test_epochs_hold_the_smoothed_shares_and_no_row_repeats_before_its_group_is_
 def test_a_passage_that_comes_again_gets_new_masks(store: Store) -> None:
     bound = Passages(languages={"smooth": 0.0}).bind(store, seed=1, entry="main")
     plan = bound.plan(0, 30)
-    small = np.flatnonzero(store.document_languages[plan.document[plan.order]] == 1)
+    small = np.flatnonzero(store.document_languages[plan.passages.document[plan.order]] == 1)
     assert abs(len(small) - len(plan) / 2) <= 1
     assert plan.repeat is not None and plan.repeat[small].max() >= 4
     keys = bound.draw(plan, np.arange(len(plan))).keys

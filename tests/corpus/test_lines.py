@@ -66,15 +66,14 @@ def test_a_plan_tells_an_engine_where_rows_are(make_store: MakeStore) -> None:
     source = bound(make_store, length=5)
     plan = source.plan(0, 5)
     for item, row in zip(plan.order, rows_of(source, 0, 5), strict=True):
-        start, length = plan.start[item], plan.length[item]
+        start, length = plan.start[item], plan.passages.length[item]
         assert source.store.tokens[start : start + length].tolist() == row
-    assert plan.lengths(np.arange(3)).tolist() == plan.length[plan.order[:3]].tolist()
-    assert plan.passages.length is plan.length
+    assert plan.lengths(np.arange(3)).tolist() == plan.passages.length[plan.order[:3]].tolist()
 
 
 @pytest.mark.parametrize("unit", ["document", "sentence"])
 def test_held_out_documents_are_those_of_passages(make_store: MakeStore, unit: str) -> None:
-    from cloze.corpus.sources.passages import split_documents
+    from cloze.corpus.sources.bound import split_documents
 
     store = make_store([[2, 3]] * 40)
     parts = {part: Lines(unit=unit).bind(store, seed=0, entry="main", held_out=0.1, part=part)  # type: ignore[arg-type]

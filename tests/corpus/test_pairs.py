@@ -293,7 +293,7 @@ def test_held_out_pairs_are_in_no_row_of_the_training_part(numbered: Store) -> N
 def test_languages_of_alternating_text_are_smoothed(numbered: Store) -> None:
     bound = Pairs(alternate=True, languages={"smooth": 0.0}).bind(numbered, seed=3, entry="main")
     plan = bound.plan(0, 4)
-    kinds = [tuple(sorted(map(int, numbered.document_languages[d]))) for d in plan.document[plan.order].tolist()]
+    kinds = [tuple(sorted(map(int, numbered.document_languages[d]))) for d in plan.passages.document[plan.order].tolist()]
     counts = [kinds.count(kind) for kind in set(kinds)]
     assert len(counts) == 3 and max(counts) - min(counts) <= 1
     assert len(np.unique(plan.address(np.arange(len(plan)), static=False))) == len(plan)  # a repeated row is masked differently

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus import BoundPassages, Lines, Passages, Plan, Sentences, Store, Streams
 from cloze.corpus.sources import plan as plans
-from cloze.corpus.sources.passages import split_documents
+from cloze.corpus.sources.bound import split_documents
 from cloze.errors import CorpusError, RecipeError
 
 ALL = frozenset({"tokens", "length", "document", "sentence", "word_start"})
@@ -122,7 +122,7 @@ def test_short_passages_are_drawn_anew_each_epoch_at_the_stated_share(make_store
     store: Store = make_store([[1] * 40] * 600)  # type: ignore[operator]
     bound = Passages(short=0.1).bind(store, seed=1, entry="main")
     first, second = bound.plan(0, 40), bound.plan(1, 40)
-    whole = [np.bincount(p.document, minlength=600) == 1 for p in (first, second)]
+    whole = [np.bincount(p.passages.document, minlength=600) == 1 for p in (first, second)]
     for share in (1 - whole[0].mean(), 1 - whole[1].mean()):
         assert abs(share - 0.1) < 0.04  # a target of 40 leaves one passage; 3 standard deviations are .037
     assert (whole[0] != whole[1]).any()
@@ -357,6 +357,20 @@ def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
         cut = source.bind(store, seed=1, entry="main", put_back=put_back).plan(0, 8).passages
         made.append({name: None if value is None else value.tolist() for name, value in vars(cut).items()})
     assert made[0] == made[1] and len(made[0]["start"]) > 40
+
+
+@pytest.mark.parametrize("overrun", [True, False])
+def test_a_chunk_ends_before_the_first_passage_that_reaches_its_end_even_if_a_later_one_stops_earlier(
+    make_store: object, monkeypatch: pytest.MonkeyPatch, overrun: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    store: Store = make_store([rng.integers(1, 6, 200).tolist() for _ in range(5)])  # type: ignore[operator]
+    source, cuts = Passages(length=60, short=0.5, short_by="passage", overrun=overrun), []
+    for size in (1 << 16, 33):
+        monkeypatch.setattr("cloze.corpus.sources.plan._CHUNK", size)
+        passages = source.bind(store, seed=2, entry="main", put_back=0.6).plan(0, 60).passages
+        cuts.append([(passages.start.tolist(), passages.stop.tolist())])
+    assert cuts[0] == cuts[1] and (np.diff(passages.stop) < 0).any()
 
 
 def test_planning_takes_less_than_half_a_byte_of_memory_per_token(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_pairs_are_cut_and_wrong_as_planned_and_no_sentence_is_left_out(make_sto
     assert (begin == before)[whole].all() and whole.sum() > 20 and (begin >= rows["tokens"].shape[1])[apart].all()
     used = np.zeros(len(store.tokens), np.bool_)
     for start, stop, first, wrong in zip(
-        plan.start[plan.order], plan.stop[plan.order], border, apart, strict=True
+        plan.start[plan.order], plan.passages.stop[plan.order], border, apart, strict=True
     ):
         sentences = np.searchsorted(store.sentence_starts, [start, stop])
         end = stop if not wrong or sentences[1] - sentences[0] < 2 else store.sentence_starts[sentences[0] + first]

@@ -7,7 +7,7 @@ import pytest
 
 from cloze.corpus import Sentences
 from cloze.corpus.sources.passages import BoundPassages
-from cloze.corpus.sources.single import BoundSingle
+from cloze.corpus.sources.sentences import BoundSingle
 from cloze.errors import CorpusError, RecipeError
 from tests.corpus.conftest import MakeStore
 

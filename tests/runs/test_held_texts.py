@@ -12,7 +12,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus import Store
-from cloze.corpus.sources.passages import split_documents
+from cloze.corpus.sources.bound import split_documents
 from cloze.decoding.scores.text_figures import figures_of
 from cloze.errors import CorpusError
 from cloze.reports import write_report

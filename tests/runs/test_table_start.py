@@ -19,7 +19,7 @@ from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
 from cloze.corpus.counting.word_chunks import Words
-from cloze.corpus.sources.passages import running_text
+from cloze.corpus.sources.bound import running_text
 from cloze.engines.table_vectors import Vectors, _count, _decomposed, _information
 from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe, recipe_from_data

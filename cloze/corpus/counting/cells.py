@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.array_files import write_values
+from cloze.corpus.sources.plan import ranges
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
 
@@ -98,9 +99,7 @@ class Cells:
         """The first cell of every piece, and the number of cells at the end, (pieces + 1,)."""
         sizes = np.diff(self.tiles)
         parts = -(-sizes // PIECE)
-        # From tiles to pieces: the number of each piece within its tile, (pieces,).
-        nth = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
-        return np.append(np.repeat(self.tiles[:-1], parts) + nth * PIECE, len(self)).astype(np.int64)
+        return np.append(np.repeat(self.tiles[:-1], parts) + ranges(parts) * PIECE, len(self)).astype(np.int64)
 
     @cached_property
     def row_sums(self) -> NDArray[np.float64]:
@@ -141,9 +140,9 @@ class CellPlan:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
-    def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """Two words per cell."""
-        return np.full(len(items), 2, np.int32)
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item: itself."""
+        return items
 
     def cells(self, items: Int64) -> Int64:
         """The cells of some items of the epoch."""

@@ -10,24 +10,23 @@ import stat
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze import rng
 from cloze.bounds import Count
 from cloze.compiled import has_numba
 from cloze.corpus.counting.cells import VERSION, CellPlan, Cells, CellWriter
 from cloze.corpus.counting.pair_counting import counted, threads_here
 from cloze.corpus.counting.word_chunks import Unit, chunks, number_of_words
-from cloze.corpus.sources.passages import running_text
+from cloze.corpus.sources.bound import BoundSource, running_text
+from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64
-from cloze.corpus.stores.source import Source
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
-from cloze.rows import Rows
 
 Weight = Literal["inverse_distance", "flat", "linear"]
 _FIELDS = frozenset({"tokens", "length", "cell", "cell_count"})
@@ -77,35 +76,26 @@ class Cooccurrences(Source):
             return np.ones(self.radius)
         return 1 / distance if self.weight == "inverse_distance" else (self.radius + 1 - distance) / self.radius
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
-    ) -> BoundCooccurrences:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundCooccurrences:
         """This source over one store; nothing is counted yet.
 
         Raises `CorpusError` if no two words of the training part are neighbours.
         """
-        return BoundCooccurrences(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundCooccurrences(self, store, **address)
 
 
-class BoundCooccurrences:
-    """A source over one store, seed and entry. `cells` are counted, or opened, on first use."""
+class BoundCooccurrences(BoundSource[CellPlan]):
+    """The cells of one store. `cells` are counted, or opened, on first use."""
 
-    def __init__(
-        self, source: Cooccurrences, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
-    ) -> None:
-        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
-        self.held_out = held_out
-        self.documents = running_text(store, held_out, part)
+    source: Cooccurrences
+
+    def __init__(self, source: Cooccurrences, store: Store, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.documents = running_text(store, self.held_out, self.part)
         self.scale = 1.0
-        if part == "held_out" and len(self.documents):
-            trained = number_of_words(store, running_text(store, held_out, "train"))
+        if self.part == "held_out" and len(self.documents):
+            trained = number_of_words(store, running_text(store, self.held_out, "train"))
             self.scale = trained / max(number_of_words(store, self.documents), 1)
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives
 
     @property
     def tokens(self) -> int:
@@ -124,24 +114,16 @@ class BoundCooccurrences:
             )
         return cells
 
-    def plan(self, epoch: int, room: int) -> CellPlan:
-        """The cells of one epoch, by pieces of tiles; a pure function of seed, entry and epoch."""
+    def make_plan(self, epoch: int, room: int) -> CellPlan:
+        """The cells of one epoch, by pieces of tiles."""
         return CellPlan.of(self.cells.pieces, epoch, self.seed, self.entry)
 
-    def read(self, plan: CellPlan, items: Int64, want: frozenset[str]) -> Rows:
+    def read_main(self, plan: CellPlan, items: Int64, want: frozenset[str]) -> Arrays:
         """`cell` (B, 2) int32, `cell_count` (B,) float32; `tokens` (B, 2) are the cell's two words and `length` is 2."""
         at = plan.cells(items)
         cell = np.stack([self.cells.rows[at], self.cells.columns[at]], axis=1)
         count = self.cells.counts[at] * np.float32(self.scale)
-        length = np.full(len(items), 2, np.int32)
-        return Rows({"tokens": cell, "length": length, "cell": cell, "cell_count": count}, checked=True)
-
-    def draw(self, plan: CellPlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and item."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "cells"}
+        return {"tokens": cell, "length": np.full(len(items), 2, np.int32), "cell": cell, "cell_count": count}
 
     def _counted(self) -> dict[str, Any]:
         """Everything that the cells depend on."""

@@ -38,8 +38,8 @@ class Kin:
         step = draw.integers("records/distractor", np.maximum(others, 1))
         return np.where(others > 0, self.order[(stop + step) % len(self.order)], records)
 
-    def next(self, records: Int64) -> Int64:
-        """The first record of the next picture of the same film, or -1 if there is none."""
+    def next(self, records: Int64, draw: Draw) -> Int64:
+        """The first record of the next picture of the same film, or -1 if there is none; nothing is drawn."""
         stop = self.stop[records]
         after = self.order[np.minimum(stop, len(self.order) - 1)]
         here, there = self.pictures[records], self.pictures[after]

@@ -93,7 +93,7 @@ def _split(modules: dict[str, list[str]]) -> dict[str, Part]:
     room = _SHARE * sum(map(len, modules.values()))
     sizes: dict[Part, int] = {"dev": 0, "test": 0}
     parts: dict[str, Part] = {}
-    for module in sorted(modules, key=_shuffled):
+    for module in sorted(modules, key=lambda module: hashlib.sha256(module.encode()).hexdigest()):
         emptier = min(sizes, key=lambda part: sizes[part])
         fits = sizes[emptier] + len(modules[module]) <= room
         parts[module] = emptier if fits else "train"
@@ -160,7 +160,3 @@ def _tree(path: Path) -> ast.Module | None:
             return ast.parse(stream.read())
     except (SyntaxError, UnicodeDecodeError, ValueError, OSError):
         return None  # templates and deliberately broken files
-
-
-def _shuffled(module: str) -> str:
-    return hashlib.sha256(module.encode()).hexdigest()

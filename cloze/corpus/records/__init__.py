@@ -9,8 +9,7 @@ from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build_records import build_records
 from cloze.corpus.records.check import RecordFindings, check_records
 from cloze.corpus.records.choice import ChoiceAnswer
-from cloze.corpus.records.class_or_none import ClassOrNone
-from cloze.corpus.records.classes import ClassAnswer
+from cloze.corpus.records.classes import ClassAnswer, ClassOrNone
 from cloze.corpus.records.marked import ClassOfSpans
 from cloze.corpus.records.match import MatchAnswer
 from cloze.corpus.records.no_answer import NoAnswer

@@ -59,7 +59,7 @@ class Block(NamedTuple):
     counts: Int64 | None = None
 
 
-class Encoder(ABC):
+class Encoder:
     """Encodes records into blocks, and collects their labels.
 
     `labels` are the classes so far, None for answers that are not classes. `given` holds further arguments for the objectives
@@ -87,27 +87,29 @@ class Encoder(ABC):
         """The most frequent answer, if answers are free texts."""
         return None
 
-    @abstractmethod
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         """Encode records of a file for the store. Classes are numbered in the order of their appearance."""
+        texts = self.tokenizer.encode_flat([text for record in records for text in record.texts])
+        return Block(*texts, *self.answers(records, path))
 
-    def texts(self, records: Sequence[Record]) -> tuple[Int32, NDArray[np.bool_], Int64]:
-        """The tokens of all texts of records: the first three of a `Block`."""
-        return self.tokenizer.encode_flat([text for record in records for text in record.texts])
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], Int64 | None]:
+        """The `columns` and the `counts` of a `Block`: none for records without an answer."""
+        return {}, None
 
 
 class Answer(ABC):
     """A kind of answer: how it is read and stored, and which fields it gives to the exercise.
 
-    `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `ragged`: a record has several
-    values. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in each record.
-    `tabular`: files may be tables with further columns.
+    `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `encodes` is its
+    encoder. `ragged`: a record has several values. `gives`: the fields for the exercise. `lists`: the last column of
+    texts holds a list of texts in each record. `tabular`: files may be tables with further columns.
     """
 
-    columns: ClassVar[Mapping[str, Any]]
+    columns: ClassVar[Mapping[str, Any]] = {}
     coded: ClassVar[str | None] = None
+    encodes: ClassVar[type[Encoder]] = Encoder
     ragged: ClassVar[bool] = False
-    gives: ClassVar[frozenset[str]]
+    gives: ClassVar[frozenset[str]] = frozenset()
     lists: ClassVar[bool] = False
     tabular: ClassVar[bool] = True
 
@@ -123,21 +125,21 @@ class Answer(ABC):
         """Whether a file has a column `name`; False where files have no columns."""
         return False
 
-    @abstractmethod
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
         """The encoder of records; `classes` are those of the training text, None if this is the training text."""
+        return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
-    @abstractmethod
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1, the part of each text
         that the rows show, and the number of classes."""
+        return {}
 
-    @abstractmethod
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The entries of task.json about the answers of the training text: `labels` if there are classes, and the `usual` answer.
 
         `stored` holds the columns of the store; if a record has several values, `bounds` delimits them.
         """
+        return {}
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]] | None:
         """The labels of a record, each with its line; None for answers that are not labels."""

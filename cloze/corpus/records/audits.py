@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cloze.corpus.readers.fasttext import is_prefixed
 from cloze.corpus.readers.labelled import ListCell, NumberCell
-from cloze.corpus.records.broken import Broken
 from cloze.corpus.records.record import Record
 from cloze.errors import counted
+from cloze.schemes import breaks, closes, has_prefix, standard
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, INVISIBLE, UNSPACED
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("|", ";", ",")
 _OFTEN = 0.1  # the share of rows with a character, from which it may separate classes
+_LIKE_O = ("o", "0")
 _SHOWN = 8  # parts of targets
 _LONG = 100  # words, from which a file's only text may be several that nothing divides
 _LETTER = rf"[^\W\d_{IDEOGRAPHS}{UNSPACED}]"
@@ -73,19 +74,60 @@ class OddTexts:
 
 
 class BrokenSchemes:
-    """Counts labels of words that violate their scheme."""
+    """Counts labels of words that violate their scheme. Whether that is BIO, or one that marks ends, is known only
+    after all labels."""
 
     def __init__(self) -> None:
-        self.broken = Broken()
+        self.places: dict[str, str] = {}  # of the first of each label
+        self.counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # by whether ends are marked: by file
+        self.first: dict[tuple[bool, str], str] = {}
 
     def add(self, path: str, records: Sequence[Record]) -> None:
         """Look at the labels of some records."""
         for record in records:
-            self.broken.add(path, record.answer.labels, record.answer.at)
+            self._add(path, record.answer.labels, record.answer.at)
+
+    def _add(self, path: str, labels: Sequence[str], at: Sequence[int]) -> None:
+        """The labels of one text and the line of each."""
+        for label, line in zip(labels, at, strict=True):
+            self.places.setdefault(label, f"{path}:{line}")
+        for closed, counts in self.counts.items():
+            for index in breaks(labels, closed=closed):
+                counts[path] += 1
+                self.first.setdefault((closed, path), f"{path}:{at[index]}: {labels[index]} {_where(labels, index)}")
 
     def remarks(self) -> tuple[str, ...]:
-        """A remark for each file."""
-        return self.broken.remarks()
+        """A remark for each file in which labels violate their scheme."""
+        closed = closes(self.places)
+        remarks = self._unprefixed()
+        for path, count in self.counts[closed].items():
+            more = f", as do {count - 1:,} more labels in this file" if count > 1 else ""
+            remarks.append(
+                f"{self.first[closed, path]} breaks the scheme {'BIOES' if closed else 'BIO'}{more}. Training uses them "
+                "unchanged; where spans are counted, a label that continues no span starts one."
+            )
+        return tuple(remarks)
+
+    def _unprefixed(self) -> list[str]:
+        """A remark on each label without a prefix, such as a zero for O, where others have one."""
+        kinds = {label for label in self.places if label != "O"}
+        bare = sorted(label for label in kinds if not has_prefix(label))
+        if len(bare) == len(kinds) or standard(self.places):
+            return []
+        if 2 * len(bare) >= len(kinds):
+            bare = [label for label in bare if label in _LIKE_O]
+        return [
+            f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its "
+            "words is one. If it means that a word is in no span, write O."
+            for label in bare
+        ]
+
+
+def _where(labels: Sequence[str], place: int) -> str:
+    """What a label that breaks its scheme stands next to: before it, or, if nothing ends its span, after it."""
+    if place in breaks(labels):
+        return f"after {labels[place - 1]}" if place else "at the start of a text"
+    return f"before {labels[place + 1]}" if place + 1 < len(labels) else "at the end of a text"
 
 
 class Undivided:

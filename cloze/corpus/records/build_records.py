@@ -15,7 +15,7 @@ from cloze.corpus.items.links import LINKED, Linked, has_links
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
-from cloze.corpus.stores.writer import HashedFile, StoreWriter
+from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
 from cloze.errors import CorpusError, RunError, TaskError, counted
 from cloze.text.annotation.annotate import Annotations
 from cloze.text.encodings import recoded
@@ -158,10 +158,7 @@ class RecordWriter(StoreWriter):
             self.header["items"] = self.items.finish(report, self.linked)
         if self.linked is not None:
             self.labels[LINKED] = [str(number) for number in range(self.linked.largest + 1)]
-        store = self.finish(
-            {"records": self.documents, "tokens": self.tokens},
-            lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),
-        )
+        store = self.finish({"records": self.documents, "tokens": self.tokens}, saving(self.tokenizer))
         assert isinstance(store, RecordStore)
         return store
 

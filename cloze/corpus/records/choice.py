@@ -6,23 +6,25 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.columnar import ClassName
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Encoder, Record
 from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
-if TYPE_CHECKING:
-    from cloze.text.tokenizer import Tokenizer
-
 _NUMBER = re.compile(r"\d{1,9}")
+
+
+class _ChoiceEncoder(Encoder):
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
+        return {"label": np.array([record.answer for record in records], np.int32)}, None
 
 
 @register("answer", "choice")
@@ -33,6 +35,7 @@ class ChoiceAnswer(Answer):
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    encodes = _ChoiceEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
     lists: ClassVar[bool] = True
 
@@ -45,10 +48,6 @@ class ChoiceAnswer(Answer):
             except ValueError as error:
                 unusable(path, line, str(error), fault=fault)
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ChoiceEncoder:
-        """The encoder of records."""
-        return _ChoiceEncoder(tokenizer)
-
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
@@ -60,11 +59,6 @@ class ChoiceAnswer(Answer):
             "usual": str(int(counts.argmax())) if len(counts) else "0",
             "label_counts": {str(number): int(count) for number, count in enumerate(counts)},
         }
-
-
-class _ChoiceEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        return Block(*self.texts(records), {"label": np.array([record.answer for record in records], np.int32)})
 
 
 def choices_of(cell: str, name: str) -> list[str]:

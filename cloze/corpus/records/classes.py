@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import single_class
+from cloze.corpus.readers.labelled import members, single_class
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
+from cloze.corpus.records.answer import Answer, Columns, Encoder, Labels, Record, described_classes
 from cloze.corpus.records.audits import Audit, OddClasses
 from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
@@ -23,12 +23,26 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
+class ClassEncoder(Encoder):
+    """Encodes records with a class each, -1 for none."""
+
+    labels: Labels
+
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
+        """The numbers of the classes."""
+        codes = [
+            self.labels.known_code(record.answer, f"{path}:{record.line}") if record.answer else -1 for record in records
+        ]
+        return {"label": np.array(codes, np.int32)}, None
+
+
 @register("answer", "class")
 class ClassAnswer(Answer):
     """One class for each record, from a column of a table or from the name of a folder per class."""
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
     coded: ClassVar[str | None] = "label"
+    encodes = ClassEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
@@ -50,10 +64,6 @@ class ClassAnswer(Answer):
         """Also what notices odd names of classes."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> ClassEncoder:
-        """The encoder of records."""
-        return ClassEncoder(tokenizer, Labels(classes))
-
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
@@ -68,11 +78,20 @@ class ClassAnswer(Answer):
         return described_classes(stored["label"], classes)
 
 
-class ClassEncoder(Encoder):
-    """Encodes records with a class each."""
+@register("answer", "class_or_none")
+class ClassOrNone(ClassAnswer):
+    """As `class`, but the label may be empty: `column/label` is then -1, as it is for every record of a store without labels.
+    A list of texts in JSON lines, such as several captions of one picture, becomes a record for each."""
 
-    labels: Labels
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table."""
+        for line, (first, *others, label) in table_rows(path, columns, fault):
+            yield from (Record(line, (text, *others), label.strip()) for text in members(first) if text is not None)
 
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        codes = [self.labels.known_code(record.answer, f"{path}:{record.line}") for record in records]
-        return Block(*self.texts(records), {"label": np.array(codes, np.int32)})
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,)."""
+        return {"column/label": stored.get("label", np.full(len(shown.kept), -1, np.int32))}
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the class of a record that has one."""
+        yield from super().labels_of(record) if record.answer else ()

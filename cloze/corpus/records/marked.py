@@ -22,63 +22,6 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
-@register("answer", "class_of_spans")
-class ClassOfSpans(Answer):
-    """One class for the marked spans of a text. Every record has the same number of spans; files are JSON lines.
-
-    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
-    count words. `spans` is the field with the spans; `none`: the label for "no relation", which micro-F1 does not count
-    (TACRED's `no_relation`).
-    """
-
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
-    coded: ClassVar[str | None] = "label"
-    ragged: ClassVar[bool] = True  # a value for each span
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
-    tabular: ClassVar[bool] = False
-
-    def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
-        self.spans, self.none = spans, none
-
-    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The texts of a file."""
-        if columns.text_b is not None:
-            raise TaskError("corpus.text_b: spans are marked in one text. Omit it.")
-        for marked in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
-            yield Record(marked.line, (marked.text,), (marked.spans, marked.label))
-
-    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
-        """The line and the class of a record."""
-        yield record.line, record.answer[1]
-
-    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
-        """Also what notices odd names of classes, and spans that are cut out of words."""
-        return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
-
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MarkedEncoder:
-        """The encoder of records."""
-        return _MarkedEncoder(tokenizer, Labels(classes))
-
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
-        places = [shown.columns(stored[name], 0) for name in ("first", "last")]
-        return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
-
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """How often each class occurs, for objectives that need it."""
-        labels = np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]]
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
-
-    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """The classes, how often each occurs, and the most frequent one."""
-        return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
-
-    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
-        """How many records lose a span if a text is cut to `room` tokens."""
-        last, begin = np.asarray(stored["last"]), np.asarray(stored["bounds"])[:-1]
-        return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0
-
-
 class _MarkedEncoder(Encoder):
     labels: Labels
 
@@ -107,3 +50,57 @@ class _MarkedEncoder(Encoder):
                 self.unknown += 1
         columns = {"label": np.repeat(codes, span_count), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), span_count, np.int64))
+
+
+@register("answer", "class_of_spans")
+class ClassOfSpans(Answer):
+    """One class for the marked spans of a text. Every record has the same number of spans; files are JSON lines.
+
+    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
+    count words. `spans` is the field with the spans; `none`: the label for "no relation", which micro-F1 does not count
+    (TACRED's `no_relation`).
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = True  # a value for each span
+    encodes = _MarkedEncoder
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+    tabular: ClassVar[bool] = False
+
+    def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
+        self.spans, self.none = spans, none
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The texts of a file."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: spans are marked in one text. Omit it.")
+        for marked in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
+            yield Record(marked.line, (marked.text,), (marked.spans, marked.label))
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the class of a record."""
+        yield record.line, record.answer[1]
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what notices odd names of classes, and spans that are cut out of words."""
+        return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
+        places = [shown.columns(stored[name], 0) for name in ("first", "last")]
+        return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
+
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """How often each class occurs, for objectives that need it."""
+        labels = np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]]
+        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The classes, how often each occurs, and the most frequent one."""
+        return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
+
+    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
+        """How many records lose a span if a text is cut to `room` tokens."""
+        last, begin = np.asarray(stored["last"]), np.asarray(stored["bounds"])[:-1]
+        return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Encoder, Record
 from cloze.corpus.records.table import table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 
-if TYPE_CHECKING:
-    from cloze.text.tokenizer import Tokenizer
-
 
 @register("answer", "match")
 class MatchAnswer(Answer):
     """No label: the second text of a record belongs to the first, the second texts of other records do not."""
-
-    columns: ClassVar[Mapping[str, Any]] = {}
-    gives: ClassVar[frozenset[str]] = frozenset()
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row with an empty text cannot be used."""
@@ -40,17 +34,11 @@ class MatchAnswer(Answer):
             else:
                 yield Record(line, texts, None)
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
-        """The encoder of records."""
-        return _MatchEncoder(tokenizer)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """No fields: `parts` holds the position of the second text."""
-        return {}
-
-    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """Empty: there is no most frequent answer."""
-        return {}
+class _TripletEncoder(Encoder):
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
+        tokens, _, offsets = self.tokenizer.encode_flat([record.answer for record in records])
+        return {"token": tokens}, np.diff(offsets)
 
 
 @register("answer", "triplet")
@@ -61,6 +49,7 @@ class TripletAnswer(MatchAnswer):
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"token": np.int32}
+    encodes = _TripletEncoder
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"wrong.tokens", "wrong.length"})
 
@@ -79,23 +68,8 @@ class TripletAnswer(MatchAnswer):
             else:
                 yield Record(line, texts[:2], texts[2])
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
-        """The encoder of records."""
-        return _TripletEncoder(tokenizer)
-
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`wrong.tokens` (B, K) and `wrong.length` (B,)."""
         tokens = stored["token"] if self.length is None else stored["token"][:, : self.length]
         filled = np.maximum(tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)
         return {"wrong.tokens": filled.astype(np.int32), "wrong.length": (tokens >= 0).sum(1).astype(np.int32)}
-
-
-class _TripletEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        tokens, _, offsets = self.tokenizer.encode_flat([record.answer for record in records])
-        return Block(*self.texts(records), {"token": tokens}, np.diff(offsets))
-
-
-class _MatchEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        return Block(*self.texts(records), {})

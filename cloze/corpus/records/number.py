@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import Block, Encoder, Record
+from cloze.corpus.records.answer import Encoder, Record
 from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
 
-if TYPE_CHECKING:
-    from cloze.text.tokenizer import Tokenizer
+
+class _NumberEncoder(Encoder):
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
+        return {"label": np.array([record.answer for record in records], np.float32)}, None
 
 
 @register("answer", "number")
@@ -23,15 +25,12 @@ class NumberAnswer(CellAnswer):
     """One number for each record, from a column of a table."""
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
+    encodes = _NumberEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
 
     def parse(self, cell: str) -> float:
         """A cell as a finite number."""
         return number_of(cell)
-
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _NumberEncoder:
-        """The encoder of records."""
-        return _NumberEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, 1)."""
@@ -47,11 +46,6 @@ class NumberAnswer(CellAnswer):
         if not len(numbers):
             return {}
         return {"usual": f"{numbers.mean():.6g}", "least": float(numbers.min()), "greatest": float(numbers.max())}
-
-
-class _NumberEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        return Block(*self.texts(records), {"label": np.array([record.answer for record in records], np.float32)})
 
 
 def number_of(cell: str) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count, Natural
@@ -24,13 +22,13 @@ from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build_records import batches, build_records
 from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
-from cloze.corpus.sources.passages import remember
-from cloze.corpus.sources.plan import Arranged, Int64
-from cloze.corpus.stores.source import Source
+from cloze.corpus.sources.bound import BoundSource, Companion
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.plan import Int64, Plan
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
-from cloze.rows import Rows
 from cloze.text.annotation.annotate import Annotations
 
 if TYPE_CHECKING:
@@ -46,6 +44,7 @@ else:
 Say = Callable[[str], None]
 #: The layer of words that mean an item, which records with items have even if none of their words does.
 _LINKED = frozenset({f"layers/{LINKED}", f"labels/{LINKED}"})
+_TEXT = frozenset({"tokens", "length", "word_start"})  # the fields of text that the companions have
 
 
 @register("source", "records")
@@ -115,9 +114,8 @@ class Records(Source):
         if not self.items:
             return frozenset()
         fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
-        text = {"tokens", "length", "word_start"}
-        others = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | text}
-        return frozenset({*fields, *others, *_LINKED, *(f"sibling.{field}" for field in text)})
+        others = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
+        return frozenset({*fields, *others, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -162,10 +160,7 @@ class Records(Source):
             raise TaskError(f"{', '.join(map(str, paths))}: {actual} in every record; the training text has {expected}.")
         return store
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
-        batch: int = 1,
-    ) -> BoundRecords:
+    def bind(self, store: Store, *, batch: int = 1, **address: Unpack[Address]) -> BoundRecords:
         """This source over one store; rows of similar length are in batches of `batch`."""
         if not isinstance(store, RecordStore):
             raise CorpusError(
@@ -180,46 +175,35 @@ class Records(Source):
                     f"  Build one with them: cloze corpus build CAPTIONS.jsonl --items {next(iter(self.items))}=FILE --out STORE"
                 )
             store.items.require(self.items)
-        records = store.split(held_out)[part]
-        return BoundRecords(self, store, records, seed=seed, entry=entry, batch=batch)
+        return BoundRecords(self, store, batch=batch, **address)
 
 
-class BoundRecords:
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+class BoundRecords(BoundSource[Plan[Views]]):
+    """The records of one store, in batches of similar length."""
 
-    def __init__(self, source: Records, store: RecordStore, records: Int64, *, seed: int, entry: str, batch: int) -> None:
-        self.source, self.store, self.records = source, store, records
-        self.seed, self.entry, self.batch = seed, entry, batch
-        self._plans: OrderedDict[Any, Arranged[Views]] = OrderedDict()
+    source: Records
+    store: RecordStore
+
+    def __init__(self, source: Records, store: RecordStore, *, batch: int, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.records, self.batch = store.split(self.held_out)[self.part], batch
 
     @cached_property
     def _kin(self) -> Kin:
         assert self.store.items is not None
         return Kin(self.store.items.pictures[self.records], self.store.items.groups)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kin"} | {"_plans": OrderedDict()}
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives
-
     @property
     def tokens(self) -> int:
         """Tokens of these records."""
         return int(self.store.lengths[self.records].sum())
 
-    def plan(self, epoch: int, room: int) -> Arranged[Views]:
-        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch, batch and room."""
+    def make_plan(self, epoch: int, room: int) -> Plan[Views]:
+        """The rows of one epoch: a function of the batch, too."""
         if room < 1:
             raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
-
-        def make() -> Arranged[Views]:
-            views = self._views(room)
-            return Arranged(epoch, room, views, self._order(epoch, views.length.astype(np.int64)))
-
-        return remember(self._plans, (epoch, room), make)
+        views = self._views(room)
+        return Plan(epoch, room, self._order(epoch, views.length.astype(np.int64)), views)
 
     def _views(self, room: int) -> Views:
         """The rows in the order of the store: one per record, or several windows of a record."""
@@ -234,7 +218,7 @@ class BoundRecords:
         Batches may cross epochs: the first batch completes the last one of the previous epoch.
         """
         count = len(sizes)
-        order = rng.permutation(count, self.seed, self.entry, "order", epoch)
+        order = self.shuffled(count, epoch)
         if not self.source.pool or self.batch < 2:
             return order
         begun = -epoch * count % self.batch  # rows that the last batch of the previous epoch still lacks
@@ -246,10 +230,8 @@ class BoundRecords:
         batches = rest[: whole * self.batch].reshape(whole, self.batch)[batch_order]
         return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
 
-    def read(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B positions in the plan's order).
-
-        Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
+    def read_main(self, plan: Plan[Views], items: Int64, want: frozenset[str]) -> Arrays:
+        """Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
         record. With several texts, `parts` (B, P, 2); with a list of texts, `choices` (B), their number. `word_start` (B, L) if
         wanted; and the fields of the answer.
         """
@@ -266,7 +248,7 @@ class BoundRecords:
         for text in range(1, texts):
             index = np.where(columns < start[:, text, None], index, begin[:, text, None] + columns - start[:, text, None])
         index = np.minimum(index, max(len(self.store.tokens) - 1, 0))
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: Arrays = {
             "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32), "document": records,
         }  # fmt: skip
         if self.store.texts > 1:
@@ -277,43 +259,35 @@ class BoundRecords:
             arrays["word_start"] = self.store.words(index)
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
         arrays |= {name: np.zeros(index.shape, np.int32) for name in want & _LINKED - arrays.keys()}  # a store without links
-        answers = self.source.answer.fields(self.store.answers(records), parts, len(self.store.classes))
-        arrays |= answers
-        if self.source.items:
-            arrays |= self._items(records)
-            arrays |= self._companions(plan, items, want)
-        return Rows(arrays, checked=True)
+        arrays |= self.source.answer.fields(self.store.answers(records), parts, len(self.store.classes))
+        return arrays | self._items(records)
 
-    def _items(self, records: Int64) -> dict[str, NDArray[Any]]:
-        """The items of the pictures of some records, -1 for none, as fields."""
-        assert self.store.items is not None
-        pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
-        fields: dict[str, NDArray[Any]] = {}
-        for name, arrays in self.source.items.items():
-            fields |= self.store.items.sets[name].read(pictures, arrays)
-        return fields
+    def _items(self, records: Int64) -> Arrays:
+        """The items of the pictures of some records, -1 for none, as fields; none if the source reads no items."""
+        arrays: Arrays = {}
+        for name, columns in self.source.items.items():
+            assert self.store.items is not None
+            pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
+            arrays |= self.store.items.sets[name].read(pictures, columns)
+        return arrays
 
-    def _companions(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        """The wanted fields of other records of the same pictures, and of records of other pictures."""
-        record, draw = plan.passages.record[plan.order[items]], self.draw(plan, items)
-        fields: dict[str, NDArray[Any]] = {}
-        drawn: dict[str, Callable[[], Int64]] = {
-            "sibling": lambda: self._kin.sibling(record, draw), "distractor": lambda: self._kin.distractor(record, draw),
-            "next": lambda: self._kin.next(record),
-        }
-        for companion, choose in drawn.items():
-            names = {name.removeprefix(f"{companion}.") for name in want if name.startswith(f"{companion}.")}
-            if not names:
-                continue
-            chosen = choose()
-            records = np.where(chosen >= 0, self.records[chosen], -1)
-            arrays = self._text(records, plan.room) if names & {"tokens", "length", "word_start"} else {}
-            arrays |= self._items(records) if any(name.startswith("item") for name in names) else {}
-            selection = {name: value for name, value in arrays.items() if name.startswith("item") or name in names}
-            fields |= {f"{companion}.{name}": value for name, value in selection.items()}
-        return fields
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """Other records of the same pictures, and records of other pictures."""
+        choices = {"sibling": Kin.sibling, "distractor": Kin.distractor, "next": Kin.next} if self.source.items else {}
+        return {view: partial(self._companion, choose) for view, choose in choices.items()}
 
-    def _text(self, records: Int64, room: int) -> dict[str, NDArray[Any]]:
+    def _companion(
+        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: Plan[Views], items: Int64, want: frozenset[str]
+    ) -> Arrays:
+        """The wanted fields of the records that `choose` finds for those of some items."""
+        chosen = choose(self._kin, plan.passages.record[plan.order[items]], self.draw(plan, items))
+        records = np.where(chosen >= 0, self.records[chosen], -1)
+        arrays = self._text(records, plan.room) if want & _TEXT else {}
+        arrays = {name: value for name, value in arrays.items() if name in want}
+        return arrays | self._items(records) if want - _TEXT else arrays
+
+    def _text(self, records: Int64, room: int) -> Arrays:
         """The first text of some records, -1 for none, cut to `room` tokens."""
         begin = self.store.begins(records, 1)[:, 0]
         length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], room), 0)
@@ -324,15 +298,13 @@ class BoundRecords:
             "word_start": self.store.words(index),
         }  # fmt: skip
 
-    def choices(self, plan: Arranged[Views], items: Int64) -> Int64:
+    def choices(self, plan: Plan[Views], items: Int64) -> Int64:
         """How many texts the list of each item's record has, (B,)."""
         records = self.records[plan.passages.record[plan.order[items]]]
         counts: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
         return counts
 
-    def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
-        """The random numbers of some items, addressed by seed, entry, epoch, record and, for windows, the first token."""
+    def address(self, plan: Plan[Views], items: Int64) -> Int64:
+        """The record and, for windows, the first token."""
         row = plan.order[items]
-        address = self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=address))
-
+        return self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]

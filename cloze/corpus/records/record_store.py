@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.item_store import Items
+from cloze.corpus.sources.bound import split_documents
 from cloze.corpus.stores.store import Store, mapped, opened_before
 from cloze.errors import CorpusError
 
@@ -64,8 +65,6 @@ class RecordStore(Store, holds="records"):
 
     def split(self, held_out: float) -> dict[str, Int64]:
         """The records of the parts `train` and `held_out` (`split_documents`); those of one picture or film are in one part."""
-        from cloze.corpus.sources.passages import split_documents
-
         if self.items is None:
             return split_documents(self.documents, held_out)
         together = self.items.groups[self.items.pictures]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import Block, Encoder, Labels, Record, label_names
+from cloze.corpus.records.answer import Encoder, Labels, Record, label_names
 from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, propose
@@ -56,10 +56,10 @@ class ScoresAnswer(CellAnswer):
 
 
 class _ScoresEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
         values = [self._row(record, path) for record in records]
         counts = np.array([len(row) for row in values], np.int64)
-        return Block(*self.texts(records), {"label": np.concatenate(values).astype(np.float32)}, counts)
+        return {"label": np.concatenate(values).astype(np.float32)}, counts
 
     def _row(self, record: Record, path: str) -> NDArray[np.float64]:
         where, answer = f"{path}:{record.line}", record.answer

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import OPTION, ListCell, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Encoder, Labels, Record
+from cloze.corpus.records.answer import Columns, Encoder, Labels, Record
 from cloze.corpus.records.audits import Audit, OddClasses, Unseparated
 from cloze.corpus.records.table import CellAnswer, table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
@@ -33,6 +33,17 @@ _BITS = frozenset({"0", "1"})
 _LOOKED = 100  # rows
 
 
+class _ClassesEncoder(Encoder):
+    labels: Labels
+
+    def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
+        codes: list[int] = []
+        for record in records:
+            codes += [self.labels.known_code(label, f"{path}:{record.line}") for label in record.answer]
+        counts = np.array([len(record.answer) for record in records], np.int64)
+        return {"label": np.array(codes, np.int32)}, counts
+
+
 @register("answer", "classes")
 class ClassesAnswer(CellAnswer):
     """Any number of classes for each record, in one cell: a list as JSON or Python writes it, or names with `separator` between
@@ -44,6 +55,7 @@ class ClassesAnswer(CellAnswer):
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
     coded: ClassVar[str | None] = "label"
+    encodes = _ClassesEncoder
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
 
@@ -84,10 +96,6 @@ class ClassesAnswer(CellAnswer):
         """A cell as classes; one with a class twice or with an empty name cannot be used."""
         return classes_of(cell, self.separator, self.names)
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassesEncoder:
-        """The encoder of records."""
-        return _ClassesEncoder(tokenizer, Labels(classes))
-
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
         return {"numbers/label": hot(stored["label"], classes)}
@@ -110,17 +118,6 @@ class ClassesAnswer(CellAnswer):
             "labels": list(classes), "usual": json.dumps([classes[code] for code in usual], ensure_ascii=False),
             "label_counts": {label: int(count) for label, count in zip(classes, counts, strict=True)},
         }
-
-
-class _ClassesEncoder(Encoder):
-    labels: Labels
-
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        codes: list[int] = []
-        for record in records:
-            codes += [self.labels.known_code(label, f"{path}:{record.line}") for label in record.answer]
-        counts = np.array([len(record.answer) for record in records], np.int64)
-        return Block(*self.texts(records), {"label": np.array(codes, np.int32)}, counts)
 
 
 def classes_of(cell: str, separator: str, classes: Sequence[str] = ()) -> list[str]:

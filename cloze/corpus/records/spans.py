@@ -24,6 +24,37 @@ if TYPE_CHECKING:
 NONE, UNKNOWN = -1, -2
 
 
+class _SpanEncoder(Encoder):
+    def __init__(self, tokenizer: Tokenizer, labels: None) -> None:
+        super().__init__(tokenizer, labels)
+        self.seen: Counter[str] = Counter()
+        self.unknown = 0
+
+    @property
+    def usual(self) -> str:
+        """The most frequent answer, "" for none."""
+        return self.seen.most_common(1)[0][0] if self.seen else ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """How many questions are left out."""
+        return [f"{self.unknown:,} questions are left out: their context contains none of their answers"] if self.unknown else []
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
+        tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
+        self.seen.update(r.answer.text if isinstance(r.answer, AnswerSpan) else "" for r in records if r.answer != UNKNOWN)
+        self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
+        columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
+
+    @staticmethod
+    def _tokens(spelled: Spelled, number: int, answer: AnswerSpan | int | None) -> tuple[int, int]:
+        if not isinstance(answer, AnswerSpan):
+            return (NONE, NONE) if answer is None else (UNKNOWN, UNKNOWN)
+        return tokens_of(spelled, number, answer.start, answer.start + len(answer.text)) or (UNKNOWN, UNKNOWN)
+
+
 @register("answer", "span")
 class SpanAnswer(Answer):
     """A span of the second text, the context of a question, or none if the context does not answer it (Rajpurkar et al., 2016,
@@ -35,6 +66,7 @@ class SpanAnswer(Answer):
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"first": np.int32, "last": np.int32}
+    encodes = _SpanEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
     tabular: ClassVar[bool] = False
 
@@ -62,10 +94,6 @@ class SpanAnswer(Answer):
                     unusable(path, question.line, f"{where}{why}\n{_WAY_OUT}", fault=fault)
             if answers:
                 yield Record(question.line, texts, answers[0])
-
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _SpanEncoder:
-        """The encoder of records."""
-        return _SpanEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`spans` (B, 2): the first and the last token of the answer, -1 if the row does not contain all of it.
@@ -110,34 +138,3 @@ def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | 
     span = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
     inside = np.flatnonzero((spelled.begin[span] < stop) & (spelled.end[span] > start))
     return Tokens(int(inside[0]), int(inside[-1])) if len(inside) else None
-
-
-class _SpanEncoder(Encoder):
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
-        self.seen: Counter[str] = Counter()
-        self.unknown = 0
-
-    @property
-    def usual(self) -> str:
-        """The most frequent answer, "" for none."""
-        return self.seen.most_common(1)[0][0] if self.seen else ""
-
-    @property
-    def remarks(self) -> list[str]:
-        """How many questions are left out."""
-        return [f"{self.unknown:,} questions are left out: their context contains none of their answers"] if self.unknown else []
-
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
-        tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
-        self.seen.update(r.answer.text if isinstance(r.answer, AnswerSpan) else "" for r in records if r.answer != UNKNOWN)
-        self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
-        columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
-
-    @staticmethod
-    def _tokens(spelled: Spelled, number: int, answer: AnswerSpan | int | None) -> tuple[int, int]:
-        if not isinstance(answer, AnswerSpan):
-            return (NONE, NONE) if answer is None else (UNKNOWN, UNKNOWN)
-        return tokens_of(spelled, number, answer.start, answer.start + len(answer.text)) or (UNKNOWN, UNKNOWN)

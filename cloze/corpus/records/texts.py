@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
+class _TextEncoder(Encoder):
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        encoded = self.tokenizer.encode_flat([record.texts[0] for record in records])
+        targets = [target for record in records for target in record.answer]
+        tokens, _, offsets = self.tokenizer.encode_flat(targets)
+        sizes = np.diff(offsets)
+        ordinal = np.concatenate([np.arange(len(record.answer)) for record in records])
+        owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])
+        counts = np.bincount(owner, weights=sizes, minlength=len(records)).astype(np.int64)
+        columns = {"token": tokens, "reference": np.repeat(ordinal, sizes).astype(np.int32)}
+        return Block(*encoded, columns, counts)
+
+
 @register("answer", "text")
 class TextAnswer(Answer):
     """A text, or a list of texts in JSON lines: the references. All of them are stored, as the companion `target`.
@@ -33,6 +46,7 @@ class TextAnswer(Answer):
 
     columns: ClassVar[Mapping[str, Any]] = {"token": np.int32, "reference": np.int32}
     ragged: ClassVar[bool] = True
+    encodes = _TextEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"target.tokens", "target.length", "target.parts"})
 
     def __init__(self, *, prefix: str = "") -> None:
@@ -52,10 +66,6 @@ class TextAnswer(Answer):
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
         """Also what looks for targets that the vocabulary cannot write."""
         return [*super().audits(tokenizer), *([] if tokenizer is None else [Unwritable(tokenizer)])]
-
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TextEncoder:
-        """The encoder of records."""
-        return _TextEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`target.tokens` (B, K), the references one after another, their `target.length`, and `target.parts` (B, R, 2): where
@@ -79,19 +89,6 @@ class TextAnswer(Answer):
             first = np.searchsorted(stored["reference"][begin:end], 0, side="right")
             counts[np.asarray(stored["token"][begin : begin + first]).tobytes()] += 1
         return {"usual": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
-
-
-class _TextEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        encoded = self.tokenizer.encode_flat([record.texts[0] for record in records])
-        targets = [target for record in records for target in record.answer]
-        tokens, _, offsets = self.tokenizer.encode_flat(targets)
-        sizes = np.diff(offsets)
-        ordinal = np.concatenate([np.arange(len(record.answer)) for record in records])
-        owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])
-        counts = np.bincount(owner, weights=sizes, minlength=len(records)).astype(np.int64)
-        columns = {"token": tokens, "reference": np.repeat(ordinal, sizes).astype(np.int32)}
-        return Block(*encoded, columns, counts)
 
 
 def joined(cell: str) -> str:

@@ -11,14 +11,27 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.trees import Tree, each_tree
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Answer, Block, Columns, Labels, Record, described_classes
+from cloze.corpus.records.answer import Answer, Block, Columns, Record, described_classes
 from cloze.corpus.records.words import EncoderOfWords, first_tokens
 from cloze.errors import TaskError
 from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.corpus.records.windows import Shown
-    from cloze.text.tokenizer import Tokenizer
+
+
+class _TreeEncoder(EncoderOfWords):
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
+        trees: list[Tree] = [record.answer for record in records]
+        self.ideographs.add(word for tree in trees for word in tree.words)
+        columns = {
+            "label": np.array([self.labels.code(relation) for tree in trees for relation in tree.relations], dtype=np.int32),
+            "head": np.array([head for tree in trees for head in tree.heads], dtype=np.int32),
+            "first": np.concatenate([first_tokens(spelled, number, tree.words) for number, tree in enumerate(trees)]),
+        }
+        counts = np.array([len(tree.words) for tree in trees], dtype=np.int64)
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
 
 
 @register("answer", "tree")
@@ -31,6 +44,7 @@ class TreeAnswers(Answer):
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
+    encodes = _TreeEncoder
     gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
     tabular: ClassVar[bool] = False
 
@@ -47,10 +61,6 @@ class TreeAnswers(Answer):
         """The relation of every word, with its line."""
         yield from zip(record.answer.at, record.answer.relations, strict=True)
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TreeEncoder:
-        """The encoder of records; a relation that is not among the classes becomes -1."""
-        return _TreeEncoder(tokenizer, Labels(classes))
-
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`words` (B, K): the first token of each word, -1 if it is not visible. `column/relation` (B, K), -1 for an unknown
         relation. `column/head` (B, K): 0 for the root, n for the n-th visible word, -1 if head or word is not visible."""
@@ -66,17 +76,3 @@ class TreeAnswers(Answer):
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The relations, how often each occurs, and the most frequent one."""
         return described_classes(stored["label"], classes)
-
-
-class _TreeEncoder(EncoderOfWords):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
-        trees: list[Tree] = [record.answer for record in records]
-        self.ideographs.add(word for tree in trees for word in tree.words)
-        columns = {
-            "label": np.array([self.labels.code(relation) for tree in trees for relation in tree.relations], dtype=np.int32),
-            "head": np.array([head for tree in trees for head in tree.heads], dtype=np.int32),
-            "first": np.concatenate([first_tokens(spelled, number, tree.words) for number, tree in enumerate(trees)]),
-        }
-        counts = np.array([len(tree.words) for tree in trees], dtype=np.int64)
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Cut
+from cloze.corpus.sources.plan import Cut, ranges
 from cloze.errors import CorpusError
 
 Int32 = NDArray[np.int32]
@@ -67,7 +67,7 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
         )
     count = 1 + -(-np.maximum(last - left, 0) // stride)
     record = np.repeat(np.arange(len(lengths)), count)
-    offset = (np.arange(len(record)) - np.repeat(np.cumsum(count) - count, count)) * stride
+    offset = ranges(count) * stride
     first, window_sizes = np.zeros((len(record), lengths.shape[1]), np.int64), lengths[record]
     first[:, -1] = offset
     window_sizes[:, :-1], window_sizes[:, -1] = sizes[record], np.minimum(last[record] - offset, left[record])

@@ -30,57 +30,6 @@ class WordLabels(NamedTuple):
     at: tuple[int, ...]
 
 
-@register("answer", "words")
-class WordAnswers(Answer):
-    """A label for each word, predicted at the word's first token (Devlin et al., 2019, §5.3).
-
-    A word without a visible token has no target: it did not fit, or the tokenizer drops it.
-    """
-
-    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32}
-    coded: ClassVar[str | None] = "label"
-    ragged: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
-    tabular: ClassVar[bool] = False
-
-    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The texts of a file of labelled words; a record's text is its words, joined with spaces."""
-        if columns.text_b is not None:
-            raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
-        texts = each_tagged(
-            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault,
-            like=Parameter("corpus.text", "NAME"),
-        )
-        for text in texts:
-            yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))
-
-    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
-        """The line and the label of every word."""
-        yield from zip(record.answer.at, record.answer.labels, strict=True)
-
-    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
-        """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
-        return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
-
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
-        """The encoder of records; a label that is not among the classes becomes -1."""
-        return _WordEncoder(tokenizer, Labels(classes))
-
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
-        visible."""
-        return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
-
-    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """How often each class occurs, for objectives that need it."""
-        labels = np.asarray(stored["label"])
-        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
-
-    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """The classes, how often each occurs, and the most frequent one."""
-        return described_classes(stored["label"], classes)
-
-
 class EncoderOfWords(Encoder):
     """An encoder of texts that are given as words."""
 
@@ -106,6 +55,54 @@ class _WordEncoder(EncoderOfWords):
         counts = np.array([len(text_words) for text_words in words], dtype=np.int64)
         columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
+
+
+@register("answer", "words")
+class WordAnswers(Answer):
+    """A label for each word, predicted at the word's first token (Devlin et al., 2019, §5.3).
+
+    A word without a visible token has no target: it did not fit, or the tokenizer drops it.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = True
+    encodes = _WordEncoder
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+    tabular: ClassVar[bool] = False
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The texts of a file of labelled words; a record's text is its words, joined with spaces."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
+        texts = each_tagged(
+            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault,
+            like=Parameter("corpus.text", "NAME"),
+        )
+        for text in texts:
+            yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the label of every word."""
+        yield from zip(record.answer.at, record.answer.labels, strict=True)
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
+        return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
+        visible."""
+        return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
+
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """How often each class occurs, for objectives that need it."""
+        labels = np.asarray(stored["label"])
+        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The classes, how often each occurs, and the most frequent one."""
+        return described_classes(stored["label"], classes)
 
 
 def first_tokens(spelled: Spelled, number: int, words: Sequence[str], *, spaced: bool = False) -> Int32:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from cloze.corpus.shards.place import Place, is_address
-from cloze.corpus.shards.remote import require_inside
+from cloze.corpus.shards.remote import parsed_header
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
@@ -29,12 +28,12 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
     text = read.read(HEADER)
     there = _require_own(write, target, text)
     copied, names = 0, 0
-    header = _header(read, HEADER, text)
+    header = parsed_header(read, HEADER, text)
     folders = [("", header, text)]
     for shard in header.get(SHARDS, ()):
         inside = f"{SHARDS}/{shard['name']}/"
         data = read.read(f"{inside}{HEADER}")
-        folders.insert(-1, (inside, _header(read, f"{inside}{HEADER}", data), data))
+        folders.insert(-1, (inside, parsed_header(read, f"{inside}{HEADER}", data), data))
     for inside, about, data in folders:
         other = f"{inside}{HEADER}" in there and write.read(f"{inside}{HEADER}") != data
         for name, entry in about["files"].items():
@@ -53,16 +52,6 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
 
 def _at(path: str) -> Place:
     return Place.of(path if is_address(path) else Path(path).resolve().as_uri(), _AGAIN)
-
-
-def _header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
-    try:
-        header: Mapping[str, Any] = parse_json(text)
-        require_inside(place.address, [*header["files"], *(shard["name"] for shard in header.get(SHARDS, ()))])
-        _ = [(entry["bytes"], entry["sha256"]) for entry in header["files"].values()]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise CorpusError(f"{place.address}/{name}: not the header of a token store.") from None
-    return header
 
 
 def _require_own(write: Place, target: str, text: bytes) -> Mapping[str, int]:

@@ -10,7 +10,6 @@ epoch and for every seed. Masks still differ from epoch to epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.shards.planned import mapped
 from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
+from cloze.corpus.shards.sharded import BoundShards
+from cloze.corpus.sources.bound import Rebinds
 from cloze.corpus.sources.plan import Int64, Packed
-from cloze.corpus.stores.source import Rebinds
 from cloze.rows import Rows
 
 Several = tuple[Rows, rng.Draw, Int64]
@@ -40,35 +40,10 @@ class Packs(Protocol):
     def __call__(self, length: NDArray[Any]) -> Packed: ...
 
 
-class Unpacked(Protocol):
-    """The passages that are packed: a source over the shards of a store (`sharded.BoundShards`)."""
-
-    @property
-    def part(self) -> str: ...
-
-    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan: ...
-
-    def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64: ...
-
-    def expect(self, plan: ShardPlan, items: Int64) -> None: ...
-
-    def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows: ...
-
-    def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw: ...
-
-    def cuts(self, number: int, room: int) -> Any: ...
-
-    def kept(self, number: int, key: Any, make: Callable[[], Any]) -> Any: ...
-
-    def name(self, number: int) -> str: ...
-
-    def folder(self, *how: int) -> Path: ...
-
-
 class PackedShards(Rebinds):
     """The packed rows of a source over a store of shards."""
 
-    def __init__(self, shards: Unpacked, packing: Packs) -> None:
+    def __init__(self, shards: BoundShards, packing: Packs) -> None:
         self.shards, self.packing = shards, packing
         self._rows: Int64 | None = None
         self._held: dict[Any, Several] = {}
@@ -77,7 +52,7 @@ class PackedShards(Rebinds):
         """The packed rows of one epoch; a pure function of seed, entry and epoch."""
         if self._rows is None:
             self._rows = self.shards.counted(self._folder, lambda number: len(self._packed_shard(number)))
-        return self.shards.mixed(epoch, room, self._rows)
+        return self.shards.arrange(epoch, room, self._rows)
 
     def read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
         """The passages of some rows, row after row, their random numbers, and the row (0, 1, …) of each. Those of held-out rows

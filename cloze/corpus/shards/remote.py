@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -62,13 +62,8 @@ def local_store(address: str, cache: Cache) -> Path:
     """
     remote = Place.of(address)
     text = remote.read(HEADER)
-    try:
-        header = parse_json(text)
-        files: Mapping[str, Any] = header["files"]
-        sizes = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
-    except (ValueError, KeyError, TypeError):
-        raise CorpusError(f"{address}/{HEADER}: not the header of a token store.") from None
-    require_inside(address, sizes)
+    header = parsed_header(remote, HEADER, text)
+    sizes = sizes_of(header)
     of_shards, whole = SHARDS in header, sum(size for size, _ in sizes.values())
     folder = cache.folder / hashlib.sha256(remote.address.encode() + b"\n" + text).hexdigest()[:24]
     if not of_shards and cache.limit and whole > cache.limit and not Store.is_store(folder):
@@ -191,9 +186,8 @@ class Remote:
         made.mkdir()
         inside = f"{SHARDS}/{shard['name']}"
         self._place.fetch(f"{inside}/{HEADER}", made / HEADER, None, shard["sha256"])
-        sizes = _sizes(made)
-        require_inside(self.address, sizes)
-        for file, (size, digest) in sizes.items():
+        header = parsed_header(self._place, f"{inside}/{HEADER}", (made / HEADER).read_bytes())
+        for file, (size, digest) in sizes_of(header).items():
             self._place.fetch(f"{inside}/{file}", made / file, size, digest)
 
     def _make_room(self, wanted: int, *, keep: str, ahead: bool) -> None:
@@ -252,24 +246,31 @@ def _fetch_counts(remote: Place, folder: Path) -> None:
             target.write_bytes(remote.read("/".join([PLANS, *file.split("/")[-2:]])))
 
 
-def require_inside(address: str, names: Iterable[str]) -> None:
-    """Raise `CorpusError` for a name that leads out of the store."""
-    for name in names:
-        if name.startswith("/") or ".." in name.split("/"):
-            raise CorpusError(f"{address}: names the file {name!r}, which is outside the store.")
+def parsed_header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
+    """The header of a store, or of a shard, whose text is in the file `name`. Raises `CorpusError` if it is none, or
+    names a file that is outside the store."""
+    try:
+        header: Mapping[str, Any] = parse_json(text)
+        names = [*sizes_of(header), *(shard["name"] for shard in header.get(SHARDS, ()))]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CorpusError(f"{place.address}/{name}: not the header of a token store.") from None
+    outside = next((file for file in names if file.startswith("/") or ".." in file.split("/")), None)
+    if outside is not None:
+        raise CorpusError(f"{place.address}: names the file {outside!r}, which is outside the store.")
+    return header
 
 
-def _sizes(shard: Path) -> dict[str, tuple[int, str]]:
-    """The size and the sha256 of every file of a shard, by its header."""
-    files: Mapping[str, Any] = json.loads((shard / HEADER).read_text(encoding="utf-8"))["files"]
-    return {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
+def sizes_of(header: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    """The size and the sha256 of every file that a header lists."""
+    return {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in header["files"].items()}
 
 
 def _is_whole(shard: Path, digest: str) -> bool:
     """Whether a shard is there with the header of this sha256 and files of the right sizes."""
     try:
         return file_hash(shard / HEADER) == digest and all(
-            (shard / name).stat().st_size == size for name, (size, _) in _sizes(shard).items()
+            (shard / name).stat().st_size == size
+            for name, (size, _) in sizes_of(json.loads((shard / HEADER).read_text(encoding="utf-8"))).items()
         )
     except OSError:
         return False

@@ -15,20 +15,19 @@ once. Distractors come from the passage's own shard.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableSet, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import numpy as np
 
 from cloze import rng
-from cloze.corpus.shards.packed import PackedShards, Packs
 from cloze.corpus.shards.planned import digest, mapped, numbers, write_numbers
 from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
-from cloze.corpus.sources.passages import remember
+from cloze.corpus.sources.bound import BoundSource
+from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Cut, Cuts, Int64
-from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError
 from cloze.processes import processes, rank
@@ -63,20 +62,6 @@ class Shards(Protocol):
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None: ...
 
 
-class Cutting(Protocol):
-    """A source that is bound to a shard."""
-
-    def cuts(self, room: int) -> Any:
-        """The rows of the shard, the same in every epoch: `len` of its `start` is their number."""
-
-    def arranged(self, epoch: int, room: int, cuts: Any, order: Int64) -> Any:
-        """A plan whose item i is row `order[i]` of these."""
-
-    def read(self, plan: Any, items: Int64, want: frozenset[str]) -> Rows: ...
-
-    def draw(self, plan: Any, items: Int64) -> rng.Draw: ...
-
-
 def bind_shards(
     source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **given: Any
 ) -> BoundShards | BoundShardStreams:
@@ -92,23 +77,21 @@ def bind_shards(
     return BoundShards(source, store, lanes=lanes, options=options, **given)
 
 
-class _Shards(Rebinds):
+class _Shards(BoundSource[ShardPlan]):
     """What both kinds of bound shards share: opened shards, and the number of rows in each."""
 
-    def __init__(
-        self, source: Source, store: Shards, options: Mapping[str, Any], *, seed: int, entry: str, held_out: float,
-        part: Literal["train", "held_out"],
-    ) -> None:
-        self.source, self.store, self.options = source, store, dict(options)
-        self.seed, self.entry, self.held_out, self.part = seed, entry, held_out, part
+    source: Source
+    store: Shards
+
+    def __init__(self, source: Source, store: Shards, options: Mapping[str, Any], **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.options = dict(options)
         count = len(store.shards)
         few = min(count, _HELD_OUT)
-        self.chosen = np.arange(count) if part == "train" else np.arange(few) * count // few
+        self.chosen = np.arange(count) if self.part == "train" else np.arange(few) * count // few
         self._opened: dict[int, tuple[Any, dict[int, Any]]] = {}
         self._inside: tuple[Any, Int64, Int64] = (None, np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._rows: dict[int, Int64] = {}
-        self._plans: OrderedDict[Any, ShardPlan] = OrderedDict()
-        self._held: dict[Any, Rows] = {}
         store.holders.add(self)
 
     @property
@@ -227,38 +210,34 @@ class BoundShards(_Shards):
     """A source over a store of shards, for one seed and entry."""
 
     def __init__(
-        self, source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], seed: int, entry: str,
-        held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
+        self, source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **address: Unpack[Address]
     ) -> None:
-        super().__init__(source, store, options, seed=seed, entry=entry, held_out=held_out, part=part)
+        super().__init__(source, store, options, **address)
         self.in_lanes = lanes
+        self._held: dict[Any, Rows] = {}
 
-    def plan(self, epoch: int, room: int) -> ShardPlan:
-        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
-        return remember(self._plans, (epoch, room), lambda: self.mixed(epoch, room, self.rows(room)))
+    def make_plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch."""
+        return self.arrange(epoch, room, self.rows(room))
 
-    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
+    def arrange(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
         """One epoch of shards with so many rows (S,), mixed in windows and lanes."""
         return self._plan(epoch, room, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
-
-    def packed(self, packing: Packs) -> PackedShards:
-        """The same passages, several in a row."""
-        return PackedShards(self, packing)
 
     def by_lane(self, items: Int64) -> Int64:
         """The items of a step lane by lane, so that neighbours come from the same shards."""
         return items[np.argsort(items % self.in_lanes, kind="stable")]
 
-    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items, with the fields of the source. Held-out rows are read once."""
+    def read_main(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Arrays:
+        """The fields of the source, those of its companions included. Held-out rows are read once."""
         if self.part == "train":
-            return self._read(plan, items, want)
+            return dict(self._read(plan, items, want))
         key = plan.epoch, plan.room, items.tobytes(), want
         if key not in self._held:
             if sum(rows.count for rows in self._held.values()) > _REMEMBERED:
                 self._held.clear()
             self._held[key] = self._read(plan, items, want)
-        return self._held[key]
+        return dict(self._held[key])
 
     def _read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
         self.expect(plan, items)
@@ -301,26 +280,24 @@ class BoundShards(_Shards):
 class BoundShardStreams(_Shards):
     """Streams over a store of shards: shard after shard, in a random order; every shard begins with an empty memory."""
 
-    def __init__(
-        self, source: Source, store: Shards, *, lanes: int, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
-    ) -> None:
-        super().__init__(source, store, {"lanes": lanes}, seed=seed, entry=entry, held_out=held_out, part=part)
+    def __init__(self, source: Source, store: Shards, *, lanes: int, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, {"lanes": lanes}, **address)
         self.lanes = lanes
 
-    def plan(self, epoch: int, room: int) -> ShardPlan:
-        """The rows of one epoch with room for `room` tokens each."""
-        return remember(self._plans, (epoch, room), lambda: self._plan(epoch, room, self.rows(room), 1, 1, None))
+    def make_plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch."""
+        return self._plan(epoch, room, self.rows(room), 1, 1, None)
 
-    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items, with the fields of the source."""
+    def read_main(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Arrays:
+        """The fields of the source, those of its companions included."""
         self.expect(plan, items)
         shard, row = plan.locate(items)
         blocks = [
             (index, bound.read(bound.plan(plan.epoch, plan.room), row[index], want))
             for number, index in by_shard(shard) for bound in [self._bound(number)]
         ]
-        return Rows.below([block for _, block in blocks]).take(np.argsort(np.concatenate([index for index, _ in blocks])))
+        rows = Rows.below([block for _, block in blocks])
+        return dict(rows.take(np.argsort(np.concatenate([index for index, _ in blocks]))))
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, shard, epoch and item."""

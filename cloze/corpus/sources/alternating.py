@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.corpus.sources.passages import remember
-from cloze.corpus.sources.plan import Cuts, Int64, Plan
-from cloze.corpus.stores import languages as mixing
+from cloze.corpus.sources.bound import BoundSource, remember, require_room, split_documents
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import RecipeError
-from cloze.rows import Rows
 
 #: The fields of the source when it alternates; `inputs/language` is the language of each token.
 ALTERNATING = frozenset({"tokens", "length", "document", "sentence", "word_start", "inputs/language"})
-
-
-class Alternates(Protocol):
-    """What `BoundAlternating` needs from its source, `Pairs`."""
-
-    gives: frozenset[str]
-    swap: bool
-    static: bool
-    smooth: float | None
 
 
 class _Shown(NamedTuple):
@@ -38,24 +27,21 @@ class _Shown(NamedTuple):
     opens: Int64     # (R,) the sentence with which each run begins
 
 
-class BoundAlternating:
+class BoundAlternating(BoundSource[Plan[Cuts]]):
     """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
     language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
 
     A document is a run of consecutive pairs in the same two languages, without held-out pairs; parallel text has no other
     document boundaries. With `swap` the first side is redrawn for every run and epoch. A row gives the language of each token
-    as `inputs/language`.
+    as `inputs/language`. Starts of rows count the tokens that the epoch shows.
     """
 
-    def __init__(self, source: Alternates, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
-        self.source, self.store, self.documents, self.seed, self.entry = source, store, documents, seed, entry
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
-        self._epochs: OrderedDict[Any, _Shown] = OrderedDict()
+    layered = ("",)
 
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives | set(self.store.aligned)
+    def __init__(self, source: Source, store: Store, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.documents = split_documents(store.documents, self.held_out)[self.part]
+        self._epochs: OrderedDict[Any, _Shown] = OrderedDict()
 
     @property
     def tokens(self) -> int:
@@ -63,26 +49,17 @@ class BoundAlternating:
         bounds = self.store.document_starts
         return int((bounds[self.documents + 1] - bounds[self.documents]).sum())
 
-    def plan(self, epoch: int, room: int) -> Plan:
-        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room.
-
-        Starts and stops of rows count the tokens that the epoch shows.
-        """
-        if room < 2:
-            raise RecipeError(f"pairs: {room} tokens of room per row; expected 2 or more (is `length` too small?).")
-        return remember(self._plans, (epoch, room), lambda: self._make(epoch, room))
-
-    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items: Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of
-        the first token; if wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
+    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        """Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of the first token; if
+        wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
         row, sentences = plan.order[items], self._shown(plan.epoch)
         length = plan.lengths(items)
         columns = np.minimum(np.arange(int(length.max(initial=1))), length[:, None] - 1)
         position = plan.start[row][:, None] + columns
         sentence = np.searchsorted(sentences.ends, position, "right")
         physical = (sentences.start - sentences.ends + np.diff(sentences.ends, prepend=0))[sentence] + position
-        arrays: dict[str, NDArray[Any]] = {
-            "tokens": self.store.tokens[physical].astype(np.int32), "length": length, "document": plan.document[row],
+        arrays: Arrays = {
+            "tokens": self.store.tokens[physical].astype(np.int32), "length": length, "document": plan.passages.document[row],
             "inputs/language": sentences.language[sentence].astype(np.int32),
         }
         if "word_start" in want:
@@ -90,33 +67,24 @@ class BoundAlternating:
         if "sentence" in want:
             arrays["sentence"] = (sentence - sentence[:, :1]).astype(np.int32)
         arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
-        return Rows(arrays, checked=True)
+        return arrays
 
-    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), row and its repeat."""
-        return rng.Draw(rng.row_keys(
-            self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
-        ))
-
-    def _make(self, epoch: int, room: int) -> Plan:
+    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+        """The rows of one epoch."""
+        require_room("pairs", room, 2, "expected 2 or more")
         sentences = self._shown(epoch)
         starts = np.append(0, sentences.ends)[sentences.opens]
         stops = np.append(starts[1:], sentences.ends[-1:])
         pieces = -(-(stops - starts) // room)
-        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        start = np.repeat(starts, pieces) + nth * room
+        start = np.repeat(starts, pieces) + ranges(pieces) * room
         stop = np.minimum(np.repeat(stops, pieces), start + room)
         first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
         cuts = Cuts(
             start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
             sentences=(last - first + 1).astype(np.int32), lead=None,
         )
-        if self.source.smooth is None:
-            return Plan(epoch, room, cuts, rng.permutation(len(start), self.seed, self.entry, "order", epoch))
         sides = np.sort(self._sides[sentences.opens], axis=1)
-        kinds = np.repeat(256 * sides[:, 0] + sides[:, 1], pieces)
-        drawn = mixing.resample(kinds, self.source.smooth, epoch, self.seed, self.entry)
-        return Plan(epoch, room, cuts, drawn.order, drawn.repeat)
+        return self.mixed(epoch, room, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))
 
     @property
     def _sides(self) -> Int64:

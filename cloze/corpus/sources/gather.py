@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Cuts, Int64, Split
+from cloze.corpus.sources.plan import Cuts, Int64, Split, ranges
 from cloze.corpus.stores.store import Store
 
 Arrays = dict[str, NDArray[Any]]
@@ -46,6 +46,12 @@ class Gatherer:
         arrays = self._block(start, length, sentence, count, want)
         arrays["length"], arrays["document"] = length.astype(np.int32), document
         return arrays
+
+    def sentences(self, sentence: Int64, document: Int64, most: int, want: frozenset[str]) -> Arrays:
+        """These sentences (B,) of these documents (B,), cut to `most` tokens."""
+        starts = self.store.sentence_starts
+        length = np.minimum(starts[sentence + 1] - starts[sentence], most)
+        return self.spans(starts[sentence], length, sentence, document, want)
 
     def _block(
         self, start: Int64, length: Int64, sentence: Int64, sentences: NDArray[np.integer], want: frozenset[str]
@@ -101,14 +107,13 @@ class Gatherer:
                 arrays[name][:, : block.shape[1]] = block
         if not len(rows):
             return
-        # By row with separators (R,): `counts`, `begin`, `border`, `ends`. By separator (G,): `nth` in its row
+        # By row with separators (R,): `counts`, `begin`, `border`. By separator (G,): `nth` in its row
         # and `column`. (R, width): `marks`, where separators stand, and `source`, the column before the move.
         counts, begin = inserted[rows], start[rows]
         border = np.searchsorted(self.borders, begin, "right")
         if lead is not None:
             border -= lead[rows]  # its border is the first token itself
-        ends = np.cumsum(counts)
-        nth = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+        nth = ranges(counts)
         column = self.borders[np.repeat(border, counts) + nth] - np.repeat(begin, counts) + nth
         marks = np.zeros((len(rows), width), dtype=np.bool_)
         marks[np.repeat(np.arange(len(rows)), counts), column] = True

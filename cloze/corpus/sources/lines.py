@@ -4,22 +4,19 @@ vectors, windows of words."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.gather import Gatherer
-from cloze.corpus.sources.passages import remember, running_text
-from cloze.corpus.sources.plan import Arranged, Cut, Int32, Int64, Split
-from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.sources.bound import BoundSource, remember, require_room, running_text
+from cloze.corpus.sources.gather import Arrays, Gatherer
+from cloze.corpus.sources.plan import Cut, Int64, Plan, Split, ranges
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
-from cloze.rows import Rows
 
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
 
@@ -52,98 +49,65 @@ class Lines(Source):
         self.shuffle = shuffle
         self.needs_whole = "" if shuffle else "lines keep the order of a whole store"
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
-    ) -> BoundLines:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundLines:
         """This source over one store. Raises `CorpusError` if no training row has two tokens."""
-        return BoundLines(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundLines(self, store, **address)
 
 
-@dataclass(frozen=True)
-class LinePlan(Arranged[Cut]):
-    """One epoch of lines. Twenty bytes per row; two of these plans share their `passages`."""
+class BoundLines(BoundSource[Plan[Cut]]):
+    """Lines of one store. A plan takes twenty bytes per row; two plans share their `passages`."""
 
-    @property
-    def length(self) -> Int32:
-        """Tokens of every row, order of the store, (N,)."""
-        return self.passages.length
+    source: Lines
+    layered = ("",)
 
-
-class BoundLines(Rebinds):
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
-
-    def __init__(
-        self, source: Lines, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
-    ) -> None:
-        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
-        self._start, self._size = self._units(store, running_text(store, held_out, part))
-        if part == "train" and not (self._size >= 2).any():
+    def __init__(self, source: Lines, store: Store, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self._start, self._size = self._units(store, running_text(store, self.held_out, self.part))
+        if self.part == "train" and not (self._size >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no {source.unit} has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
         self._gather = Gatherer(store, Split.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)
         self._cuts: OrderedDict[Any, Cut] = OrderedDict()
-        self._plans: OrderedDict[Any, LinePlan] = OrderedDict()
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        layers = set(self.store.aligned)
-        return (self.source.gives | layers) - (set() if self.store.languages else {"language"})
 
     @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus."""
         return int(self._size.sum(dtype=np.int64))
 
-    def plan(self, epoch: int, room: int) -> LinePlan:
-        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
-        if room < 2:
-            raise RecipeError(f"lines: {room} tokens of room per row; a row needs 2 (is `length` too small?).")
-        longest = min(room, self.source.length)
-
-        def make() -> LinePlan:
-            cut = remember(self._cuts, longest, lambda: _cut(self._start, self._size, longest))
-            count = len(cut.start)
-            shuffled = self.source.shuffle
-            order = rng.permutation(count, self.seed, self.entry, "order", epoch) if shuffled else np.arange(count)
-            return LinePlan(epoch, room, cut, order)
-
-        return remember(self._plans, (epoch, room), make)
+    def make_plan(self, epoch: int, room: int) -> Plan[Cut]:
+        """The rows of one epoch."""
+        require_room("lines", room, 2, "a row needs 2")
+        cuts = remember(self._cuts, min(room, self.source.length), lambda: self.cuts(room))
+        order = self.shuffled(len(cuts.start), epoch) if self.source.shuffle else np.arange(len(cuts.start))
+        return Plan(epoch, room, order, cuts)
 
     def cuts(self, room: int) -> Cut:
-        """The rows of a shard."""
+        """The rows, in the order of the store."""
         return _cut(self._start, self._size, min(room, self.source.length))
 
-    def arranged(self, epoch: int, room: int, cuts: Cut, order: Int64) -> LinePlan:
-        """A plan whose item i is row `order[i]` of these."""
-        return LinePlan(epoch, room, cuts, order)
+    def arranged(self, epoch: int, room: int, cuts: Cut, order: Int64) -> Plan[Cut]:
+        """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
+        return Plan(epoch, room, order, cuts)
 
-    def read(self, plan: LinePlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.
-
-        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
+    def read_main(self, plan: Plan[Cut], items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its row, `word_start` (B, L) bool, `language` (B) int32 and `layers/<name>`
         (B, L) uint8. Values at or beyond `length` are meaningless.
         """
         index = plan.order[items]
         start, length = plan.passages.start[index], plan.passages.length[index]
         sentence, document = self.sentences_of(start)
-        arrays: dict[str, NDArray[Any]] = self._gather.spans(start, length.astype(np.int64), sentence, document, want)
+        arrays = self._gather.spans(start, length.astype(np.int64), sentence, document, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document].astype(np.int32)
-        return Rows(arrays, checked=True)
+        return arrays
 
     def sentences_of(self, start: Int64) -> tuple[Int64, Int64]:
         """The numbers of the sentence and of the document that each of these tokens stands in."""
         sentence = np.searchsorted(self.store.sentence_starts, start, "right") - 1
         return sentence, np.searchsorted(self.store.document_sentences, sentence, "right") - 1
-
-    def draw(self, plan: LinePlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and row."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=plan.order[items]))
 
     def _units(self, store: Store, documents: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
         """First token and size of every document, or sentence, of these documents that has a token."""
@@ -164,7 +128,6 @@ def _cut(start: Int64, size: NDArray[np.signedinteger], longest: int) -> Cut:
     if size.max(initial=0) <= longest:
         return Cut(start, size.astype(np.int32, copy=False))
     pieces = -(-size // longest)
-    ends = np.cumsum(pieces, dtype=np.int64)
-    offset = (np.arange(int(ends[-1])) - np.repeat(ends - pieces, pieces)) * longest
+    offset = ranges(pieces) * longest
     left = np.repeat(size, pieces) - offset
     return Cut(np.repeat(start, pieces) + offset, np.minimum(left, longest).astype(np.int32))

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.sources.alternating import ALTERNATING, BoundAlternating
-from cloze.corpus.sources.gather import Gatherer
-from cloze.corpus.sources.passages import remember, split_documents
-from cloze.corpus.sources.plan import Cuts, Int64, Plan, Split
+from cloze.corpus.sources.bound import BoundSplit, Companion, require_room, split_documents
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.plan import Cuts, Int64, Plan
 from cloze.corpus.stores import languages as mixing
-from cloze.corpus.stores.source import Source
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError
 from cloze.registry import register
-from cloze.rows import Rows
 
 FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
 WRONG = "distractor"
 
 
+class PairSource(Source):
+    """A source that `BoundPairs` reads: `Pairs` or `WordPairs`. `companion` is the view of the other side; `swap`: the
+    order of the sides is random."""
+
+    text_format: ClassVar[str | None] = PAIRS
+    companion: ClassVar[str]
+    swap: bool
+
+
 @register("source", "pairs")
-class Pairs(Source):
+class Pairs(PairSource):
     """Sentences with their translations, for XLM's TLM and Unicoder (a store built with `--format pairs`).
 
     length: the length of the network's input; phases may set it instead.
@@ -42,7 +48,6 @@ class Pairs(Source):
     the edit `frame` makes both fit together.
     """
 
-    text_format: ClassVar[str | None] = PAIRS
     companion: ClassVar[str] = "translation"
 
     def __init__(
@@ -57,10 +62,7 @@ class Pairs(Source):
         self.alternate = alternate
         self.gives = ALTERNATING if alternate else sides_of(self.companion)
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
-    ) -> BoundPairs | BoundAlternating:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundPairs | BoundAlternating:
         """This source over one store. Raises `CorpusError` if the store does not hold pairs."""
         require_pairs(store, "parallel text")
         if len(store.languages) == 1:
@@ -68,10 +70,7 @@ class Pairs(Source):
                 f"{store.path}: both columns are in one language, {store.languages[0]}; expected a text and its translation.\n"
                 "  Correct the header of the file. A lexicon of related words is read with the source word_pairs."
             )
-        documents = split_documents(store.documents, held_out)[part]
-        if self.alternate:
-            return BoundAlternating(self, store, documents, seed=seed, entry=entry)
-        return BoundPairs(self, store, documents, seed=seed, entry=entry)
+        return BoundAlternating(self, store, **address) if self.alternate else BoundPairs(self, store, **address)
 
 
 def sides_of(companion: str) -> frozenset[str]:
@@ -88,16 +87,6 @@ def require_pairs(store: Store, what: str) -> None:
         )
 
 
-class PairSource(Protocol):
-    """What `BoundPairs` needs from its source: `Pairs` or `WordPairs`."""
-
-    gives: frozenset[str]
-    companion: ClassVar[str]        # the view of the other side
-    swap: bool
-    smooth: float | None            # exponent of the languages; None: languages in their own proportions
-    static: bool
-
-
 class _Kin(NamedTuple):
     """Pairs sorted by their languages (`order`). For each pair: where the pairs of its languages begin in that order, its place
     among them, and their number; N of each."""
@@ -108,78 +97,64 @@ class _Kin(NamedTuple):
     number: Int64
 
 
-class BoundPairs:
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+class BoundPairs(BoundSplit):
+    """Pairs of one store. The planned length of a row counts both sides."""
 
-    def __init__(self, source: PairSource, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
-        self.source = source
-        self.store = store
-        self.seed = seed
-        self.entry = entry
-        self.split = Split.of(store, documents, joined=False, separated=False)
-        self._gather = Gatherer(store, self.split, None)
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+    source: PairSource
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": OrderedDict()}
+    def __init__(self, source: PairSource, store: Store, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.open_split(self.documents_of_part())
+
+    def documents_of_part(self) -> Int64:
+        """The pairs of this part."""
+        return split_documents(self.store.documents, self.held_out)[self.part]
 
     @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        views = ("", f"{self.source.companion}.", f"{WRONG}.")
-        return self.source.gives | {f"{view}{name}" for name in self.store.aligned for view in views}
+    def layered(self) -> tuple[str, ...]:
+        """The row and its companions."""
+        return ("", f"{self.source.companion}.", f"{WRONG}.")
+
+    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+        """The pairs of one epoch."""
+        require_room("pairs", room, 2, "a pair needs 2")
+        split = self.split
+        middle = self.store.sentence_starts[split.first + 1]
+        both = np.minimum(middle - split.start, room) + np.minimum(split.stop - middle, room)
+        cuts = Cuts(
+            start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
+            sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
+        )
+        return self.mixed(epoch, room, cuts, self._languages)
+
+    def _languages(self) -> Int64:
+        """A number for the two languages of each pair, in either order."""
+        sides = np.sort(self.store.document_languages[self.split.documents].astype(np.int64), axis=1)
+        return 256 * sides[:, 0] + sides[:, 1]
+
+    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        """Always `tokens` (B, L), `length` and `document` (B); if wanted, `language` (B), `word_start` (B, L), `sentence` (B, L;
+        0) and `layers/<name>` (B, L)."""
+        return self._side(plan, plan.order[items], self._swapped(plan, items), want)
 
     @property
-    def tokens(self) -> int:
-        """Tokens of this part of the corpus, both sides."""
-        return int((self.split.stop - self.split.start).sum())
+    def companions(self) -> Mapping[str, Companion]:
+        """The other side, under the source's `companion`, and that of another pair, as `distractor`; the same fields."""
+        return {self.source.companion: self._other, WRONG: self._distractor}
 
-    def plan(self, epoch: int, room: int) -> Plan:
-        """The pairs of one epoch with room for `room` tokens per row; a pure function of seed, entry, epoch and room.
+    def _swapped(self, plan: Plan[Cuts], items: Int64) -> Int64:
+        """The side that each row shows, 0 or 1."""
+        if not self.source.swap:
+            return np.zeros(len(items), dtype=np.int64)
+        return (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
 
-        The planned length of a row counts both sides.
-        """
-        if room < 2:
-            raise RecipeError(f"pairs: {room} tokens of room per row; a pair needs 2 (is `length` too small?).")
+    def _other(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        return self._side(plan, plan.order[items], 1 - self._swapped(plan, items), want)
 
-        def make() -> Plan:
-            split, starts = self.split, self.store.sentence_starts
-            middle = starts[split.first + 1]
-            both = np.minimum(middle - split.start, room) + np.minimum(split.stop - middle, room)
-            cut = Cuts(
-                start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
-                sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
-            )
-            if self.source.smooth is None:
-                return Plan(epoch, room, cut, rng.permutation(len(both), self.seed, self.entry, "order", epoch))
-            sides = np.sort(self.store.document_languages[split.documents].astype(np.int64), axis=1)
-            drawn = mixing.resample(256 * sides[:, 0] + sides[:, 1], self.source.smooth, epoch, self.seed, self.entry)
-            return Plan(epoch, room, cut, drawn.order, drawn.repeat)
+    def _distractor(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        return self._side(plan, *self._wrong(plan, items, self._swapped(plan, items)), want)
 
-        return remember(self._plans, (epoch, room), make)
-
-    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B positions in the plan's order).
-
-        Always `tokens` (B, L), `length` and `document` (B); if wanted, `language` (B), `word_start` (B, L), `sentence` (B, L; 0)
-        and `layers/<name>` (B, L). The other side has the same fields under the source's `companion`, the side of another pair
-        under `distractor.`; both are read if any of their fields is wanted.
-        """
-        index = plan.order[items]
-        swapped = np.zeros(len(index), dtype=np.int64)
-        if self.source.swap:
-            swapped = (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
-        arrays = self._side(plan, index, swapped, want)
-        for view in (self.source.companion, WRONG):
-            names = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
-            if names:
-                there = 1 - swapped
-                whose, side = (index, there) if view == self.source.companion else self._wrong(plan, items, swapped)
-                side_arrays = self._side(plan, whose, side, names)
-                arrays.update({f"{view}.{name}": value for name, value in side_arrays.items()})
-        return Rows(arrays, checked=True)
-
-    def _wrong(self, plan: Plan, items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: Plan[Cuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
         """For each item, of which the side `shown` is read, a pair and its side that do not belong to it: the other side of
         another pair of the same languages, or of the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
@@ -196,17 +171,9 @@ class BoundPairs:
         rank[order] = np.arange(len(order))
         return _Kin(order, first, rank - first, number[kind])
 
-    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), pair and its repeat."""
-        return rng.Draw(rng.row_keys(
-            self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
-        ))
-
-    def _side(self, plan: Plan, index: Int64, side: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        starts, document = self.store.sentence_starts, plan.passages.document[index]
-        sentence = plan.passages.sentence[index] + side
-        length = np.minimum(starts[sentence + 1] - starts[sentence], plan.room)
-        arrays = self._gather.spans(starts[sentence], length, sentence, document, want)
+    def _side(self, plan: Plan[Cuts], index: Int64, side: Int64, want: frozenset[str]) -> Arrays:
+        document = plan.passages.document[index]
+        arrays = self._gather.sentences(plan.passages.sentence[index] + side, document, plan.room, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document, side].astype(np.int32)
         return arrays

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,51 +16,46 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count, Share
 from cloze.corpus.sources import plan as plans
-from cloze.corpus.sources.gather import Gatherer
+from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
+from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.page_links import PageLinks
-from cloze.corpus.sources.plan import Int64, Plan, Split
+from cloze.corpus.sources.plan import Cuts, Int64, Plan
 from cloze.corpus.stores import languages as mixing
-from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
-from cloze.rows import Rows
 
-Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _PARTS = frozenset({"border", "apart"})
 _LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
 _LINKED = "linked"  # the companion: one from the beginning of a document that the passage links to
-FEWEST = 20  # documents below which nothing is held out
-_CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
 
-class RunningText(Protocol):
-    """What `BoundPassages` needs from its source: `Passages` or `Sentences`."""
+class RunningText(Source):
+    """A source that `BoundPassages` reads: `Passages` or `Sentences`. `each`: every sentence is a row."""
 
-    gives: frozenset[str]
-    each: bool                      # each sentence is a row
-    short: float
-    short_by: Literal["document", "passage"]
-    distractor: Literal["documents", "sentences"]
-    across_documents: bool
-    break_at: Literal["sentence", "anywhere"]
-    separator: str | None
-    overrun: bool
-    static: bool
-    lead: int | None
-    links: str | None
-    smooth: float | None            # exponent of the languages; None: languages in their own proportions
+    gives: frozenset[str] = GIVES
+    each = False
+    short = 0.0
+    short_by: Literal["document", "passage"] = "document"
+    distractor: Literal["documents", "sentences"] = "documents"
+    across_documents = False
+    break_at: Literal["sentence", "anywhere"] = "sentence"
+    separator: str | None = None
+    overrun = True
+    lead: int | None = None
+    links: str | None = None
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
-        ...
+        return room
 
 
 @register("source", "passages")
-class Passages(Source):
+class Passages(RunningText):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
     length: the length of the network's input; phases may set it instead.
@@ -92,9 +87,6 @@ class Passages(Source):
     Differs: with `languages`, and in a store of several shards, passages are cut once, not again in every epoch. In a store of
     several shards their parts are the same in every epoch, too.
     """
-
-    gives: frozenset[str] = GIVES
-    each = False
 
     def __init__(
         self, *, length: Count | None = None, short: Share = 0.0, short_by: Literal["document", "passage"] = "document",
@@ -142,87 +134,55 @@ class Passages(Source):
         if links is not None:
             self.needs_whole = "links lead to documents of a whole store"
 
-    def room(self, room: int) -> int:
-        """The longest row if `room` tokens may come in."""
-        return room
-
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train", put_back: float = 0.0,
-    ) -> BoundPassages:
+    def bind(self, store: Store, *, put_back: float = 0.0, **address: Unpack[Address]) -> BoundPassages:
         """This source over one store; the second part of a share `put_back` of the passages begins the next one.
 
         Raises `CorpusError` if the training part holds no passage of two tokens, or `languages` is set and the store has none.
         """
-        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part, put_back=put_back)
+        return BoundPassages(self, store, put_back=put_back, **address)
 
 
-class BoundPassages(Rebinds):
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+class BoundPassages(BoundSplit):
+    """Passages of one store, or its sentences one by one."""
 
-    def __init__(
-        self, source: RunningText, store: Store, *, seed: int, entry: str, held_out: float,
-        part: Literal["train", "held_out"], put_back: float = 0.0,
-    ) -> None:
-        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+    source: RunningText
+    layered = ("", "distractor.", "next.")
+
+    def __init__(self, source: RunningText, store: Store, *, put_back: float = 0.0, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
         self._put_back = put_back
-        documents = running_text(store, held_out, part)
+        documents = running_text(store, self.held_out, self.part)
         if source.smooth is not None:
             store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
         separator = None if source.separator is None else store.role(source.separator)
-        self.split = Split.of(
-            store, documents, joined=source.across_documents, separated=separator is not None
-        )
-        if part == "train" and not (self.split.stop - self.split.start >= 2).any():
+        self.open_split(documents, joined=source.across_documents, separator=separator)
+        training = self.part == "train"
+        if training and not (self.split.stop - self.split.start >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no document has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
-        self._gather = Gatherer(store, self.split, separator)
-        self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=part == "train")
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
-        self._cuts: OrderedDict[Any, plans.Cuts] = OrderedDict()
+        self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=training)
+        self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
 
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        layers = {f"{view}{name}" for name in self.store.aligned for view in ("", "distractor.", "next.")}
-        planned = _PARTS if self._put_back else frozenset[str]()
-        return (self.source.gives | layers | planned) - (set() if self.store.languages else {"language"})
+        return super().gives | (_PARTS if self._put_back else frozenset[str]())
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of this part of the corpus."""
-        return int((self.split.stop - self.split.start).sum())
+    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+        """The passages of one epoch."""
+        require_room("passages", room, 2, "a passage needs 2")
+        recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
+        cut_epoch = epoch if recut else 0
+        cuts = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
+        return self.mixed(epoch, room, cuts, lambda: self.store.document_languages[cuts.document])
 
-    def plan(self, epoch: int, room: int) -> Plan:
-        """The passages of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
-        if room < 2:
-            raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
-
-        def make() -> Plan:
-            recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
-            cut_epoch = epoch if recut else 0
-            cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
-            if self.source.smooth is not None:
-                group = self.store.document_languages[cut.document]
-                drawn = mixing.resample(group, self.source.smooth, epoch, self.seed, self.entry)
-                return Plan(epoch, room, cut, drawn.order, drawn.repeat)
-            order = rng.permutation(len(cut.start), self.seed, self.entry, "order", epoch)
-            return Plan(epoch, room, cut, order)
-
-        return remember(self._plans, (epoch, room), make)
-
-    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.
-
-        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
+    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
         int32, `target_length` (B) int32, `layers/<name>` (B, L) uint8 and, if parts are put back, `border` (B) int32 and `apart`
-        (B) bool. Values at or beyond `length` are meaningless. Companions are read if any of their fields is wanted:
-        `distractor.*`, sentences from a random place of another document, up to the room; `next.*`, the passage that follows in
-        the document, with length 0 after the last; `lead.*` and `linked.*`, whose `sentence` is the ordinal of that sentence
-        within the passage, -1 where it is not in it.
+        (B) bool. Values at or beyond `length` are meaningless.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
@@ -233,39 +193,20 @@ class BoundPassages(Rebinds):
             arrays["border"], arrays["apart"] = self._parts_of(plan, items, index)
         if "language" in want:
             arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
-        by_companion: dict[str, set[str]] = {}
-        for name in want:
-            companion, dot, field = name.partition(".")
-            if dot:
-                by_companion.setdefault(companion, set()).add(field)
-        if "distractor" in by_companion:
-            companion_arrays = self._distractors(plan, items, index, frozenset(by_companion["distractor"]))
-            arrays.update({f"distractor.{name}": value for name, value in companion_arrays.items()})
-        if "next" in by_companion:
-            companion_arrays = self._next(plan, index, frozenset(by_companion["next"]))
-            arrays.update({f"next.{name}": value for name, value in companion_arrays.items()})
-        if _LEAD in by_companion:
-            companion_arrays = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
-            arrays.update({f"{_LEAD}.{name}": value for name, value in companion_arrays.items()})
-        if _LINKED in by_companion:
-            companion_arrays = self._linked(plan, items, index, frozenset(by_companion[_LINKED]))
-            arrays.update({f"{_LINKED}.{name}": value for name, value in companion_arrays.items()})
-        return Rows(arrays, checked=True)
+        return arrays
 
-    def cuts(self, room: int) -> plans.Cuts:
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """`distractor`, sentences from a random place of another document, up to the room; `next`, the passage that
+        follows in the document, with length 0 after the last; `lead` and `linked`, whose `sentence` is the ordinal of
+        that sentence within the passage, -1 where it is not in it."""
+        return {"distractor": self._distractors, "next": self._next, _LEAD: self._lead, _LINKED: self._linked}
+
+    def cuts(self, room: int) -> Cuts:
         """The passages of a shard, the same for every seed and in every epoch."""
         return self._cut(None, room)
 
-    def arranged(self, epoch: int, room: int, cuts: plans.Cuts, order: Int64) -> Plan:
-        """A plan whose item i is passage `order[i]` of these."""
-        return Plan(epoch, room, cuts, order)
-
-    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), passage and its repeat."""
-        epoch, address = 0 if self.source.static else plan.epoch, plan.address(items, self.source.static)
-        return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=address))
-
-    def _cut(self, epoch: int | None, room: int) -> plans.Cuts:
+    def _cut(self, epoch: int | None, room: int) -> Cuts:
         if self.source.each:
             return plans.by_each(self.store, self.split, self.source.room(room))
         if self.source.break_at == "anywhere":
@@ -285,7 +226,7 @@ class BoundPassages(Rebinds):
         border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
         return border, (sentences < 2) | (draw.uniform("apart") < self._put_back)
 
-    def _parts_of(self, plan: Plan, items: Int64, index: Int64) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def _parts_of(self, plan: Plan[Cuts], items: Int64, index: Int64) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """`border` and `apart` as the passages were cut; drawn again where one of a small language repeats."""
         cuts = plan.passages
         assert cuts.border is not None and cuts.apart is not None  # `_cut` has drawn them
@@ -309,8 +250,8 @@ class BoundPassages(Rebinds):
         of_document = drawn("short", self.split.documents)
         return lambda document, start: of_document[document]
 
-    def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        split, draw = self.split, self.draw(plan, items)
+    def _distractors(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        split, draw, index = self.split, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, plan.passages.document[index])
         spanned: Any = 1
         if self.source.across_documents:
@@ -354,14 +295,15 @@ class BoundPassages(Rebinds):
         language = self.store.document_languages[self.split.documents]
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
-    def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+    def _lead(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of each passage's document, cut to the room."""
+        index = plan.order[items]
         document = np.searchsorted(self.split.documents, plan.passages.document[index])
         return self._beginning(plan, index, document, self.split.first[document], self.draw(plan, items), _LEAD, want)
 
-    def _linked(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+    def _linked(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
-        split, passages, draw = self.split, plan.passages, self.draw(plan, items)
+        split, passages, draw, index = self.split, plan.passages, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, passages.document[index])
         assert self._links is not None  # else no companion of this name is given
         other = self._links.drawn(passages.start[index], passages.stop[index], document, draw)
@@ -369,23 +311,21 @@ class BoundPassages(Rebinds):
         return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
 
     def _beginning(
-        self, plan: Plan, index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str, want: frozenset[str]
-    ) -> dict[str, NDArray[Any]]:
+        self, plan: Plan[Cuts], index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str, want: frozenset[str]
+    ) -> Arrays:
         """One of the `lead` sentences of each document (B, in the split) from `first` on, and its place in the passage."""
         split, passages = self.split, plan.passages
         assert self.source.lead is not None  # else no such companion is given
         sentence = first + draw.integers(name, np.minimum(split.last[document] - first, self.source.lead))
-        start = self.store.sentence_starts[sentence]
-        length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
-        arrays = self._gather.spans(start, length, sentence, split.documents[document], want)
+        arrays = self._gather.sentences(sentence, split.documents[document], plan.room, want)
         if "sentence" in want:
             position = sentence - passages.sentence[index]
             position = np.where((position >= 0) & (position < passages.sentences[index]), position, -1)
             arrays["sentence"] = np.repeat(position[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
         return arrays
 
-    def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        passages = plan.passages
+    def _next(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        passages, index = plan.passages, plan.order[items]
         last = len(passages.start) - 1
         following = np.minimum(index + 1, last)
         follows = (index < last) & (passages.start[following] == passages.stop[index])
@@ -394,47 +334,3 @@ class BoundPassages(Rebinds):
         arrays = self._gather.passages(passages, following, want)
         arrays["length"] = np.where(follows, arrays["length"], 0).astype(np.int32)
         return arrays
-
-
-def split_documents(count: int, held_out: float) -> dict[str, Int64]:
-    """Document numbers of the parts `train` and `held_out`, the same for every seed, so that runs can be compared.
-
-    A document is held out if its hashed number is below the share: at least two if there are twenty or more documents, so that
-    each has another one for a random passage, and none if there are fewer.
-    """
-    if not 0.0 <= held_out < 1.0:
-        raise RecipeError(f"held_out: {held_out} is not a share below 1.")
-    documents = np.arange(count, dtype=np.int64)
-    if held_out == 0.0 or count < FEWEST:
-        return {"train": documents, "held_out": documents[:0]}
-    chosen = np.zeros(count, dtype=np.bool_)
-    outer: list[tuple[NDArray[np.float64], Int64]] = []  # the two lowest and highest places of every chunk
-    for low in range(0, count, _CHUNK):
-        here = documents[low : low + _CHUNK]
-        position = rng.Draw(rng.row_keys("held_out", items=here)).uniform("place")
-        chosen[here] = position < held_out
-        ranked = position.argsort()
-        ends = np.unique(np.concatenate([ranked[:2], ranked[-2:]]))
-        outer.append((position[ends], here[ends]))
-    places, numbers = (np.concatenate(part) for part in zip(*outer, strict=True))
-    ranked = numbers[places.argsort()]
-    chosen[ranked[:2]], chosen[ranked[-2:]] = True, False
-    return {"train": documents[~chosen], "held_out": documents[chosen]}
-
-
-def running_text(store: Store, held_out: float, part: Literal["train", "held_out"]) -> Int64:
-    """The documents of a part. Raises `CorpusError` if the store holds pairs of translations instead of running text."""
-    if store.pairs:
-        raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
-    return split_documents(store.documents, held_out)[part]
-
-
-def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
-    """The cached value, or a new one; the cache holds two, since the end of a phase or an epoch needs the old and the new."""
-    if key in cache:
-        cache.move_to_end(key)
-        return cache[key]
-    value = cache[key] = make()
-    if len(cache) > 2:
-        cache.popitem(last=False)
-    return value

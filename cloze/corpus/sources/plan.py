@@ -58,16 +58,28 @@ AnyCut = TypeVar("AnyCut", bound=Cut)
 
 
 @dataclass(frozen=True)
-class Arranged(Generic[AnyCut]):
-    """One epoch: rows and their order. Item i of the epoch is row `order[i]` of `passages`."""
+class Ordering:
+    """One epoch of units: item i is unit `order[i]`."""
 
     epoch: int
     room: int
-    passages: AnyCut
     order: Int64
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item whatever its place in the epoch: its unit."""
+        return self.order[items]
+
+
+@dataclass(frozen=True)
+class Plan(Ordering, Generic[AnyCut]):
+    """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat`
+    counts the earlier occurrences of each item's row."""
+
+    passages: AnyCut
+    repeat: Int64 | None = None
 
     @property
     def start(self) -> Int64:
@@ -75,31 +87,13 @@ class Arranged(Generic[AnyCut]):
         return self.passages.start
 
     def lengths(self, items: Int64) -> Int32:
-        """Row lengths of items of the epoch, before any edit: what packing plans with."""
+        """Row lengths of items of the epoch, before any edit."""
         return self.passages.length[self.order[items]]
 
-
-@dataclass(frozen=True)
-class Plan(Arranged[Cuts]):
-    """One epoch of passages. If languages are drawn at smoothed rates, `repeat` counts the earlier occurrences of each item's
-    passage."""
-
-    repeat: Int64 | None = None
-
-    @property
-    def stop(self) -> Int64:
-        """One past the last token of every passage, canonical order, (N,)."""
-        return self.passages.stop
-
-    @property
-    def document(self) -> Int64:
-        """Document of every passage's first token, canonical order, (N,)."""
-        return self.passages.document
-
     def address(self, items: Int64, static: bool) -> Int64:
-        """A number that identifies each item whatever its place in the epoch: the passage and, unless `static`, its repeat."""
-        passage = self.order[items]
-        return passage if self.repeat is None or static else passage + len(self.passages.start) * self.repeat[items]
+        """The row of each item and, unless `static`, which repeat of it this is."""
+        row = self.order[items]
+        return row if self.repeat is None or static else row + len(self.passages.start) * self.repeat[items]
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class Packed:
         """The members of some rows, row after row, and the place in `rows` of the row of each."""
         first = self.starts[rows]
         counts = self.starts[rows + 1] - first
-        return self.members[_ranges(first, counts)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
+        return self.members[ranges(counts, first)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,8 @@ def by_sentence(
         begin = ends - units.size
         head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
         if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
-            whole = int(np.searchsorted(stop, len(ends), "left"))
+            # Stops need not ascend: a part that is put back may begin a short passage.
+            whole = int(np.argmax(stop == len(ends)))
             if not whole:
                 size *= 2
                 continue
@@ -192,7 +187,18 @@ def by_sentence(
 
 
 def by_length(store: Store, split: Split, room: int) -> Cuts:
-    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
+    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter.
+
+    One run of documents of 5, 3 and 4 tokens with separators, in a room of 6:
+
+        linear       0  1  2  3  4  5   6  7  8  9 10 11  12 13
+        token        0  1  2  3  4  |   5  6  7  |  8  9  10 11
+        passages    [0               ] [6               ] [12  ]
+        borders      5, 8      the first tokens of the later documents, physical
+        places       5, 9      the separators in front of them, linear
+
+    The second passage has one separator before it and one in it: it starts at token 6 - 1 and stops at token 12 - 2.
+    """
     # Shapes: R runs, G borders. By run (R,): `first` and `last` document, `sizes` in tokens, `before`,
     # `inside`, `offset`. By border (G,): `shift`, `of_run`, `rank`, `places`. In the loop: by row (C,).
     first, last = split.runs[:-1], split.runs[1:] - 1
@@ -319,7 +325,17 @@ class _Layout:
         return int(self.before[-1])
 
     def units(self, low: int, high: int, skip: int) -> _Units:
-        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces."""
+        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces.
+
+        In the example of `_Units`, once the first piece of sentence 4 is in a passage, `units(4, 6, 1)` lays out
+
+            sentence        4       5      (S,)
+            pieces          2       1      (S,)
+            begin          -1       1      (S,)  the unit with which the sentence begins
+            unit        (-1)  0     1      (U,)
+            size          8   2     6      (U,)
+            run_end           2     2      (U,)
+        """
         # Shapes: D documents, from `from_` to `to` - 1, S sentences, U units. `inside` (D + 1,), `counts` (D,),
         # `pieces` and `begin` (S,); `document`, `sentence`, `start` and `size` are (S,) first, then (U,).
         split, starts = self.split, self.store.sentence_starts
@@ -327,13 +343,13 @@ class _Layout:
         inside = np.clip(self.before[from_ : to + 1], low, high)  # borders of the documents among these sentences
         counts = np.diff(inside)
         document = np.repeat(np.arange(from_, to), counts)
-        sentence = _ranges(split.first[from_:to] + (inside[:-1] - self.before[from_:to]), counts)
+        sentence = ranges(counts, split.first[from_:to] + (inside[:-1] - self.before[from_:to]))
         start = starts[sentence]
         size = starts[sentence + 1] - start
         pieces = -(-size // self.room)
         begin = np.cumsum(pieces) - pieces - skip
         if len(pieces) and pieces.max() > 1:  # from sentences (S,) to units (U,); otherwise they are the same
-            nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
+            nth = ranges(pieces)
             document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
             start = (np.repeat(start, pieces) + nth * self.room)[skip:]
             size = np.minimum(np.repeat(size, pieces) - nth * self.room, self.room)[skip:]
@@ -350,9 +366,13 @@ class _Layout:
         return _Units(start, size, sentence, document, run_end, linear_end, begin, low, high < int(self.before[last]))
 
 
-def _ranges(first: Int64, counts: Int64) -> Int64:
-    """first[0], first[0]+1, … counts[0] of them, then first[1], …"""
-    ends = np.cumsum(counts)
+def ranges(counts: NDArray[np.integer], first: Int64 | int = 0) -> Int64:
+    """first[0], first[0] + 1, … counts[0] of them, then first[1], …
+
+    >>> ranges(np.array([2, 0, 3])), ranges(np.array([2, 1]), np.array([5, 9]))
+    (array([0, 1, 0, 1, 2]), array([5, 6, 9]))
+    """
+    ends = np.cumsum(counts, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
 

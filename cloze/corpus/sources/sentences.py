@@ -1,22 +1,34 @@
-"""The source of single sentences: one per row."""
+"""The source of single sentences: one per row, with its neighbours as companions, and in groups of equal length."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.passages import GIVES, BoundPassages
-from cloze.corpus.sources.single import BoundSingle, Companion, fields_of
+from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
+from cloze.corpus.sources.gather import Arrays
+from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
+from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
 from cloze.corpus.stores import languages as mixing
-from cloze.corpus.stores.source import Source
+from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
-from cloze.errors import RecipeError
+from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
+
+Neighbour = Literal["next", "previous"]
+_STEPS = {"next": 1, "previous": -1}  # to the sentence of a companion
+_FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 
 
 @register("source", "sentences")
-class Sentences(Source):
+class Sentences(RunningText):
     """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
     length: the length of the network's input; phases may set it instead.
@@ -40,30 +52,22 @@ class Sentences(Source):
     """
 
     each = True
-    short = 0.0
-    short_by: Literal["document", "passage"] = "document"
-    distractor: Literal["documents", "sentences"] = "documents"
-    break_at: Literal["sentence", "anywhere"] = "sentence"
-    separator: str | None = None
-    overrun = True
-    lead: int | None = None
-    links: str | None = None
 
     def __init__(
         self, *, length: Count | None = None, max_length: Count | None = None, languages: dict[str, float] | None = None,
-        static: bool = False, companions: Sequence[Companion] | None = None, across_documents: bool = False,
+        static: bool = False, companions: Sequence[Neighbour] | None = None, across_documents: bool = False,
         bucket: Literal["equal_length"] | None = None,
     ) -> None:
         if max_length is not None and max_length < 2:
             raise RecipeError(f"sentences.max_length: {max_length} tokens; expected 2 or more.")
-        wrong = [name for name in companions or () if name not in ("next", "previous")]
+        wrong = [name for name in companions or () if name not in _STEPS]
         if wrong:
             raise RecipeError(f"sentences.companions: {wrong[0]!r}; expected next or previous.")
         if bucket not in (None, "equal_length"):
             raise RecipeError(f"sentences.bucket: {bucket!r}; expected equal_length, or nothing.")
         if across_documents and not companions:
             raise RecipeError("sentences.across_documents: applies to companions, and there are none. Write companions: [next].")
-        self.companions: tuple[Companion, ...] = tuple(dict.fromkeys(companions or ()))
+        self.companions: tuple[Neighbour, ...] = tuple(dict.fromkeys(companions or ()))
         #: A run then passes the number of rows of a step to `bind`.
         self.lanes = bucket is not None
         self.whole = bool(self.companions) or bucket is not None
@@ -86,11 +90,118 @@ class Sentences(Source):
         """The longest row if `room` tokens may come in."""
         return room if self.max_length is None else min(room, self.max_length)
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train", lanes: int = 1,
-    ) -> BoundPassages | BoundSingle:
+    def bind(self, store: Store, *, lanes: int = 1, **address: Unpack[Address]) -> BoundPassages | BoundSingle:
         """This source over one store; `lanes` rows make a step. Raises `CorpusError` as `passages` does."""
-        if self.whole:
-            return BoundSingle(self, store, seed=seed, entry=entry, held_out=held_out, part=part, batch=lanes)
-        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundSingle(self, store, batch=lanes, **address) if self.whole else BoundPassages(self, store, **address)
+
+
+def fields_of(companions: tuple[Neighbour, ...]) -> frozenset[str]:
+    """The fields of rows: of the sentence, of its language if the store knows it, and of its companions."""
+    return frozenset({*_FIELDS, "language", *(f"{view}.{name}" for view in companions for name in _FIELDS)})
+
+
+class _Sentences(NamedTuple):
+    """The sentences that make up rows, in the order of the store; N of each."""
+
+    number: Int64       # in the store
+    document: Int64
+
+
+class BoundSingle(BoundSplit):
+    """Whole sentences of one store, in steps of `batch` rows.
+
+    Unlike passages it omits sentences that do not fit: a sentence is never cut.
+    """
+
+    source: Sentences
+
+    def __init__(self, source: Sentences, store: Store, *, batch: int, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.batch = batch
+        self.open_split(running_text(store, self.held_out, self.part), joined=source.across_documents)
+        self._all = self._with_neighbours()
+        self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
+        if self.part == "train" and not len(self._all.number):
+            companions = " and ".join(source.companions) or "no"
+            raise CorpusError(
+                f"{store.path}: no sentence has the companions asked for ({companions}): {store.sentences:,} sentences in "
+                f"{store.documents:,} documents.\n  Give documents of several sentences, or write across_documents: true."
+            )
+
+    @property
+    def layered(self) -> tuple[str, ...]:
+        """The row and its companions."""
+        return ("", *(f"{view}." for view in self.source.companions))
+
+    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+        """The sentences of one epoch. Raises `CorpusError` if every training sentence is too long."""
+        cuts = remember(self._cuts, self._longest(room), lambda: self.cuts(room))
+        order = self.shuffled(len(cuts.start), epoch)
+        if self.source.bucket is not None:
+            order = self._in_groups(cuts.length, order, epoch)
+        return Plan(epoch, room, order, cuts)
+
+    def _longest(self, room: int) -> int:
+        require_room("sentences", room, 1, "expected 1 or more")
+        return room if self.source.max_length is None else min(room, self.source.max_length)
+
+    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B, L), `length` and `document` (B) always; `word_start` (B, L), `sentence` (B, L; 0), `language` (B) and
+        `layers/<name>` (B, L) if wanted. The companions have the same fields but `language`."""
+        arrays = self._sentences(0, plan, items, want)
+        if "language" in want:
+            arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
+        return arrays
+
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """The previous and the next sentence, as the source has them."""
+        return {view: partial(self._sentences, _STEPS[view]) for view in self.source.companions}
+
+    def _sentences(self, step: int, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+        """The sentences `step` after those of the rows."""
+        sentence = plan.passages.sentence[plan.order[items]] + step
+        document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
+        return self._gather.sentences(sentence, document, plan.room, want)
+
+    def _with_neighbours(self) -> _Sentences:
+        """The sentences that have every companion within their run of documents."""
+        split = self.split
+        first, last = split.first[split.runs[:-1]], split.last[split.runs[1:] - 1]
+        first = first + ("previous" in self.source.companions)
+        counts = np.maximum(last - ("next" in self.source.companions) - first, 0)
+        number = ranges(counts, first)
+        return _Sentences(number, np.searchsorted(self.store.document_sentences, number, "right") - 1)
+
+    def cuts(self, room: int) -> Cuts:
+        """The rows whose sentence and companions all fit, in the order of the store."""
+        max_length = self._longest(room)
+        sizes = np.diff(self.store.sentence_starts)
+        number = self._all.number
+        fits = sizes[number] <= max_length
+        for view in self.source.companions:
+            fits &= sizes[number + _STEPS[view]] <= max_length
+        if self.part == "train" and not fits.any():
+            raise CorpusError(
+                f"{self.store.path}: none of {len(number):,} sentences fits with its companions in {max_length} tokens; the "
+                f"shortest has {int(sizes[number].min())}.\n  Raise sentences.length or sentences.max_length."
+            )
+        number, start = number[fits], self.store.sentence_starts[number[fits]]
+        length = sizes[number]
+        return Cuts(
+            start=start, stop=start + length, length=length.astype(np.int32), document=self._all.document[fits],
+            sentence=number, sentences=np.ones(len(number), dtype=np.int32), lead=None,
+        )
+
+    def _in_groups(self, length: NDArray[np.int32], mixed: Int64, epoch: int) -> Int64:
+        """The rows of a random order in groups of `batch` of equal length, the groups in random order.
+
+        The remainders of all lengths form the last groups, sorted by length, so that nothing is left out.
+        """
+        by_length = mixed[np.argsort(length[mixed], kind="stable")]
+        _, counts = np.unique(length, return_counts=True)
+        rank = ranges(counts)
+        whole = rank < np.repeat(counts - counts % self.batch, counts)
+        groups = by_length[whole].reshape(-1, self.batch)
+        shuffled = groups[rng.permutation(len(groups), self.seed, self.entry, "groups", epoch)]
+        return np.concatenate([shuffled.reshape(-1), by_length[~whole]])

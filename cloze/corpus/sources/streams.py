@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count, Natural, NonNegative, Share
-from cloze.corpus.sources.passages import running_text
+from cloze.corpus.sources.bound import BoundSource, Companion, running_text
+from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64
-from cloze.corpus.stores.source import Rebinds, Source
+from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
-from cloze.rows import Rows
 
 _FEWEST = 5  # minimum number of new tokens in a row of random length
 _TEXT = frozenset({"tokens", "length", "sentence", "word_start"})
@@ -70,12 +71,9 @@ class Streams(Source):
         self.separator = separator
         self.gives = _FIELDS | ({"reversed"} if both_directions else frozenset())
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train", lanes: int,
-    ) -> BoundStreams:
+    def bind(self, store: Store, *, lanes: int, **address: Unpack[Address]) -> BoundStreams:
         """This source over one store, in `lanes` lanes. Raises `CorpusError` if a training lane has fewer than two tokens."""
-        return BoundStreams(self, store, seed=seed, entry=entry, held_out=held_out, part=part, lanes=lanes)
+        return BoundStreams(self, store, lanes=lanes, **address)
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,10 @@ class StreamPlan:
         """Row lengths of items of the epoch."""
         return self.length[items // self.lanes]
 
+    def address(self, items: Int64, static: bool) -> Int64:
+        """A number that identifies each item: itself, since the order is that of the text."""
+        return items
+
 
 class Places(NamedTuple):
     """Tokens of the lanes (B, L): the document of each, its position there, the document's length, whether it is the separator
@@ -107,15 +109,15 @@ class Places(NamedTuple):
     physical: Int64
 
 
-class BoundStreams(Rebinds):
-    """A source over one store, seed and entry, in a number of lanes."""
+class BoundStreams(BoundSource[StreamPlan]):
+    """The text of one store in a number of lanes."""
 
-    def __init__(
-        self, source: Streams, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"],
-        lanes: int,
-    ) -> None:
-        self.source, self.store, self.seed, self.entry, self.part, self.lanes = source, store, seed, entry, part, lanes
-        documents = running_text(store, held_out, part)
+    source: Streams
+
+    def __init__(self, source: Streams, store: Store, *, lanes: int, **address: Unpack[Address]) -> None:
+        super().__init__(source, store, **address)
+        self.lanes = lanes
+        documents = running_text(store, self.held_out, self.part)
         bounds = store.document_starts
         sizes = bounds[documents + 1] - bounds[documents]
         self._documents = documents[sizes > 0]
@@ -125,24 +127,19 @@ class BoundStreams(Rebinds):
         self._begin = np.concatenate([[0], np.cumsum(spaced)]).astype(np.int64)
         self._texts = -(-lanes // 2) if source.both_directions else lanes
         self.span = int(self._begin[-1]) // self._texts
-        if part == "train" and self.span < 2:
+        if self.part == "train" and self.span < 2:
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two for "
                 f"each of {self._texts} lanes.\n  Give more text, or a smaller batch."
             )
 
     @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives
-
-    @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus, separators included."""
         return int(self._begin[-1])
 
-    def plan(self, epoch: int, room: int) -> StreamPlan:
-        """The rows of one epoch with room for `room` tokens each."""
+    def make_plan(self, epoch: int, room: int) -> StreamPlan:
+        """The rows of one epoch."""
         step = room - self.source.reuse
         if room < 2 or step < 1:
             raise RecipeError(
@@ -178,34 +175,36 @@ class BoundStreams(Rebinds):
         start, length = start[:steps], new[:steps] + source.reuse
         return StreamPlan(epoch, room, self.lanes, start, np.minimum(length, self.span - start).astype(np.int32))
 
-    def read(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the first
-        token, always; `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the token's sentence
-        in its row (-1 at a separator), and `word_start` (B, L) if wanted; and `distractor.*`, of the same kind and as long as the
-        row unless the lane ends earlier."""
+    def read_main(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Arrays:
+        """`tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the first token, always;
+        `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the token's sentence in
+        its row (-1 at a separator), and `word_start` (B, L) if wanted."""
         step, lane = items // plan.lanes, items % plan.lanes
-        length = plan.length[step]
-        backwards = lane >= self._texts
-        arrays = self._text(plan.start[step], length, lane, want)
+        arrays = self._text(plan.start[step], plan.length[step], lane, want)
         arrays["restarts"] = step == 0
         if self.source.both_directions:
-            arrays["reversed"] = backwards
-        names = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
-        if names:
-            start = self._somewhere(self.draw(plan, items).uniform("distractor"), lane)
-            reach = np.minimum(length, self.span - start).astype(np.int32)
-            distractor = self._text(start, reach, lane, names)
-            arrays |= {f"distractor.{name}": value for name, value in distractor.items() if name in _TEXT}
-        return Rows(arrays, checked=True)
+            arrays["reversed"] = lane >= self._texts
+        return arrays
 
-    def _text(self, start: Int64, length: NDArray[np.int32], lane: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+    @property
+    def companions(self) -> Mapping[str, Companion]:
+        """`distractor`: as long as the row unless the lane ends earlier."""
+        return {"distractor": self._distractor}
+
+    def _distractor(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Arrays:
+        step, lane = items // plan.lanes, items % plan.lanes
+        start = self._somewhere(self.draw(plan, items).uniform("distractor"), lane)
+        arrays = self._text(start, np.minimum(plan.length[step], self.span - start).astype(np.int32), lane, want)
+        return {name: value for name, value in arrays.items() if name in _TEXT}
+
+    def _text(self, start: Int64, length: NDArray[np.int32], lane: Int64, want: frozenset[str]) -> Arrays:
         """The tokens of each lane from `start` (B,), in the direction of reading, and the other wanted fields."""
         inside = np.minimum(start[:, None] + np.arange(int(length.max(initial=1))), self.span - 1)
         at = self._places(inside, lane)
         tokens = self.store.tokens[at.physical].astype(np.int32)
         if self._separator is not None:
             tokens[at.between] = self._separator
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: Arrays = {
             "tokens": tokens, "length": length, "document": self._documents[at.document[:, 0]],
         }
         if "word_start" in want:
@@ -233,10 +232,6 @@ class BoundStreams(Rebinds):
         after = np.append(starts, len(self.store.tokens))[number + 1]
         read = np.where(lane >= self._texts, after - 1 - physical, physical - starts[number])
         return np.maximum(token - np.where(at.between[:, 0], 0, read), 0)
-
-    def draw(self, plan: StreamPlan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and item."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
 
     def _words(self, at: Places, backwards: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Where words start in the direction of reading: backwards, where the next token of the text starts another word."""

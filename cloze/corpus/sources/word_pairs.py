@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copyreg
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.readers.blocks import PAIRS
-from cloze.corpus.sources.pairs import WRONG, BoundPairs, require_pairs, sides_of
-from cloze.corpus.sources.passages import FEWEST
-from cloze.corpus.sources.plan import Int64, Plan
-from cloze.corpus.stores.source import Source
+from cloze.corpus.sources.bound import FEWEST
+from cloze.corpus.sources.pairs import WRONG, BoundPairs, PairSource, require_pairs, sides_of
+from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.text_vectors import BoundTextVectors
 from cloze.errors import CorpusError, RecipeError, require_table
@@ -29,7 +30,7 @@ _NUMBERS = 1 << 22  # of vectors compared at a time: bounds memory, not results
 
 
 @register("source", "word_pairs")
-class WordPairs(Source):
+class WordPairs(PairSource):
     """Related words of a lexicon, for LIBERT (a store built with `--format pairs`, both columns in one language).
 
     length: the length of the network's input; phases may set it instead.
@@ -49,9 +50,7 @@ class WordPairs(Source):
     al. compare the words of a batch).
     """
 
-    text_format: ClassVar[str | None] = PAIRS
     companion: ClassVar[str] = "related"
-    smooth: float | None = None
 
     def __init__(
         self, *, length: Count | None = None, swap: bool = True, near: str | None = None, among: Count = 64, static: bool = False,
@@ -67,9 +66,7 @@ class WordPairs(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "tables": None}  # bound already: a data worker needs no vectors
 
-    def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
-    ) -> BoundWordPairs:
+    def bind(self, store: Store, **address: Unpack[Address]) -> BoundWordPairs:
         """This source over one store. Raises `CorpusError` if the store does not hold pairs of one language."""
         require_pairs(store, "a lexicon")
         if len(store.languages) > 1:
@@ -78,7 +75,7 @@ class WordPairs(Source):
                 f"{', '.join(store.languages)}.\n  The first line of the file must name the language of both columns, such as "
                 "en<TAB>en; the words follow."
             )
-        return BoundWordPairs(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundWordPairs(self, store, **address)
 
 
 class Words(NamedTuple):
@@ -91,15 +88,13 @@ class Words(NamedTuple):
 
 
 class BoundWordPairs(BoundPairs):
-    """A lexicon over one store, seed and entry: plans epochs and reads rows at random."""
+    """A lexicon of one store."""
 
-    def __init__(
-        self, source: WordPairs, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
-    ) -> None:
+    def __init__(self, source: WordPairs, store: Store, **address: Unpack[Address]) -> None:
         self.words = words_of(store)
-        documents = split_words(store, self.words, held_out)[part]
-        super().__init__(source, store, documents, seed=seed, entry=entry)
-        if part == "train" and not len(documents):
+        super().__init__(source, store, **address)
+        documents = self.split.documents
+        if self.part == "train" and not len(documents):
             raise CorpusError(f"{store.path}: no pair of words is left for training.\n  Give more pairs, or hold out less.")
         self.among = source.among
         first, second = (self.words.of[store.document_sentences[:-1] + side] for side in (0, 1))
@@ -108,7 +103,16 @@ class BoundWordPairs(BoundPairs):
         self._places = sentences.reshape(-1)  # of every side of this part
         self._directions = self._vectors(source) if len(documents) else None
 
-    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+    def documents_of_part(self) -> Int64:
+        """The pairs of this part: words are held out."""
+        return split_words(self.store, self.words, self.held_out)[self.part]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its state without plans: a data worker has no table of vectors to bind the source again."""
+        state = {**self.__dict__, "_plans": OrderedDict()}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
+
+    def read(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Rows:
         """As in `BoundPairs`; with byte-level BPE, half of the words are spelled as behind a space."""
         rows = super().read(plan, items, want)
         draw = self.draw(plan, items)
@@ -163,7 +167,7 @@ class BoundWordPairs(BoundPairs):
             )
         return _directions(self.store, table)
 
-    def _wrong(self, plan: Plan, items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: Plan[Cuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
         """For each item, a pair and its side whose word is not related to the one shown: the nearest to it among random ones."""
         index, draw = plan.order[items], self.draw(plan, items)
         first = plan.passages.sentence[index]

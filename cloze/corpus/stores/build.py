@@ -25,7 +25,7 @@ from cloze.corpus.stores.encode import BlockEncoder, Encoded, WordsApart
 from cloze.corpus.stores.languages import language_folders, language_sizes, read_languages, smoothed
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.workers import Workers
-from cloze.corpus.stores.writer import StoreWriter
+from cloze.corpus.stores.writer import StoreWriter, saving
 from cloze.errors import CorpusError, RunError
 from cloze.jobs import cores
 from cloze.text import Annotations, Tokenizer
@@ -257,11 +257,6 @@ def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account:
         certain[-1] = False
     for line in found.lines[certain].tolist():
         account.odd.note("empty_document", f"{block.path}:{line}")
-
-
-def saving(tokenizer: Tokenizer) -> Callable[[Path], object]:
-    """What saves a tokenizer in a folder, as every store does."""
-    return lambda folder: tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
 
 
 def finish_store(writer: StoreWriter, save_tokenizer: Callable[[Path], object], account: Report) -> Store:

@@ -5,39 +5,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Required, TypedDict
 
 
-class Rebinds:
-    """A bound source that is pickled as the call that made it: a data worker plans for itself, and receives no arrays."""
+class Address(TypedDict, total=False):
+    """What a source is bound with besides its store: the address of its random numbers, the share of the documents that
+    are held out, and the part of the documents that it reads."""
 
-    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        source = super().__new__(cls)
-        source._made_with = args, given
-        return source
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebound, (type(self), *self._made_with)
-
-
-def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    return kind(*args, **given)
+    seed: Required[int]
+    entry: Required[str]
+    held_out: float
+    part: Literal["train", "held_out"]
 
 
 class Source(ABC):
     """The base class of every source.
 
-    `gives` are the fields of its rows, `length` the most tokens of a row. `builds_store`: it reads its own files, such as
-    labelled text or triples, and builds them into a store (`knowing`, `build_store`); `answer` is the kind of answer of its
-    records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no `text`. `lanes`:
-    row i of a step continues row i of the step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of
-    similar length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps the tokens of its
-    template. `puts_back`: the second part of a passage may begin the next one, so `bind` takes `put_back`, the share of the
-    passages whose second part other text replaces. `needs_whole` says in words why it cannot read a store shard by shard, or
-    nothing. `text_format` is the format that its files must have; None: any. `of_rows` are the arguments that change rows and
-    not the store.
+    `gives` are the fields of its rows, `length` the most tokens of a row. `builds_store`: it reads its own files, such
+    as labelled text or triples, and builds them into a store (`knowing`, `build_store`); `answer` is the kind of answer
+    of its records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no
+    `text`. `lanes`: row i of a step continues row i of the step before, so `bind` takes the number of `lanes`.
+    `of_one_length`: rows of similar length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without
+    tokens keeps the tokens of its template. `puts_back`: the second part of a passage may begin the next one, so `bind`
+    takes `put_back`, the share of the passages whose second part other text replaces. `static`: rows have the same
+    random numbers in every epoch. `smooth`: the exponent of the shares of its languages; None: their own proportions.
+    `needs_whole` says in words why it cannot read a store shard by shard, or nothing. `text_format` is the format that
+    its files must have; None: any. `of_rows` are the arguments that change rows and not the store.
     """
 
     builds_store: ClassVar[bool] = False
@@ -48,6 +41,8 @@ class Source(ABC):
     of_rows: ClassVar[frozenset[str]] = frozenset()
     lanes: bool = False
     puts_back: bool = False
+    static: bool = False
+    smooth: float | None = None
     needs_whole: str = "this source reads a store as a whole"
     answer: Any = None
     gives: frozenset[str]

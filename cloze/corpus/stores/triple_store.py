@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.stores.graph import Graph
 from cloze.corpus.stores.store import Store, mapped, opened_before
-from cloze.corpus.stores.writer import HashedFile, StoreWriter
+from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
 from cloze.errors import CorpusError, RunError
 from cloze.text.tokenizer import Tokenizer
 
@@ -95,10 +95,7 @@ class TripleWriter(StoreWriter):
         for low in range(0, len(self.graph), _TOGETHER):
             self._files[TRIPLES].write(self.graph.triples[low : low + _TOGETHER] + shift)
         try:
-            store = self.finish(
-                {"triples": len(self.graph), "tokens": self.tokens},
-                lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),
-            )
+            store = self.finish({"triples": len(self.graph), "tokens": self.tokens}, saving(self.tokenizer))
         except OSError as error:
             raise RunError(f"{self.out}: cannot write the store: {error.strerror}. Nothing was written.") from error
         assert isinstance(store, TripleStore)

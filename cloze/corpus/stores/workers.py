@@ -68,7 +68,7 @@ class Workers(Generic[Answer]):
         """Every block with its answer, in order. The blocks come back without their data."""
         waiting: deque[tuple[Block, Future[Answer]]] = deque()
         for block in blocks:
-            waiting.append((_emptied(block), self._threads.submit(self._ask, block)))
+            waiting.append((replace(block, data=b""), self._threads.submit(self._ask, block)))
             if len(waiting) >= len(self._pipes) + _AHEAD:
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -129,10 +129,6 @@ def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", _SCRIPT, str(number)], pass_fds=[number], env=environment,
         stdin=subprocess.DEVNULL,
     )
-
-
-def _emptied(block: Block) -> Block:
-    return replace(block, data=b"")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from cloze.corpus.stores.store import (
 )
 from cloze.errors import CorpusError, Parameter, Phrase
 from cloze.whole import flush, hidden, put, recover
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
 
 
 class StoreWriter:
@@ -167,3 +170,8 @@ def check_out(out: Path, *, replace: bool = True) -> None:
         raise CorpusError(f"{out}: already holds a token store. Choose another --out", overwriting, ".")
     if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
         raise CorpusError(f"{out}: already exists and is not a token store. Choose another --out, or remove it yourself.")
+
+
+def saving(tokenizer: Tokenizer) -> Callable[[Path], object]:
+    """What saves a tokenizer in a folder, as every store does."""
+    return lambda folder: tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
