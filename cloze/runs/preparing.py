@@ -17,10 +17,10 @@ from cloze.budget.fitted import Fitted
 from cloze.budget.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.checkpoint.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
-from cloze.checkpoint.load_weights import borrowed_parts, load_origins
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.references import reference_to
+from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank

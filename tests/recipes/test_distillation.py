@@ -13,8 +13,8 @@ from cloze.batching import Cursor
 from cloze.changes import DropSegments, KeepLayers, Shape
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_data, build_step, load_checkpoint, plain
-from cloze.checkpoint.load_weights import load_origins
 from cloze.checkpoint.publish import Publisher
+from cloze.checkpoint.warm_start import load_origins
 from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock

@@ -15,8 +15,8 @@ from cloze.budget.baselines import baselines
 from cloze.budget.room import require_one_process
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_data, build_step, load_checkpoint, plain
-from cloze.checkpoint.load_weights import load_origins
 from cloze.checkpoint.publish import Publisher
+from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.recipe.given import build
