@@ -1,27 +1,7 @@
 """Fit the recipe of a task to a checkpoint and to its labelled rows, as `fit.py` fits a pre-training recipe to a budget.
 
-- The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
-  for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
-  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, and `DETECTED_NARROW` times
-  if it is narrow. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
-  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of
-  the checkpoint (`fuse`) has that training's own.
-- Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
-  `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
-- Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
-  narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
-- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
-  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, it
-  starts scaled to the rows. In a network that a short training has taught, the summary token says little about its text, so the
-  top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were trained for that mean; they keep all
-  layers and get it above them.
-- A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
-  steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
-- Rows get the length that nearly all of them need (`fit_length.py`).
-- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder,
-  whose states tell them apart from the start.
-
-reproductions/budgets.md shows the evidence for the constants.
+Each function below is one law; the table in reproductions/budgets.md (Fine-tuning) lists what it says and why, with the evidence
+for the constants. Rows get the length that nearly all of them need (`fit_length.py`).
 """
 
 from __future__ import annotations
