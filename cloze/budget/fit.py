@@ -2,8 +2,8 @@
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
 at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
-that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says
-and why, with the runs that it was measured on. `peaks.py` is the table of peak rates, `fit_text.py` fits what depends on the text.
+that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says and
+why, with the runs that it was measured on. `peaks.py` has the peak rates, `fit_text.py` fits what depends on the text.
 """
 
 from __future__ import annotations
