@@ -260,12 +260,12 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     train = TextTrainer.train
 
     def timed(self: TextTrainer) -> None:
-        session = self.steps.session  # type: ignore[attr-defined]
-        wall, cpu, before = time.perf_counter(), cpu_seconds(), session.progress.spent.examples
+        progress = self.steps.curriculum.progress  # type: ignore[attr-defined]
+        wall, cpu, before = time.perf_counter(), cpu_seconds(), progress.spent.examples
         train(self)
         spent["wall"] += time.perf_counter() - wall
         spent["cpu"] += cpu_seconds() - cpu
-        spent["texts"] += session.progress.spent.examples - before
+        spent["texts"] += progress.spent.examples - before
 
     TextTrainer.train = timed  # type: ignore[assignment, method-assign]
     out = folder / f"out-{os.getpid()}"

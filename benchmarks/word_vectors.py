@@ -129,12 +129,12 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
     train = LockFreeTrainer.train
 
     def timed(self: LockFreeTrainer) -> None:
-        session = self.steps.session  # type: ignore[attr-defined]
-        wall, cpu, words = time.perf_counter(), cpu_seconds(), session.progress.spent.tokens
+        progress = self.steps.curriculum.progress  # type: ignore[attr-defined]
+        wall, cpu, words = time.perf_counter(), cpu_seconds(), progress.spent.tokens
         train(self)
         spent["seconds"] += time.perf_counter() - wall
         spent["cpu"] += cpu_seconds() - cpu
-        spent["words"] += session.progress.spent.tokens - words
+        spent["words"] += progress.spent.tokens - words
 
     LockFreeTrainer.train = timed  # type: ignore[method-assign,assignment]
     recipe, values = SYSTEMS[arguments.system]

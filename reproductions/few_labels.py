@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from cells import difference, parser, share, shown
 from few_labels_data import SETS, Labelled
+from figures import following_the_page
 from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class, instead of a hundred
 LABELS = 100
+COUNTS = (20, 50, 100, 500, 2_000)  # of the figure
 TOKENS = 3_000_000
 WIKIPEDIA = 25_000_000  # bytes that networks of general text may read of
 SYSTEMS = ("ngrams", "random", "quick", "minilm", "best", "starts", "head")
@@ -64,7 +66,7 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
 }  # fmt: skip
 #: Rows of the figure and their colours.
 DRAWN: Mapping[str, str] = {
-    "random start": "#9a9a9a", "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "quick, taught": "#7fb2e5",
+    "n-grams": "#d08a1e", "mean of word vectors": "#8a6fb3", "n-grams and texts": "#c0504d", "quick, taught": "#7fb2e5",
     "quick, taught + n-grams and texts": "#1f5fb0", "MiniLM": "#3f9e6e",
 }  # fmt: skip
 
@@ -305,44 +307,43 @@ def table(ledger: Ledger, sets: Sequence[str], labels: int, seeds: Sequence[int]
     return "\n".join(lines)
 
 
+def curve(ledger: Ledger, name: str, title: str) -> list[tuple[int, float]]:
+    """The mean accuracy of a row of the table on a set, by the number of labels."""
+    system, key = ROWS[title]
+    runs = {labels: ledger.results(set=name, system=system, labels=count_of(name, labels)) for labels in COUNTS}
+    scores = {labels: [result[key] for result in results if key in result] for labels, results in runs.items()}
+    return [(labels, mean(values)) for labels, values in scores.items() if values]
+
+
 def figure(ledger: Ledger, sets: Sequence[str], path: Path) -> None:
-    """Write an SVG: a row for each set, and on it the mean accuracy of each of `DRAWN`."""
-    left, width, row, top = 150, 520, 44, 64
-    named = [(title, ROWS[title], colour) for title, colour in DRAWN.items()]
-    means = {
-        name: [
-            (title, mean(values), colour) for title, (system, key), colour in named
-            if (values := [
-                one[key] for one in ledger.results(set=name, system=system, labels=count_of(name, LABELS)) if key in one
-            ])
-        ]
-        for name in sets
-    }  # fmt: skip
-    low = 10 * int(min(score for scores in means.values() for _, score, _ in scores) / 10)
-    at = lambda score: left + width * (score - low) / (100 - low)  # noqa: E731
-    bottom = top + row * len(sets)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {bottom + 40}" font-family="sans-serif" '
-        'font-size="14"><style>text{fill:#222}line{stroke:#999}@media (prefers-color-scheme: dark){text{fill:#ddd}'
-        "line{stroke:#777}}</style>"
-    ]
-    for number, (title, _, colour) in enumerate(named):
-        x, line = (12, 160, 480)[number % 3], 20 + 22 * (number // 3)
-        parts.append(f'<circle cx="{x}" cy="{line - 5}" r="6" fill="{colour}"/><text x="{x + 11}" y="{line}">{title}</text>')
-    for tick in range(low, 101, 10):
-        parts.append(f'<line x1="{at(tick)}" x2="{at(tick)}" y1="{top}" y2="{bottom}" stroke-width="0.4"/>')
-        parts.append(f'<text x="{at(tick)}" y="{bottom + 20}" text-anchor="middle">{tick} %</text>')
-    for number, name in enumerate(sets):
-        y = top + row * number + row / 2
-        scores = means[name]
-        ends = [score for _, score, _ in scores]
-        parts.append(f'<text x="{left - 14}" y="{y + 5}" text-anchor="end">{name}</text>')
-        parts.append(f'<line x1="{at(min(ends))}" x2="{at(max(ends))}" y1="{y}" y2="{y}" stroke-width="1.5"/>')
-        parts += [
-            f'<circle cx="{at(score):.1f}" cy="{y}" r="7" fill="{colour}"><title>{title}: {score:.1f} %</title></circle>'
-            for title, score, colour in scores
-        ]
-    path.write_text("\n".join([*parts, "</svg>"]) + "\n", encoding="utf-8")
+    """Write an SVG: a panel for each set, and in it the mean accuracy of each of `DRAWN` by the number of labels."""
+    import matplotlib
+    from matplotlib import pyplot
+
+    matplotlib.use("svg")
+    rows = -(-len(sets) // 3)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cloze", "font.size": 9}):
+        drawing, grid = pyplot.subplots(rows, 3, figsize=(9.2, 2.5 * rows + 0.7), sharex=True, squeeze=False)
+        for axes, name in zip(grid.flat, sets, strict=False):
+            for title, colour in DRAWN.items():
+                points = curve(ledger, name, title)
+                labels, scores = [count for count, _ in points], [score for _, score in points]
+                axes.plot(labels, scores, "o-", color=colour, label=title, markersize=4, linewidth=1.4)
+            axes.set_title(name, fontsize=10)
+            axes.set_xscale("log")
+            axes.set_xticks(COUNTS, [f"{count:,}" for count in COUNTS])
+            axes.minorticks_off()
+            axes.spines[["top", "right"]].set_visible(False)
+        for axes in grid[-1]:
+            axes.set_xlabel("labels")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("accuracy, %")
+        lines, titles = grid.flat[0].get_legend_handles_labels()
+        drawing.legend(lines, titles, loc="upper center", ncols=3, frameon=False)
+        drawing.tight_layout(rect=(0, 0, 1, 1 - 0.5 / drawing.get_figheight()))
+        drawing.savefig(path, metadata={"Date": None})
+        pyplot.close(drawing)
+    path.write_text(following_the_page(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:
@@ -352,7 +353,7 @@ def main() -> None:
     options.add_argument("--systems", default=",".join(SYSTEMS))
     options.add_argument("--labels", default=str(LABELS), help="how many rows keep their labels; several are tables of their own")
     options.add_argument("--seeds", default="1,2,3,4,5")
-    options.add_argument("--figure", type=Path, help="also write an SVG of a hundred labels")
+    options.add_argument("--figure", type=Path, help="also write an SVG of accuracy by the number of labels")
     chosen = options.parse_args()
     ledger = Ledger(RESULTS / "few_labels.jsonl")
     sets, systems = chosen.sets.split(","), chosen.systems.split(",")

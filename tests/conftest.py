@@ -14,6 +14,8 @@ import pytest
 if os.environ.get("CLOZE_NUMBA") == "off":
     sys.modules["numba"] = None  # type: ignore[assignment]  # then nothing imports it by another way
 
+#: Fixtures that the tests of recipes, checkpoints, budgets and runs share.
+pytest_plugins = ["tests.small_recipe"]
 ROOT = Path(__file__).resolve().parent.parent
 gc.disable()  # until the tests are collected: what is imported and collected stays
 
@@ -59,7 +61,7 @@ def without_waiting_for_disks() -> Iterator[None]:
 
 
 #: Folders whose tests pre-train, and the module that tests what they leave out.
-PRE_TRAINING, COUNTING = ("assembly", "cli", "comparison", "docs", "recipes"), "test_baselines.py"
+PRE_TRAINING, COUNTING = ("recipe", "checkpoint", "budget", "runs", "cli", "comparison", "docs", "recipes"), "test_baselines.py"
 #: Modules that test what a trial of a run's speed and memory measures.
 MEASURING = ("test_fit.py", "test_fit_words.py", "test_forecast.py", "test_plan.py")
 

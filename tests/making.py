@@ -13,7 +13,7 @@ _GIVEN = ("vocab_size", "clock", "tables", "counts", "spellings")
 
 
 def network_of(part: str, **arguments: Any) -> Any:
-    """The network `part` with these arguments, by their paths, and what assembly would give it."""
+    """The network `part` with these arguments, by their paths, and what a recipe would give it."""
     return build(lookup("network", part), data(part, **arguments), {k: v for k, v in arguments.items() if k in _GIVEN})
 
 

@@ -2,5 +2,5 @@
 
 May import checkpoints and the recipe language.
 To add a law: a `Change` of a value with its reason in `fit.py`, `fit_task.py` or `fit_words.py`, and its row in docs/budgets.md.
-Its contract is tested in tests/assembly.
+Its contract is tested in tests/budget.
 """

@@ -2,7 +2,7 @@
 
 May import everything that registers parts; the modules that read recipes import torch only inside functions.
 To add a key to the language: `grammar.py` reads it, `recipe.py` holds it, docs/language.md describes it.
-Its contract is tested in tests/assembly.
+Its contract is tested in tests/recipe.
 
 From a file to a recipe, in the order of the calls:
 

@@ -4,5 +4,5 @@ May import every package except the API, comparisons, reports and cli. `request.
 makes a `Run` of it, `run.py` trains it; `finetuning` does the same for a checkpoint and a task. docs/architecture.md follows a
 batch, a recipe key and a prediction through all packages.
 To add an option of a run: a field of `Request`, read in `preparing.py`.
-Its contract is tested in tests/assembly.
+Its contract is tested in tests/runs.
 """

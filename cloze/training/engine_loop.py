@@ -12,7 +12,7 @@ from cloze.errors import RunError
 from cloze.objectives import Loss
 from cloze.training.engine import Engine
 from cloze.training.interrupt import Interrupt
-from cloze.training.meter import NotFinite
+from cloze.training.meter import NotFinite, StepTotals
 from cloze.training.session import Session
 
 _TOKENS_PER_LOG = 500_000  # with fewer between two log events, an engine's threads would wait for each other too often
@@ -24,20 +24,21 @@ class EngineLoop:
     def __init__(self, session: Session, engine: Engine) -> None:
         self.session, self.steps = session, EngineSteps(session)
         self.trainer = engine.begin(self.steps)
-        session.line.unit = self.trainer.unit
+        session.events.line.set_unit(*self.trainer.unit)
         session.meter.clear()  # the time to compile kernels is not training time
 
     def step(self, interrupt: Interrupt) -> None:
         """Let the engine train until a log event, an evaluation or a checkpoint is due, and do that."""
         session = self.session
-        if not session.ready(interrupt):
+        session.enter_phase()
+        if not session.may_step(session.curriculum.seconds_now(), stop=bool(interrupt)):
             return
-        before = session.progress.share
+        before = session.curriculum.progress.share
         self.steps.begin(interrupt)
         self.trainer.train()
-        if not session.step and not interrupt:
+        if not session.curriculum.step and not interrupt:
             raise RunError(f"{session.run.folder}: there is nothing to train on: the engine found no rows. Check the corpus.")
-        session.after_update(before, session.share, self.trainer.settle)
+        session.after_update(before, session.curriculum.share, self.trainer.settle)
 
     def settle(self) -> None:
         """Write everything learned into the parameters."""
@@ -48,63 +49,58 @@ class EngineSteps:
     """The `Steps` of a session with one entry and one objective."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.run, self.device = session, session.run, session.ranks.device
-        ((self.entry, _),) = session.model.entries.items()
-        (self.objective,) = session.names(self.entry)
+        self.session, self.curriculum, self.trainee = session, session.curriculum, session.trainee
+        self.run, self.device = session.run, session.ranks.device
+        ((self.entry, _),) = self.trainee.model.entries.items()
+        (self.objective,) = self.trainee.log_names(self.entry)
         self.interrupt: Interrupt | None = None
         self.logging, self.first_token = False, 0
 
     def begin(self, interrupt: Interrupt) -> None:
         """Before the trainer goes to work."""
-        self.interrupt, self.logging, self.first_token = interrupt, False, self.session.progress.spent.tokens
+        self.interrupt, self.logging, self.first_token = interrupt, False, self.curriculum.progress.spent.tokens
 
     @property
     def done(self) -> int:
         """Steps so far."""
-        return self.session.step
+        return self.curriculum.step
 
     @property
     def cursor(self) -> Cursor:
         """Where the data of the next step begin."""
-        return self.session.progress.cursors[self.entry]
+        return self.curriculum.progress.cursors[self.entry]
 
     def ready(self) -> bool:
         """Whether another step may begin."""
-        self.session.clock.start()
-        self.session.progress.spent.seconds = self.session.clock_now()
-        return not self.interrupt and not self.session.reached
+        self.curriculum.clock.start()
+        self.curriculum.set_seconds(self.curriculum.seconds_now())
+        return not self.interrupt and not self.curriculum.reached
 
     def rate(self) -> float:
         """The learning rate of the next step."""
-        session = self.session
-        session.learning_rate = self.run.rate(session.share, self.run.training.nominal_steps)
-        return session.learning_rate
+        return self.trainee.next_rate(self.curriculum.share)
 
     def optimizer_state(self, parameter: Tensor) -> dict[str, Any]:
         """The optimizer's state of a parameter."""
-        return self.session.optimizer.state[parameter]
+        return self.trainee.optimizer.state[parameter]
 
     def count(self, after: Cursor, *, tokens: float, examples: float, flops: float) -> bool:
         """Count a step; whether anything is due. A log event waits for 500,000 tokens unless `log_every` is given."""
-        session = self.session
-        before, share = session.advance({self.entry: after}, tokens=tokens, examples=examples, flops=flops)
-        self.logging |= session.due_log(before, share)
+        due = self.session.due
+        before, share = self.curriculum.advance({self.entry: after}, tokens=tokens, examples=examples, flops=flops)
+        self.logging |= due.log(before, share)
         enough = self.run.training.log_every is not None
-        enough |= session.progress.spent.tokens - self.first_token >= _TOKENS_PER_LOG
-        return session.due_evaluation(before, share) or session.due_checkpoint(before, share) or (self.logging and enough)
+        enough |= self.curriculum.progress.spent.tokens - self.first_token >= _TOKENS_PER_LOG
+        return due.evaluation(before, share) or due.checkpoint(before, share) or (self.logging and enough)
 
     def report(self, loss: Loss, *, targets: float, tokens: float, flops: float) -> None:
         """Add to the next log event. Raises `NotFinite` if the loss is not finite."""
         if not math.isfinite(total := float(loss.total)):
             raise NotFinite(self.done, total)
-        meter = self.session.meter
-        meter.add_losses({self.objective: loss})
-        meter.add_step(
-            self.session.step, None, {self.objective: targets}, {self.objective: 1.0}, tokens=tokens, cells=tokens, flops=flops
-        )
+        totals = StepTotals({self.objective: targets}, tokens=tokens, cells=tokens, flops=flops)
+        self.session.meter.add_losses({self.objective: loss})
+        self.session.meter.add_step(self.done, None, totals, {self.objective: 1.0})
 
     def finish(self) -> None:
         """A budget of time counts as spent."""
-        progress, budget = self.session.progress, self.run.budget
-        if budget.kind == "seconds":
-            progress.spent.seconds, progress.share = budget.amount, 1.0
+        self.curriculum.spend_seconds()

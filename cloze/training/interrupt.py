@@ -16,11 +16,15 @@ NOTICE = (
 
 
 class Interrupt:
-    """The signal received, if any. `say` prints the notice that it was received."""
+    """The signal received, if any. `say` prints the notice that it was received; before it is set, nothing does."""
 
     def __init__(self) -> None:
         self.name = ""
         self.say: Callable[[str], None] = lambda text: None
+
+    def set_say(self, say: Callable[[str], None]) -> None:
+        """Print the notice by this function."""
+        self.say = say
 
     def __bool__(self) -> bool:
         return bool(self.name)

@@ -117,6 +117,10 @@ class ProgressLine:
         self.width = 0
         self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
 
+    def set_unit(self, name: str, tokens: float) -> None:
+        """Count another unit per second, of so many `tokens` of the log each."""
+        self.unit = (name, tokens)
+
     def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
         """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 

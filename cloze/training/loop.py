@@ -8,7 +8,7 @@ follows from the seed, the step and the share of the budget spent, so a killed r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import torch
@@ -17,14 +17,14 @@ from cloze.batching import Cursor
 from cloze.processes import processes
 from cloze.training.checkpoints.lock import alone_in
 from cloze.training.distribution import Ranks, join
+from cloze.training.ending import end
 from cloze.training.engine import Choice, Engine, choose
 from cloze.training.engine_loop import EngineLoop
 from cloze.training.interrupt import Interrupt, interrupts
-from cloze.training.meter import NotFinite
+from cloze.training.meter import NotFinite, StepTotals
 from cloze.training.optimizers.averaged import following
 from cloze.training.optimizers.optimizers import clip, gradient_norm
-from cloze.training.precision import casting
-from cloze.training.run import PAUSED, Outcome, Run
+from cloze.training.run import Outcome, Run
 from cloze.training.schedule.freezing import set_rate
 from cloze.training.session import Session
 from cloze.training.together import Piece, together
@@ -51,41 +51,17 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
 def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
     with alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
-        interrupt.say = session.say
+        interrupt.set_say(session.events.say)
         try:
             if choice.hint:
-                session.say(choice.hint)
+                session.events.say(choice.hint)
             worker = Loop(session) if choice.engine is None else EngineLoop(session, choice.engine)
-            while not session.over and not session.stopping:
+            while not session.over:
                 worker.step(interrupt)
             worker.settle()
-            if session.stopping:
-                session.checkpoint()
-                session.stop(f"stopped by {interrupt.name or 'a signal'}")
-            else:
-                if session.worked:
-                    if session.share >= 1:
-                        session.evaluate()
-                        session.checkpoint()
-                    elif session.reached:
-                        session.pause()
-                    session.saver.finish()
-                session.stop(_why(session))
-            paused = session.reached and session.share < 1 and not session.stalled
-            reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
-            done, compiled = not session.stopping and not paused, choice.engine is not None
-            return Outcome(
-                run.folder, session.step, done, reason, session.held_out, compiled=compiled, standing=session.standing
-            )
+            return end(session, interrupt, compiled=choice.engine is not None)
         finally:
             session.close()
-
-
-def _why(session: Session) -> str:
-    """Why a run ends that no signal has stopped."""
-    if session.share >= 1:
-        return session.run.budget.end(session.progress.spent)
-    return f"paused after {session.run.until:.4g} of the budget" if session.reached else "the metric has stopped improving"
 
 
 class Loop:
@@ -104,85 +80,87 @@ class Loop:
 
 def _step(session: Session, interrupt: Interrupt) -> None:
     """One step of the run, in the order of the module's docstring."""
+    curriculum = session.curriculum
     session.enter_phase()
-    entries = session.entries()
+    entries = curriculum.entries()
     pieces, cursors = _fetch(session, entries)
-    session.clock.start()
-    counts = {name: 0.0 for entry in entries for name in session.names(entry)}
-    for piece in pieces:
-        for name, count in session.model.count(piece.entry, piece.micro.batch).items():
-            counts[session.name(piece.entry, name)] += count
-    tokens = float(sum(piece.micro.tokens for piece in pieces))
-    examples = float(sum(piece.micro.examples for piece in pieces))
-    # Cells are tokens and padding: tokens / cells is how full the batches are.
-    cells = float(sum(rows * length for piece in pieces for rows, length in piece.micro.batch.shapes()))
-    flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
+    curriculum.clock.start()
 
     # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
-    # One vector (objectives + 6,), summed over ranks: the count of each objective, in the order of `counts`;
-    # tokens, cells, examples, operations; seconds, 0 on all ranks but the first; 1 on a rank that had a signal.
-    local = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
-    *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(local)
-    counts = dict(zip(counts, summed, strict=True))
-    session.progress.spent.seconds = seconds
-    session.stopping = stop > 0
-    if session.stopping or session.reached:
+    totals = _count(session, entries, pieces, interrupt).over(session.ranks)
+    if not session.may_step(totals.seconds, stop=totals.stops > 0):
         return
-    share, divide = session.share, session.run.training.divide
-    divisors = counts if divide == "targets" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)
-    weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
+    share = curriculum.share
+    weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
+    # A loss sum is divided by what all ranks have together. DDP and FSDP average gradients over ranks, hence `world`.
+    factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
 
     for _, group in groupby(pieces, key=lambda piece: piece.entry):
-        with together(session, entry_pieces := list(group), share):
+        with together(session.trainee, entry_pieces := list(group), step=curriculum.step, share=share):
             for piece in entry_pieces:
-                _backward(session, piece, share, weights, divisors, last=piece is pieces[-1])
+                _backward(session, piece, share, factors, last=piece is pieces[-1])
     norm = _update(session, share)
 
-    before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
-    session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
-    session.after_update(before, share)
+    before, after = curriculum.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
+    session.meter.add_step(curriculum.step, norm, totals, weights)
+    session.after_update(before, after)
 
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:
     """This rank's micro-batches of the step, and the next cursors. Entries that share a step draw independently."""
+    curriculum = session.curriculum
     pieces: list[Piece] = []
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
-        micros, cursors[entry] = session.run.data.next(entry, session.progress.cursors[entry], session.share)
+        micros, cursors[entry] = session.run.data.next(entry, curriculum.progress.cursors[entry], curriculum.share)
         pieces += [Piece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 
 
-def _backward(
-    session: Session, piece: Piece, share: float, weights: dict[str, float], divisors: dict[str, float], *, last: bool
-) -> None:
-    """Forward and backward of one micro-batch: Σ weight · loss sum / divisor of the whole step, over ranks and pieces."""
-    ranks = session.ranks
-    session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
-    batch = piece.micro.batch.to(ranks.device, non_blocking=True)
-    with ranks.syncing(session.module, last):
-        with casting(session.precision, ranks.device):
-            by_objective = session.module(piece.entry, batch, session.carry(piece.entry, piece.micro, session.carries))
-        losses = {session.name(piece.entry, name): loss for name, loss in by_objective.items()}
-        # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
-        scaled = [loss.total * (weights[name] * ranks.world / max(divisors[name], 1.0)) for name, loss in losses.items()]
+def _count(session: Session, entries: Sequence[str], pieces: Sequence[Piece], interrupt: Interrupt) -> StepTotals:
+    """What this rank has of the step. The batches are still on the CPU."""
+    model, log_name = session.trainee.model, session.trainee.log_name
+    targets = {name: 0.0 for entry in entries for name in session.trainee.log_names(entry)}
+    for piece in pieces:
+        for name, count in model.count(piece.entry, piece.micro.batch).items():
+            targets[log_name(piece.entry, name)] += count
+    return StepTotals(
+        targets,
+        tokens=float(sum(piece.micro.tokens for piece in pieces)),
+        cells=float(sum(rows * length for piece in pieces for rows, length in piece.micro.batch.shapes())),
+        examples=float(sum(piece.micro.examples for piece in pieces)),
+        flops=sum(model.flops(piece.entry, piece.micro.batch) for piece in pieces),
+        seconds=session.curriculum.seconds_now(),
+        stops=float(bool(interrupt)),
+    )
+
+
+def _backward(session: Session, piece: Piece, share: float, factors: Mapping[str, float], *, last: bool) -> None:
+    """Forward and backward of one micro-batch: Σ factor · loss sum, over objectives."""
+    trainee, ranks = session.trainee, session.ranks
+    with ranks.syncing(trainee.module, last):
+        by_objective = trainee.forward(
+            trainee.module, piece.entry, piece.micro, step=session.curriculum.step, share=share,
+            first_row=piece.first_row, carries=trainee.carries,
+        )
+        losses = {trainee.log_name(piece.entry, name): loss for name, loss in by_objective.items()}
+        scaled = [loss.total * factors[name] for name, loss in losses.items()]
         torch.stack(scaled).sum().backward()
     session.meter.add_losses(losses)
 
 
 def _update(session: Session, share: float) -> torch.Tensor:
     """Clip and update; returns the gradient norm before clipping."""
-    run, parameters = session.run, session.parameters
-    session.freezing.drop()
-    norm = gradient_norm(parameters)
+    training, trainee = session.run.training, session.trainee
+    trainee.freezing.drop()
+    norm = gradient_norm(trainee.parameters)
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
-        raise NotFinite(session.step + 1, float(norm))
-    if run.training.clip is not None:
-        clip(parameters, norm, run.training.clip)
-    session.learning_rate = run.rate(share, run.training.nominal_steps)
-    set_rate(session.optimizer, session.learning_rate, share)
-    with following(session.optimizer, run.training.average):
-        session.optimizer.step()
-    session.model.follow()
-    session.optimizer.zero_grad(set_to_none=True)
+        raise NotFinite(session.curriculum.step + 1, float(norm))
+    if training.clip is not None:
+        clip(trainee.parameters, norm, training.clip)
+    set_rate(trainee.optimizer, trainee.next_rate(share), share)
+    with following(trainee.optimizer, training.average):
+        trainee.optimizer.step()
+    trainee.model.follow()
+    trainee.optimizer.zero_grad(set_to_none=True)
     return norm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,46 @@ from cloze.objectives import Loss
 from cloze.training.distribution import Ranks
 
 
+class StepTotals(NamedTuple):
+    """What one step has: on this rank, or summed over all ranks.
+
+    `targets` are the sums of target weights by objective. `cells` are tokens and padding: tokens / cells is how full the
+    batches are. `flops` are floating-point operations. `seconds` of training are 0 on all ranks but the first, so that
+    their sum is rank 0's. `stops` is 1 on a rank that had a signal.
+    """
+
+    targets: Mapping[str, float]
+    tokens: float = 0.0
+    cells: float = 0.0
+    examples: float = 0.0
+    flops: float = 0.0
+    seconds: float = 0.0
+    stops: float = 0.0
+
+    def to_vector(self) -> list[float]:
+        """The numbers (objectives + 6,): the targets, then the other fields, each in their order."""
+        _, *others = self
+        return [*self.targets.values(), *others]
+
+    def from_vector(self, vector: Iterable[float]) -> StepTotals:
+        """The inverse of `to_vector`, for the same objectives."""
+        numbers = iter(vector)
+        targets = {name: next(numbers) for name in self.targets}
+        return StepTotals(targets, *numbers)
+
+    def over(self, ranks: Ranks) -> StepTotals:
+        """The sums over all ranks. One collective."""
+        return self.from_vector(ranks.add(self.to_vector()))
+
+    def divisors(self, divide: str) -> dict[str, float]:
+        """What the loss of each objective is divided by: its `targets`, the `rows` of the step, or `nothing`."""
+        if divide == "targets":
+            return dict(self.targets)
+        return dict.fromkeys(self.targets, self.examples if divide == "rows" else 1.0)
+
+
 class Meter:
-    """Losses, metrics, counts and gradient norms since the last log event.
+    """Losses, metrics, targets and gradient norms since the last log event.
 
     `single`: the run has one objective. Its weight only scales gradients, so its loss is logged unweighted.
     """
@@ -28,7 +66,7 @@ class Meter:
     def clear(self) -> None:
         """Reset all sums and the timer."""
         self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, float] = {}
+        self.targets: dict[str, float] = {}
         self.weights: dict[str, float] = {}
         self.norms: list[tuple[int, Tensor]] = []
         self.tokens = self.cells = self.flops = 0.0
@@ -45,27 +83,31 @@ class Meter:
         value = value.detach().float()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def add_step(
-        self, step: int, norm: Tensor | None, counts: Mapping[str, float], weights: Mapping[str, float],
-        *, tokens: float = 0.0, cells: float = 0.0, flops: float = 0.0,
-    ) -> None:
-        """Add the figures of a whole step, all ranks together."""
-        for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0.0) + count
+    def add_step(self, step: int, norm: Tensor | None, totals: StepTotals, weights: Mapping[str, float]) -> None:
+        """Add the totals of a step over all ranks, its gradient norm and the weights of its objectives."""
+        for name, count in totals.targets.items():
+            self.targets[name] = self.targets.get(name, 0.0) + count
         self.weights.update(weights)
         if norm is not None:
             self.norms.append((step, norm))
-        self.tokens, self.cells, self.flops = self.tokens + tokens, self.cells + cells, self.flops + flops
+        self.tokens += totals.tokens
+        self.cells += totals.cells
+        self.flops += totals.flops
+
+    def add_ranks(self, ranks: Ranks) -> None:
+        """Add the targets of the other ranks, if the steps were added with those of this rank alone. A collective."""
+        self.targets = dict(zip(self.targets, ranks.add(list(self.targets.values())), strict=True))
 
     def means(self, ranks: Ranks) -> dict[str, Any]:
         """`loss`, `objectives` and `metrics` over all ranks. A collective, and the one wait for the device.
 
         Objectives that no row had a target for are left out: a mean of nothing is not a loss of 0.
         """
-        names = sorted(name for name in self.sums if self.counts.get(name.partition(".")[0]) != 0.0)
+        names = sorted(name for name in self.sums if self.targets.get(name.partition(".")[0]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
-        averages = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
+        divisors = {name: max(self.targets.get(name.partition(".")[0], 0.0), 1.0) for name in names}
+        averages = {name: value / divisors[name] for name, value in summed.items()}
         objectives = {name: value for name, value in averages.items() if "." not in name}
         weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
@@ -81,18 +123,18 @@ class Meter:
             if not math.isfinite(norm):
                 raise NotFinite(step, norm)
 
-    def speed(self) -> tuple[float, float]:
-        """Seconds since the last event, and tokens per second."""
+    def speed(self, peak: float) -> dict[str, float | None]:
+        """The last gradient norm, tokens per second, how full the batches were, and the model FLOP utilization (0 to 1).
+
+        `peak` is the FLOP/s of all ranks in matrix products.
+        """
         seconds = time.perf_counter() - self.started
-        return seconds, self.tokens / seconds if seconds > 0 else 0.0
-
-
-def combined(losses: Mapping[str, float], odds: Mapping[str, float] | None) -> float:
-    """One loss for all entries of a mixture: the sum where every step has them all, else (with `odds`) the mean by their odds."""
-    if odds is None:
-        return sum(losses.values())
-    total = sum(odds[entry] for entry in losses)  # 0 in a phase that trains only entries without held-out examples
-    return sum(loss * (odds[entry] / total if total else 1 / len(losses)) for entry, loss in losses.items())
+        return {
+            "grad_norm": float(self.norms[-1][1]) if self.norms else None,
+            "tokens_per_second": self.tokens / seconds if seconds > 0 else 0.0,
+            "filled": self.tokens / max(self.cells, 1.0),
+            "mfu": self.flops / seconds / peak,
+        }
 
 
 class NotFinite(RunError):

@@ -7,17 +7,16 @@ one is being written. A process that is killed meanwhile leaves the checkpoint b
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze.errors import ClozeError, RunError
-from cloze.training.carry import Carries
+from cloze.training.checkpoints.background import BackgroundTask
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.checkpoints.mirror import Mirror
+from cloze.training.checkpoints.plain import writing
 from cloze.training.checkpoints.state import (
     Gathering,
     gather_optimizer,
@@ -30,42 +29,25 @@ from cloze.training.checkpoints.state import (
 from cloze.training.distribution import Ranks
 from cloze.training.optimizers.averaged import averaged
 from cloze.training.run import Run
+from cloze.training.trainee import Trainee
 
 
-class Behind:
-    """One piece of work at a time, done in a thread."""
+class Saved(NamedTuple):
+    """A checkpoint as the session reads it: its record, and tensors by name. `carry` is the memory of every lane."""
 
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
-
-    def start(self, work: Callable[[], object]) -> None:
-        """Begin a piece of work; the one before must have been waited for. The process does not end before it is done."""
-        self._thread = threading.Thread(target=self._do, args=(work,), name="checkpoint", daemon=False)
-        self._thread.start()
-
-    def wait(self) -> Exception | None:
-        """Wait for the end of the work, if there is any; returns why it failed, once."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        failure, self._failure = self._failure, None
-        return failure
-
-    def _do(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:  # told by `wait`
-            self._failure = error
+    state: Mapping[str, Any]
+    parameters: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    carry: dict[str, Tensor]
 
 
 class Saver:
-    """The checkpoints of a run on this rank. Every method but `copy_behind` and `close` is a collective."""
+    """The checkpoints of a run on this rank. Every method but `publish_last` and `close` is a collective."""
 
     def __init__(self, run: Run, ranks: Ranks, *, say: Callable[[str], object] = print) -> None:
         self.run, self.ranks = run, ranks
         self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
-        self._behind = Behind()
+        self._background = BackgroundTask()
         self._step = 0  # of the checkpoint that is being written
         self.mirror: Mirror | None = None
         if ranks.first:
@@ -86,8 +68,8 @@ class Saver:
                     self.mirror.failed(error)
         self._fail_together(failure, "could not use the mirror")
 
-    def load(self) -> tuple[Mapping[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]] | None:
-        """The record, parameters, optimiser's tensors and lanes of the last checkpoint; None if there is none.
+    def load(self) -> Saved | None:
+        """The last checkpoint; None if there is none.
 
         The first rank reads them. On the others the tensors of parameters and optimiser are on `meta`; `ranks.share` brings them
         one by one. Raises `CheckpointError` where the checkpoint is damaged, and `RunError` on the other ranks.
@@ -106,20 +88,16 @@ class Saver:
         if not state:
             return None
         parameters, optimizer, carry = map(self.ranks.share_tensors, parts)
-        return state, parameters, optimizer, {name: self.ranks.share(tensor) for name, tensor in carry.items()}
+        return Saved(state, parameters, optimizer, {name: self.ranks.share(tensor) for name, tensor in carry.items()})
 
-    def restore(
-        self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int, parameters: Mapping[str, Tensor],
-        moments: Mapping[str, Tensor],
-    ) -> None:
-        """Give the module and its optimiser the tensors that `load` found."""
-        where, fetch = str(self.checkpoints.path(step)), self.ranks.share
-        load_parameters(module, parameters, where=where, borrowed=self.run.borrowed, fetch=fetch)
-        load_optimizer(optimizer, module, moments, where=where, fetch=fetch)
+    def restore(self, saved: Saved, trainee: Trainee) -> None:
+        """Give the model, its optimizer and its lanes the tensors of a checkpoint. A collective."""
+        where, fetch = str(self.checkpoints.path(saved.state["step"])), self.ranks.share
+        load_parameters(trainee.model, saved.parameters, where=where, borrowed=self.run.borrowed, fetch=fetch)
+        load_optimizer(trainee.optimizer, trainee.model, saved.optimizer, where=where, fetch=fetch)
+        trainee.restore_carries(saved.carry)
 
-    def save(
-        self, state: Mapping[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer, carries: Carries, *, behind: bool
-    ) -> None:
+    def save(self, state: Mapping[str, Any], trainee: Trainee, *, behind: bool) -> None:
         """Write the checkpoint of `state["step"]` on the first rank, `behind` the steps that follow or at once.
 
         Raises what the writing raised on the first rank and `RunError` on the others, for a write behind the steps at the next
@@ -127,30 +105,39 @@ class Saver:
         """
         self.finish()
         gathering = Gathering(kept=self.ranks.first, apart=behind)
-        parameters = gather_parameters(module, gathering)
-        exported = averaged(optimizer, lambda: gather_parameters(module, gathering)) or parameters
-        moments = gather_optimizer(optimizer, module, gathering)
-        carry = carries.gather(self.ranks.world)
+        model, optimizer = trainee.model, trainee.optimizer
+        parameters = gather_parameters(model, gathering)
+        exported = averaged(optimizer, lambda: gather_parameters(model, gathering)) or parameters
+        moments = gather_optimizer(optimizer, model, gathering)
+        carry = trainee.carries.gather(self.ranks.world)
         self._step = state["step"]
         if self.ranks.first:
-            named, checkpoints = with_shared_names(module, exported), copy.copy(self.checkpoints)  # with what is best now
+            tensors = with_shared_names(model, exported)
+            checkpoints = copy.copy(self.checkpoints)  # with what is best now
             export = self.run.exports[state["phase"]] if self.run.exports else self.run.export
 
             def write() -> None:
                 checkpoints.save(
                     state, parameters=without(parameters, self.run.borrowed), optimizer=moments, carry=carry,
-                    export=lambda folder: export(folder, named, state["step"]),
+                    export=lambda folder: export(folder, tensors, state["step"]),
                 )
                 self._copy()
 
-            self._behind.start(write)
+            self._background.start(write)
         if not behind:
             self.finish()
 
-    def copy_behind(self) -> None:
-        """Copy what the mirror lacks of a run that was killed before it was copied, while training goes on."""
+    def publish_last(self) -> None:
+        """Publish the run's checkpoint again and copy what the mirror lacks, behind the training.
+
+        The process may have been killed before it had done so. Raises `RunError` if the disk is full.
+        """
+        if not self.ranks.first:
+            return
+        with writing(self.run.folder):
+            self.checkpoints.publish_last()
         if self.mirror is not None:
-            self._behind.start(self._copy)
+            self._background.start(self._copy)
 
     def _copy(self) -> None:
         if self.mirror is not None:
@@ -158,11 +145,11 @@ class Saver:
 
     def finish(self) -> None:
         """Wait until the checkpoint that is being written is whole. Raises as `save`."""
-        self._fail_together(self._behind.wait(), f"could not write the checkpoint of step {self._step}")
+        self._fail_together(self._background.wait(), f"could not write the checkpoint of step {self._step}")
 
     def close(self) -> None:
         """Let the checkpoint that is being written become whole, whatever ended the run."""
-        self._behind.wait()
+        self._background.wait()
 
     def _fail_together(self, failure: Exception | None, what: str) -> None:
         failed = self.ranks.add([float(failure is not None)])[0]

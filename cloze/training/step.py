@@ -6,10 +6,10 @@ in order. Each pass reads one view of the batch, runs its network (`_run_network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,9 @@ from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss, StepObjective
 from cloze.training.carry import Carry
 
-_ROWS = 24  # a step has fewer than 2^24 rows; the loop's entries begin at 2^32
+#: Random numbers depend on a row's address: e · 2^32 + k · 2^24 + row, for the entry e of a step (the loop adds that)
+#: and the repetition k of a network within the entry. A step has fewer than 2^24 rows.
+_ROW_BITS = 24
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class _ResolvedPass(NamedTuple):
     factored: frozenset[str]
     only_positions: bool
 
+    def reading(self, names: frozenset[str]) -> _ResolvedPass:
+        """The same pass where these states and scores are read, too: whole, and at all positions."""
+        return self._replace(
+            want=self.want | names, scored=self.scored | names, factored=self.factored - names, only_positions=False
+        )
+
 
 class Step(nn.Module):
     """Networks, heads and rewriters, and the passes of every mixture entry.
@@ -124,6 +132,10 @@ class Step(nn.Module):
             average.follow()
 
     @property
+    def _all_passes(self) -> list[_ResolvedPass]:
+        return [resolved for passes in self._resolved_passes.values() for resolved in passes]
+
+    @property
     def _averages(self) -> Iterable[Any]:
         return self.averages.values()
 
@@ -146,7 +158,7 @@ class Step(nn.Module):
     @property
     def reads_parameters(self) -> bool:
         """Whether some objective reads the parameters of a network, which therefore cannot be divided among processes."""
-        return any(PARAMETERS in resolved.want for passes in self._resolved_passes.values() for resolved in passes)
+        return any(PARAMETERS in resolved.want for resolved in self._all_passes)
 
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read and replaced."""
@@ -157,23 +169,20 @@ class Step(nn.Module):
     @torch.no_grad()
     def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
-        passes = [
-            resolved._replace(
-                want=resolved.want | names, scored=resolved.scored | names, factored=resolved.factored - names,
-                only_positions=False,
-            )
-            for resolved in self._resolved_passes[entry]
-            for names in [frozenset(name.partition(".")[2] for name in want if name.startswith(resolved.pass_.name + "."))]
-        ]
+        passes = []
+        for resolved in self._resolved_passes[entry]:
+            prefix = resolved.pass_.name + "."
+            names = frozenset(path.removeprefix(prefix) for path in want if path.startswith(prefix))
+            passes.append(resolved.reading(names))
         states = self._run_passes(passes, batch, None, None)
-        return {name: states[name] for name in want}
+        return {path: states[path] for path in want}
 
     def count(self, entry: str, batch: Batch) -> dict[str, float]:
         """The sum of target weights of every objective of an entry; the batch is still on the CPU."""
         counts: dict[str, float] = {}
         for pass_ in self.entries[entry]:
-            seen = self._seen(pass_, batch)
-            counts.update({w.name: float(self._objective(w).count(seen)) for w in pass_.objectives})
+            fields = self._view_fields(pass_, batch)
+            counts.update({w.name: float(self._objective(w).count(fields)) for w in pass_.objectives})
         return counts
 
     def weights(self, entry: str, share: float) -> dict[str, float]:
@@ -183,68 +192,74 @@ class Step(nn.Module):
     def flops(self, entry: str, batch: Batch) -> float:
         """Floating-point operations of the entry's networks and heads for a batch, forward and backward, as they are trained now.
         The batch is still on the CPU."""
-        total, live = 0.0, dict[str, bool]()  # the passes whose states need a gradient
+        total = 0.0
+        live: set[str] = set()  # the passes whose states need a gradient
         for resolved in self._resolved_passes[entry]:
             pass_ = resolved.pass_
-            fields = self._known(pass_, batch)
+            fields = self._fields_before(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
-            sources = [path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)]
-            counted = Operations(live=pass_.grad and any(live.get(name) for name in sources), gradients=pass_.grad)
-            if self._reads_own(resolved):
-                network, read = self._network(pass_), fields
+            sources = {path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)}
+            operations = Operations(live=pass_.grad and bool(sources & live), gradients=pass_.grad)
+            if self._runs_network(resolved):
+                network, inputs = self._network(pass_), fields
                 for change in network.outside:
-                    read = change.begin_operations(counted, read)
-                network.count_operations(counted, read, want=resolved.want, positions=positions)
+                    inputs = change.begin_operations(operations, inputs)
+                network.count_operations(operations, inputs, want=resolved.want, positions=positions)
                 for change in network.outside:
                     if change.makes & resolved.want:
-                        change.end_operations(counted, read)
-            live[pass_.name] = counted.live and pass_.grad
+                        change.end_operations(operations, inputs)
+            if operations.live and pass_.grad:
+                live.add(pass_.name)
             for weighted in pass_.objectives:
-                if (weighted.weight != 0 or weighted.name in resolved.scored):
-                    head = counted.branch(live=counted.live or any(live.get(name) for name in _passes_read(weighted)))
+                if weighted.weight != 0 or weighted.name in resolved.scored:
+                    head = operations.branch(live=operations.live or bool(_passes_read(weighted) & live))
                     self._objective(weighted).count_operations(head, fields)
                     total += head.total
-            total += counted.total
+            total += operations.total
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
         """An estimate of `flops` for one token in rows of `length`, before there is a batch: of networks only, each of which is
         taken to read the same number of tokens."""
         tokens = torch.arange(length)[None]  # (1, length): the lowest ids, which matter where tables have clusters
-        positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
+        positions = torch.arange(0, length, 7)  # (length / 7): one token in seven, about as many as masking selects
         total = 0.0
         for resolved in self._resolved_passes[entry]:
-            counted = Operations(gradients=resolved.pass_.grad)
-            if self._reads_own(resolved):
+            operations = Operations(gradients=resolved.pass_.grad)
+            if self._runs_network(resolved):
                 network = self._network(resolved.pass_)
                 inputs = {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}}
                 network.count_operations(
-                    counted, inputs, want=resolved.want, positions=positions if resolved.only_positions else None
+                    operations, inputs, want=resolved.want, positions=positions if resolved.only_positions else None
                 )
-            total += counted.total
+            total += operations.total
         return total / length
 
     def fields(self, entry: str, name: str, batch: Batch) -> Batch:
         """The fields of a batch that the pass `name` of an entry reads, without those that `take` supplies."""
-        return self._seen(next(pass_ for pass_ in self.entries[entry] if pass_.name == name), batch)
+        return self._view_fields(next(pass_ for pass_ in self.entries[entry] if pass_.name == name), batch)
 
-    def _seen(self, pass_: Pass, batch: Batch) -> Batch:
+    def _view_fields(self, pass_: Pass, batch: Batch) -> Batch:
         """The fields of the pass's view, and of the further sequences that its network takes."""
         return seen_by(self._network(pass_), batch, pass_.view)
 
-    def _known(self, pass_: Pass, batch: Batch) -> Batch:
-        """The fields of the pass, and those that it takes from other views."""
-        seen = self._seen(pass_, batch)
-        sources = [(name, path.rpartition(".")) for name, path in pass_.take.items() if isinstance(path, str)]
-        views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in sources}
-        return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
+    def _fields_before(self, pass_: Pass, batch: Batch) -> Batch:
+        """The fields of the pass that exist before any pass has run: of its view, and what it takes from others."""
+        fields = {**self._view_fields(pass_, batch)}
+        for name, path in pass_.take.items():
+            if isinstance(path, str):
+                view, _, field_name = path.rpartition(".")
+                view_fields = batch.view(view or "main")
+                if field_name in view_fields:
+                    fields[name] = view_fields[field_name]
+        return Batch(fields, checked=True)
 
     def _freeze(self) -> None:
         """Turn off gradients of parts that only passes without gradient run; with several processes DDP would wait for them."""
-        runs = [resolved for passes in self._resolved_passes.values() for resolved in passes if resolved.pass_.grad]
-        read = {id(self._network(run.pass_)) for run in runs if self._reads_own(run)}
-        unread = {id(self._network(run.pass_)) for run in runs} - read
-        parts = [part for run in runs for part in self._parts(run.pass_) if id(part) not in unread]
+        with_gradient = [resolved for resolved in self._all_passes if resolved.pass_.grad]
+        run = {id(self._network(resolved.pass_)) for resolved in with_gradient if self._runs_network(resolved)}
+        idle = {id(self._network(resolved.pass_)) for resolved in with_gradient} - run
+        parts = [part for resolved in with_gradient for part in self._parts(resolved.pass_) if id(part) not in idle]
         trained = {id(parameter) for part in parts for parameter in part.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in trained:
@@ -253,11 +268,11 @@ class Step(nn.Module):
     def require_trained(self) -> None:
         """Raise a `RecipeError` if no parameter is trained, or if nothing reads the states that a change of a network makes."""
         for name, network in self.networks.items():
-            passes = [run for resolved in self._resolved_passes.values() for run in resolved]
-            runs = [run for run in passes if run.pass_.network == name and run.pass_.grad]
+            passes = [resolved for resolved in self._all_passes if resolved.pass_.network == name and resolved.pass_.grad]
+            wants = [resolved.want for resolved in passes]
             for change in network.outside if isinstance(network, Network) else ():
-                if runs and change.makes and not any(change.makes & run.want for run in runs):
-                    read = ", ".join(sorted({state for run in runs for state in run.want}))
+                if wants and change.makes and not any(change.makes & want for want in wants):
+                    read = ", ".join(sorted(set[str]().union(*wants)))
                     raise RecipeError(
                         f"networks.{name}: a change replaces {' and '.join(sorted(change.makes))} of this network, but the "
                         f"recipe reads only {read}.\n  Use another change, such as lora, or train the network."
@@ -273,7 +288,7 @@ class Step(nn.Module):
         rewriters = [self._rewriter(take) for take in pass_.take.values() if isinstance(take, Rewrite)]
         return [self._network(pass_), *map(self._objective, pass_.objectives), *rewriters]
 
-    def _reads_own(self, resolved: _ResolvedPass) -> bool:
+    def _runs_network(self, resolved: _ResolvedPass) -> bool:
         """Whether a pass runs its network: some state of it is read."""
         return bool(resolved.want & self._network(resolved.pass_).gives.keys())
 
@@ -313,7 +328,7 @@ class Step(nn.Module):
         """The random numbers of the pass that is this repetition of its network, at rows that no step has."""
         first = self.clock.numbers[2]
         if repeat:
-            self.clock.set(first_row=first + (repeat << _ROWS))
+            self.clock.set(first_row=first + (repeat << _ROW_BITS))
         try:
             yield
         finally:
@@ -347,46 +362,51 @@ class Step(nn.Module):
             if not (scored or has_loss):
                 continue
             readings = _readings(resolved.pass_, objective.reads, weighted.read, states)
-            if not scored and losses is not None:  # the scores are not read, so they need not exist all at once
-                losses[weighted.name] = objective(readings, fields)
-                continue
-            factored = weighted.name in resolved.factored
-            scores = objective.product(readings, fields) if factored else objective.scores(readings, fields)
-            states[f"{resolved.pass_.name}.{weighted.name}"] = scores
+            scores = None
+            if scored:
+                factored = weighted.name in resolved.factored
+                scores = objective.product(readings, fields) if factored else objective.scores(readings, fields)
+                states[f"{resolved.pass_.name}.{weighted.name}"] = scores
             if losses is not None and has_loss:
+                # Scores that nothing reads whole need not exist all at once: the objective may compute them in parts.
                 whole = isinstance(scores, Tensor)
                 losses[weighted.name] = objective.loss(scores, fields) if whole else objective(readings, fields)
 
     def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass, with those that `take` supplies."""
-        seen = self._seen(pass_, batch)
+        view_fields = self._view_fields(pass_, batch)
         if not pass_.take:
-            return seen
+            return view_fields
         supplied: dict[str, Tensor] = {}
         for name, source in pass_.take.items():
             if isinstance(source, Rewrite):
                 rewriter = self._rewriter(source)
                 readings = _readings(pass_, rewriter.reads, source.read, states)
-                supplied.update(rewriter(readings, seen))
+                supplied.update(rewriter(readings, view_fields))
             elif source in states:
                 supplied[name] = states[source]
             else:
-                view, _, plain = source.rpartition(".")
+                view, _, field_name = source.rpartition(".")
                 fields = batch.view(view or "main")
-                if plain != "block" or plain in fields:  # a view without padding has no blocks
-                    supplied[name] = fields[plain]
-        return Batch({**seen, **supplied}, checked=True)
+                if field_name != "block" or field_name in fields:  # a view without padding has no blocks
+                    supplied[name] = fields[field_name]
+        return Batch({**view_fields, **supplied}, checked=True)
 
     def _positions(self, pass_: Pass, fields: Batch) -> Tensor | None:
-        """The flat positions that the objectives read; None if the network had better compute all positions."""
+        """The flat positions that the objectives read, row · length + position in the row, as one vector.
+
+        None if the network had better compute all positions.
+        """
         state = _positions_state(self._network(pass_))
-        names = {name for w in pass_.objectives if self._reads(w, state) for name in self._objective(w).at}
-        if not any(self._reads(w, state) for w in pass_.objectives):  # the last layer is read only at summaries
-            read = sequence(fields)
-            return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
+        readers = [self._objective(w) for w in pass_.objectives if self._reads(w, state)]
+        if not readers:  # the last layer is read only at summaries
+            name = sequence(fields)
+            return None if name is None else torch.zeros(0, dtype=torch.long, device=fields[name].device)
+        names = {name for reader in readers for name in reader.at}
         if not names or any(name not in fields for name in names):
             return None
-        parts = [fields[name].flatten() for name in sorted(names)]  # of spans (M, 2 · spans), both ends of each
+        # Each field is (M), the position of each target, or (M, 2 · spans), those of both ends of each span.
+        parts = [fields[name].flatten() for name in sorted(names)]
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if few(positions, fields) else None
 
@@ -397,34 +417,40 @@ class Step(nn.Module):
     def _wire(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
-        outside: set[str] = set()
-        whole: set[str] = set()  # the states, by their paths, that some part needs as a tensor
+        outside: set[str] = set()  # the paths (`pass.state`) that a later pass, `take` or a rewriter reads
+        whole: set[str] = set()  # the paths that some part needs as a tensor
         for index, pass_ in enumerate(passes):
-            earlier = {before.name: before for before in passes[:index]}
-            sources = [(path, pass_) for path in pass_.take.values() if isinstance(path, str)]
-            for take in pass_.take.values():
-                if isinstance(take, Rewrite):
-                    reads = self._rewriter(take).reads
-                    sources += [(take.read.get(name, name), pass_) for name in reads]
-            outside.update(path for path, _ in sources)
-            whole.update(path for path, _ in sources)
+            sources = self._sources(pass_)
+            outside.update(sources)
+            whole.update(sources)
             for weighted in pass_.objectives:
                 objective = self._objective(weighted)
-                reading = {name: weighted.read.get(name, name) for name in objective.reads}
-                bound = list(reading.values())
-                whole.update(
-                    path if "." in path else f"{pass_.name}.{path}"
-                    for name, path in reading.items() if name not in objective.factored
-                )
-                outside.update(path for path in bound if "." in path)
-                want[pass_.name].update(path for path in bound if "." not in path)
-            for path, _ in sources:
+                for name in objective.reads:
+                    path = weighted.read.get(name, name)
+                    if "." in path:
+                        outside.add(path)
+                    else:
+                        want[pass_.name].add(path)
+                    if name not in objective.factored:
+                        whole.add(_qualified(pass_, path))
+            earlier = {before.name for before in passes[:index]}
+            for path in sources:
                 self._check_source(path, pass_, earlier)
         for path in outside:
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
         return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside, whole) for pass_ in passes)
+
+    def _sources(self, pass_: Pass) -> list[str]:
+        """The paths that a pass takes its fields from, and those that its rewriters read."""
+        sources: list[str] = []
+        for take in pass_.take.values():
+            if isinstance(take, Rewrite):
+                sources += [take.read.get(name, name) for name in self._rewriter(take).reads]
+            else:
+                sources.append(take)
+        return sources
 
     def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], whole: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
@@ -443,9 +469,9 @@ class Step(nn.Module):
         factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in whole)
         return _ResolvedPass(pass_, want, scored, factored, unread_elsewhere and takes_positions(network))
 
-    def _check_source(self, path: str, pass_: Pass, earlier: Mapping[str, Pass]) -> None:
+    def _check_source(self, path: str, pass_: Pass, earlier: Set[str]) -> None:
         source, _, _ = path.rpartition(".")
-        later = {other.name for passes in self.entries.values() for other in passes} - earlier.keys()
+        later = {other.name for passes in self.entries.values() for other in passes} - earlier
         if source in later:
             raise RecipeError(
                 f"pass {pass_.name!r} reads {path!r}, but pass {source!r} does not come before it. "
@@ -466,8 +492,13 @@ def _passes_read(weighted: Weighted) -> set[str]:
 def _readings(
     pass_: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Any]
 ) -> dict[str, Any]:
-    paths = {name: bound.get(name, name) for name in reads}
-    return {name: states[path if "." in path else f"{pass_.name}.{path}"] for name, path in paths.items()}
+    """The states that a part of a pass reads, by its names for them; an unbound name is a state of this pass."""
+    return {name: states[_qualified(pass_, bound.get(name, name))] for name in reads}
+
+
+def _qualified(pass_: Pass, path: str) -> str:
+    """The path of a state with the pass that it belongs to: by default `pass_`."""
+    return path if "." in path else f"{pass_.name}.{path}"
 
 
 @contextmanager
@@ -484,9 +515,9 @@ def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
             module.training = was
 
 
-def compile_layers(step: Step, wanted: Any, device: torch.device) -> None:
+def compile_layers(step: Step, choice: bool | Literal["auto"], device: torch.device) -> None:
     """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
-    if wanted is True or (wanted == "auto" and device.type == "cuda"):
+    if choice is True or (choice == "auto" and device.type == "cuda"):
         networks: Iterable[Any] = step.networks.values()
         for network in networks:
             for group in network.depth_groups()[1:]:

@@ -13,17 +13,14 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cloze.batching import MicroBatch
 from cloze.objectives import Loss, StepObjective
-from cloze.training.precision import casting
-
-if TYPE_CHECKING:
-    from cloze.training.session import Session
+from cloze.training.trainee import Trainee
 
 Kept = Mapping[str, Tensor]
 
@@ -71,7 +68,7 @@ class Replaying:
 
 
 @contextmanager
-def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterator[None]:
+def together(trainee: Trainee, pieces: Sequence[Piece], *, step: int, share: float) -> Iterator[None]:
     """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
     `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
@@ -79,29 +76,28 @@ def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterato
     Entering the context is the first pass, without graphs. Its body is the second pass: it runs the same
     pieces in the same order, because `Replaying` takes their gradients one after another.
     """
-    objectives = session.model.comparing(pieces[0].entry)
-    if not objectives or (len(pieces) == 1 and session.ranks.world == 1):
+    objectives = trainee.model.comparing(pieces[0].entry)
+    if not objectives or (len(pieces) == 1 and trainee.ranks.world == 1):
         yield
         return
     collected = [Collecting() for _ in objectives]
     with ExitStack() as stack:
         for objective, collecting in zip(objectives, collected, strict=True):
             stack.enter_context(objective.loss_by(collecting))
-        _make(session, pieces, share)
+        _make(trainee, pieces, step=step, share=share)
         for objective, collecting in zip(objectives, collected, strict=True):
-            stack.enter_context(objective.loss_by(replaying(objective, collecting.pieces, session.ranks)))
+            stack.enter_context(objective.loss_by(replaying(objective, collecting.pieces, trainee.ranks)))
         yield
 
 
 @torch.no_grad()
-def _make(session: Session, pieces: Sequence[Piece], share: float) -> None:
+def _make(trainee: Trainee, pieces: Sequence[Piece], *, step: int, share: float) -> None:
     """The forward pass of every piece, as it will be repeated; carried memory does not change."""
-    carries = copy.deepcopy(session.carries) if session.model.carries else session.carries
+    carries = copy.deepcopy(trainee.carries) if trainee.model.carries else trainee.carries
     for piece in pieces:
-        session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
-        batch = piece.micro.batch.to(session.ranks.device, non_blocking=True)
-        with casting(session.precision, session.ranks.device):
-            session.model(piece.entry, batch, session.carry(piece.entry, piece.micro, carries))
+        trainee.forward(
+            trainee.model, piece.entry, piece.micro, step=step, share=share, first_row=piece.first_row, carries=carries
+        )
 
 
 @torch.enable_grad()

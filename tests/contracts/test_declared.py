@@ -1,4 +1,4 @@
-"""Every registered part declares what assembly, training and the verbs ask of its kind, so that nothing is guessed from names."""
+"""Every registered part declares what recipes, training and commands ask of its kind; nothing is guessed from names."""
 
 from __future__ import annotations
 

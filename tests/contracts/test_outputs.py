@@ -56,7 +56,7 @@ FOLDERS: dict[str, list[str]] = {
     "vocab visual": ["none", "--out", "d"],
 }
 #: Verbs that are tested elsewhere, and where.
-ELSEWHERE = {"corpus join": "tests/assembly/test_shard_building.py"}
+ELSEWHERE = {"corpus join": "tests/runs/test_shard_building.py"}
 
 
 def commands() -> Iterator[str]:

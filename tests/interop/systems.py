@@ -192,7 +192,7 @@ def build(
 
 
 def objective(part: str, arguments: dict[str, Any], given: dict[str, Any]) -> Objective:
-    """An objective with what assembly would give it."""
+    """An objective with what a recipe would give it."""
     made: Objective = build_part(lookup("objective", part), arguments, given)
     return made.eval()
 

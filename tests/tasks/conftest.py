@@ -46,7 +46,7 @@ def load_systems() -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def without_forecast() -> Iterator[None]:
-    """Runs measure no memory before their first step, a tenth of a tiny run's time; tests/assembly/test_forecast.py does."""
+    """Runs measure no memory before their first step, a tenth of a tiny run's time; tests/budget/test_forecast.py does."""
     def as_said(run: Any, recipe: Any, *, kept: int | None, **more: Any) -> None:
         if kept is not None:
             run.data.split(kept)

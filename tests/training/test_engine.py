@@ -143,10 +143,10 @@ def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.Mon
 
 def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The run that `pretrain` would train."""
-    from cloze.runs import run as assembly
+    from cloze.runs import run as runs_module
 
     runs: list[Any] = []
-    monkeypatch.setattr(assembly, "train", lambda run, engines: (runs.append(run), _done(run))[1])
+    monkeypatch.setattr(runs_module, "train", lambda run, engines: (runs.append(run), _done(run))[1])
     pretrain()
     return runs[0]
 

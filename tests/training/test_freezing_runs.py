@@ -100,8 +100,9 @@ def test_a_resumed_plateau_has_the_rate_of_what_was_heard_before_the_break(
     losses = [3.0, 2.0, 2.5, 1.9, 1.95, 1.0]
 
     def evaluate(self: Session) -> None:
-        self.held_out_losses.append(losses[len(self.held_out_losses)])
-        observe_losses(self.run.rate, self.held_out_losses)
+        history = self.evaluations.history
+        history.append(losses[len(history)])
+        observe_losses(self.run.rate, history)
 
     monkeypatch.setattr(Session, "evaluate", evaluate)
 

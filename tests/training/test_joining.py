@@ -16,9 +16,9 @@ from cloze.errors import DeviceError, RunError, UserError
 from cloze.processes import processes, rank
 from cloze.recipe.recipe import TrainingSpec
 from cloze.recipe.schema import check_value, describe
+from cloze.training.checkpoints.background import BackgroundTask
 from cloze.training.checkpoints.state import Gathering, gather_parameters
 from cloze.training.distribution import Ranks, join, own_store, time_limit
-from cloze.training.saving import Behind
 
 
 @pytest.fixture
@@ -146,11 +146,11 @@ def test_alone_there_is_nobody_to_share_with() -> None:
 
 
 def test_work_behind_tells_its_failure_once_and_to_the_one_who_waits() -> None:
-    behind, done = Behind(), list[int]()
-    behind.start(lambda: done.append(1))
-    assert behind.wait() is None and done == [1]
-    behind.start(lambda: 1 // 0)
-    assert isinstance(behind.wait(), ZeroDivisionError) and behind.wait() is None
+    task, done = BackgroundTask(), list[int]()
+    task.start(lambda: done.append(1))
+    assert task.wait() is None and done == [1]
+    task.start(lambda: 1 // 0)
+    assert isinstance(task.wait(), ZeroDivisionError) and task.wait() is None
 
 
 def test_a_recipe_may_save_by_the_clock() -> None:

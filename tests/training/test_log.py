@@ -53,7 +53,8 @@ def test_a_piped_progress_line_is_plain_and_rare() -> None:
         line.show(RECORD)
     assert stream.getvalue().count("\n") == 3 and "\r" not in stream.getvalue() and "\x1b" not in stream.getvalue()
     assert "step 50   25%  loss 5.432  12,346 tokens/s  1 min 30 s left" in stream.getvalue()
-    line.unit, now[0] = ("facts", 3.0), 100.0
+    now[0] = 100.0
+    line.set_unit("facts", 3.0)
     line.show(RECORD)
     assert "  4,115 facts/s  " in stream.getvalue()
 

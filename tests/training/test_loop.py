@@ -19,17 +19,17 @@ from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
 from cloze.training.checkpoints.checkpoint import Checkpoints
+from cloze.training.curriculum import Curriculum
 from cloze.training.distribution import Ranks
 from cloze.training.engine import Unit
 from cloze.training.loop import train
-from cloze.training.meter import Meter
+from cloze.training.meter import Meter, StepTotals
 from cloze.training.optimizers.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.optimizers.stable_adamw import StableAdamW
 from cloze.training.run import Record, Run
 from cloze.training.schedule.phases import Phase
 from cloze.training.schedule.rates import Linear
 from cloze.training.schedule.untrained import require_trained
-from cloze.training.session import Session
 from cloze.training.step import Step, Weighted
 
 
@@ -444,7 +444,7 @@ def test_the_first_step_whose_gradient_is_not_finite_is_named() -> None:
     for bad in (math.inf, math.nan):
         meter = Meter(True)
         for step, norm in enumerate((1.0, bad, math.nan), 1):
-            meter.add_step(step, torch.tensor(norm), {}, {})
+            meter.add_step(step, torch.tensor(norm), StepTotals({}), {})
         with pytest.raises(RunError, match="step 2: the loss or its gradient is not finite"):
             meter.check()
 
@@ -453,9 +453,21 @@ def test_an_objective_without_a_target_has_no_loss() -> None:
     meter = Meter()
     one = Loss(torch.tensor(6.0), {"correct": torch.tensor(1.0)})
     meter.add_losses({"words": one, "order": Loss(torch.tensor(0.0), {"correct": torch.tensor(0.0)})})
-    meter.add_step(1, None, {"words": 2.0, "order": 0.0}, {"words": 1.0, "order": 1.0})
+    meter.add_step(1, None, StepTotals({"words": 2.0, "order": 0.0}), {"words": 1.0, "order": 1.0})
     means = meter.means(Ranks(0, 1, torch.device("cpu")))
     assert means == {"loss": 3.0, "objectives": {"words": 3.0}, "metrics": {"words.correct": 0.5}}
+
+
+def test_totals_of_a_step_are_summed_field_by_field() -> None:
+    totals = StepTotals(
+        {"words": 2.0, "order": 1.0}, tokens=9.0, cells=12.0, examples=4.0, flops=5.0, seconds=0.5, stops=1.0
+    )
+    assert totals.to_vector() == [2.0, 1.0, 9.0, 12.0, 4.0, 5.0, 0.5, 1.0]
+    doubled = totals.from_vector(2 * number for number in totals.to_vector())
+    assert doubled == StepTotals({"words": 4.0, "order": 2.0}, 18.0, 24.0, 8.0, 10.0, 1.0, 2.0)
+    assert totals.divisors("targets") == {"words": 2.0, "order": 1.0}
+    assert totals.divisors("rows") == {"words": 4.0, "order": 4.0}
+    assert totals.divisors("nothing") == {"words": 1.0, "order": 1.0}
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
@@ -488,7 +500,7 @@ def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> Non
 
 
 def test_checkpoints_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "clock_now", lambda session: 10.0 * session.step)
+    monkeypatch.setattr(Curriculum, "seconds_now", lambda curriculum: 10.0 * curriculum.step)
     timed = {"checkpoint_every": None, "checkpoint_seconds": 25.0, "keep": 9}
     train(tiny_run(tmp_path, budget="9steps", training=timed))  # before step 4, thirty seconds have passed
     assert Checkpoints(tmp_path).steps() == [0, 4, 7, 9]

@@ -2,5 +2,5 @@
 
 May import the rest of `cloze.checkpoint`. To add a check: `check.py` for what concerns fields, `check_model.py` for states; what
 it finds goes into the `Faults` that all of them share.
-Its contract is tested in tests/assembly.
+Its contract is tested in tests/checkpoint and tests/contracts/test_missing_paths.py.
 """

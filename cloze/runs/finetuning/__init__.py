@@ -2,5 +2,5 @@
 
 May import the rest of `cloze.runs`. To add a way to fine-tune: an option of `assignment.py`, read in `finetune.py`; what is
 refused before training is in `task_checks.py`.
-Its contract is tested in tests/assembly and tests/tasks.
+Its contract is tested in tests/runs and tests/tasks.
 """

@@ -42,6 +42,10 @@ class Checkpoints:
         self.keep_steps = frozenset({0, *keep_steps})
         self.best: int | None = None  # the step whose checkpoint the run publishes; None: the last
 
+    def keep_best(self, step: int) -> None:
+        """Keep and publish the checkpoint of this step, in place of the last one."""
+        self.best = step
+
     def recover(self) -> None:
         """Restore the name of a checkpoint that a killed process had moved aside to save the same step again."""
         for copy in self.folder.glob(".step-*.kept"):
@@ -71,13 +75,8 @@ class Checkpoints:
             self._clean()
             (partial / _STATE).mkdir(parents=True)
             export(partial)
-            written = {"parameters": parameters, "optimizer": optimizer, **({"carry": carry} if carry else {})}
-            files = {
-                name: {"bytes": path.stat().st_size, "sha256": checksum}
-                for name, tensors in written.items()
-                for path in [partial / _STATE / f"{name}.safetensors"]
-                for checksum in [write_tensors(path, tensors)]
-            }
+            parts = {"parameters": parameters, "optimizer": optimizer, **({"carry": carry} if carry else {})}
+            files = {name: _write(partial / _STATE / f"{name}.safetensors", tensors) for name, tensors in parts.items()}
             record = {"version": VERSION, **state, "files": files}
             (partial / _STATE / "state.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             flush(partial)
@@ -177,6 +176,12 @@ class Checkpoints:
             f"{path}: this checkpoint is damaged or was copied only in part: {what}.\n"
             f"  Copy it again from its origin, or delete this folder: {way_out}."
         )
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write tensors to a file; its size and checksum."""
+    checksum = write_tensors(path, tensors)
+    return {"bytes": path.stat().st_size, "sha256": checksum}
 
 
 def publish(source: Path, run: Path) -> None:

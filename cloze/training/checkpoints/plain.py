@@ -1,13 +1,27 @@
-"""Opening the files that a run itself writes: never through a symbolic link, never a pipe or a device."""
+"""The files that a run itself writes: never opened through a symbolic link, never a pipe or a device.
+
+A failure to write, such as that of a full disk, is a plain error.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, RunError
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Around what writes into a run folder: an `OSError`, such as that of a full disk, becomes a `RunError`."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error.strerror or error}.") from error
 
 
 def open_plain(path: Path, flags: int) -> int:

@@ -22,8 +22,7 @@ from cloze.training.forecasting.trial import Line, Trial, tried, update_of
 from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.run import Run
 from cloze.training.schedule.budget import Budget
-
-from .conftest import SMALL
+from tests.small_recipe import SMALL
 
 Pretrain = Callable[..., list[str]]
 CPU = torch.device("cpu")

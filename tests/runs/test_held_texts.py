@@ -20,8 +20,7 @@ from cloze.runs.held_texts import parse_measured, trained_on
 from cloze.runs.planning import plan
 from cloze.runs.run import pretrain
 from cloze.runs.text_distance import held_out_passages
-
-from .conftest import MINE
+from tests.small_recipe import MINE
 
 SMALL = (("size: 8000", "size: 60"), ("length: 128", "length: 16"), ("width: 64", "width: 16"), ("batch: 32", "batch: 4"))
 GENERAL = ["the old roof falls.", "a cat sleeps."]

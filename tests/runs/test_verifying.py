@@ -13,8 +13,7 @@ from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.errors import CorpusError
 from cloze.runs import preparing
-
-from .conftest import Train
+from tests.small_recipe import Train
 
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
 

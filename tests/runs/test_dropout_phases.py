@@ -12,8 +12,7 @@ from cloze.recipe.load import load_recipe
 from cloze.runs.phasing import phases_of, with_dropouts
 from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
-
-from .conftest import Write, message_of
+from tests.small_recipe import Write, message_of
 
 TRAINING = "training:\n  optimizer: adamw"
 

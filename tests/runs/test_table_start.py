@@ -25,8 +25,7 @@ from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.table_start import start_rows
 from cloze.training.schedule.budget import Budget, Spent
-
-from .conftest import MINE, Write, message_of, trainer
+from tests.small_recipe import MINE, Write, message_of, trainer
 
 STARTED = (
     MINE.replace("heads: 2}}", "heads: 2}, start: {vectors: {contexts: 20}}}")

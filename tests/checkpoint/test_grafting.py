@@ -15,8 +15,7 @@ from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.request import parse_inits
 from cloze.training.run import Record
-
-from .conftest import trainer
+from tests.small_recipe import trainer
 
 PLAIN = """\
 name: plain

@@ -20,9 +20,8 @@ from cloze.interop import Card, export_folder
 from cloze.runs.finetuning import finetune as tuning
 from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.request import Options
+from tests.small_recipe import Train
 from tests.tasks.conftest import load_systems
-
-from .conftest import Train
 
 COMPARED, SAME = "compared", "changes nothing of what is trained"
 PRETRAIN: Mapping[str, str] = {

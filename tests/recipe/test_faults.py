@@ -8,8 +8,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
 from cloze.recipe.load import load_recipe
 from cloze.runs.request import requested
-
-from .conftest import MINE, Write, message_of
+from tests.small_recipe import MINE, Write, message_of
 
 UNREAD = [  # (replacement, what the message says): found while reading
     (("rate: 0.15", "ratio: 0.15"),

@@ -12,8 +12,7 @@ from cloze.document import read_yaml
 from cloze.recipe.expand import KEYS
 from cloze.recipe.load import load_recipe
 from cloze.recipe.schema import arguments_of
-
-from .conftest import message_of
+from tests.small_recipe import message_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"
 

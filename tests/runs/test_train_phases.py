@@ -12,8 +12,7 @@ from cloze.recipe.origins import never_trained
 from cloze.runs.phasing import unfreezing
 from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
-
-from .conftest import MINE, Write
+from tests.small_recipe import MINE, Write
 
 TRAINING = "training:\n  optimizer: adamw"
 SMALL = ("size: 8000", "size: 60"), ("length: 128", "length: 16"), ("width: 64", "width: 16"), ("batch: 32", "batch: 4")

@@ -14,8 +14,7 @@ from cloze.checkpoint.references import BoundCheckpoints
 from cloze.errors import CheckpointError, CorpusError
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.run import pretrain
-
-from .conftest import Write, message_of
+from tests.small_recipe import Write, message_of
 
 STAGED = """\
 name: staged

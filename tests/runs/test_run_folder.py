@@ -22,8 +22,7 @@ from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
 from cloze.runs.out_folder import claimed
 from cloze.runs.progress import reading_corpus
 from cloze.training.session import Session
-
-from .conftest import Train
+from tests.small_recipe import Train
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -288,7 +287,7 @@ def test_a_run_that_a_signal_stops_ends_with_the_code_of_the_signal(
     real, sent = Session.write_log, []
 
     def log(session: Session) -> None:
-        if session.step == 3 and not sent:
+        if session.curriculum.step == 3 and not sent:
             sent.append(number)
             os.kill(os.getpid(), number)
         real(session)

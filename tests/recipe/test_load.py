@@ -26,8 +26,7 @@ from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, reci
 from cloze.recipe.paths import split
 from cloze.recipe.recipe import NetworkSpec
 from cloze.registry import lookup
-
-from .conftest import MINE, Write, message_of
+from tests.small_recipe import MINE, Write, message_of
 
 
 def test_short_forms_mean_their_long_forms(write: Write) -> None:

@@ -10,8 +10,7 @@ import pytest
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.run import pretrain
 from cloze.training.tensors import read_tensors
-
-from .conftest import Write, message_of
+from tests.small_recipe import Write, message_of
 
 Replaced = Callable[..., Path]
 NETWORK = "{transformer: {layers: 2, width: 64, heads: 2}}"

@@ -11,8 +11,7 @@ from cloze.checkpoint.feeds import odds_of
 from cloze.corpus import Store
 from cloze.recipe.load import load_recipe
 from cloze.runs.run import pretrain
-
-from .conftest import Write, message_of
+from tests.small_recipe import Write, message_of
 
 MIXED = """\
 name: mixed

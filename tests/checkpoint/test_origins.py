@@ -26,8 +26,7 @@ from cloze.runs.run import pretrain
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.run import Record
 from cloze.training.step import Step
-
-from .conftest import trainer
+from tests.small_recipe import trainer
 
 TEACHER = """\
 name: teacher

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from .conftest import trainer
+from tests.small_recipe import trainer
 
 RECIPE = """\
 name: growing

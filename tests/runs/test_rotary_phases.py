@@ -14,8 +14,7 @@ from cloze.networks.config import Rotary
 from cloze.recipe.load import load_recipe
 from cloze.runs.phasing import phases_of, with_positions
 from tests.making import network_of
-
-from .conftest import Write, message_of, trainer
+from tests.small_recipe import Write, message_of, trainer
 
 RECIPE = """\
 name: longer

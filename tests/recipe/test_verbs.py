@@ -10,8 +10,7 @@ import pytest
 from cloze.cli.main import main
 from cloze.document import read_yaml
 from cloze.recipe.load import load_recipe, pretraining_recipe_names
-
-from .conftest import Write
+from tests.small_recipe import Write
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -13,8 +13,7 @@ from cloze.errors import UserError
 from cloze.networks.blocks.computed import is_added
 from cloze.runs.run import pretrain
 from cloze.training.interrupt import Interrupt
-
-from .conftest import MINE, Write
+from tests.small_recipe import MINE, Write
 
 SMALL = (("size: 8000", "size: 60"), ("length: 128", "length: 16"), ("width: 64", "width: 16"), ("batch: 32", "batch: 4"))
 CHANGED = (("{transformer: {layers: 2, width: 64, heads: 2}}", "{from: start, change: [lora: {rank: 2, on: [query, outer]}]}"),)

@@ -23,7 +23,7 @@ from cloze.runs.finetuning.tuned import texts_of
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.session import Session
+from cloze.training.curriculum import Curriculum
 
 VALUES = ["training.batch=8", "training.epochs=2", "training.rate.peak=5e-3", "length=24", "task.patience=0"]
 
@@ -199,17 +199,17 @@ def test_a_mixture_that_was_killed_five_times_ends_bit_identical(
         pass
 
     run(tmp_path / "whole")
-    real = Session.advance
+    real = Curriculum.advance
     for last in (1, 2, 3, 4, 5):
-        def deadly(self: Session, *given: Any, last: int = last, **more: Any) -> Any:
+        def deadly(self: Curriculum, *given: Any, last: int = last, **more: Any) -> Any:
             if self.step == last:
                 raise Killed
             return real(self, *given, **more)
 
-        monkeypatch.setattr(Session, "advance", deadly)
+        monkeypatch.setattr(Curriculum, "advance", deadly)
         with pytest.raises(Killed):
             run(tmp_path / "broken")
-    monkeypatch.setattr(Session, "advance", real)
+    monkeypatch.setattr(Curriculum, "advance", real)
     assert run(tmp_path / "broken").outcomes[1].step == 6
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,62 @@
+"""How a run ends: its budget is spent, it pauses, its metric has stopped improving, or a signal has come."""
+
+from __future__ import annotations
+
+from cloze.training.interrupt import Interrupt
+from cloze.training.run import PAUSED, Outcome
+from cloze.training.session import Session
+
+
+def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
+    """Measure and save what is lacking, write the last event, and say how the run ended. A collective.
+
+    `compiled`: a compiled engine has trained.
+    """
+    curriculum, patience = session.curriculum, session.patience
+    if session.stopping:
+        session.checkpoint()
+        _stop(session, f"stopped by {interrupt.name or 'a signal'}")
+    else:
+        if curriculum.worked:
+            _finish(session)
+        _stop(session, _why(session))
+    paused = curriculum.reached and curriculum.share < 1 and not patience.over
+    reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
+    return Outcome(
+        session.run.folder, curriculum.step, finished=not session.stopping and not paused, reason=reason,
+        held_out=session.evaluations.held_out, compiled=compiled, standing=patience.standing,
+    )
+
+
+def _finish(session: Session) -> None:
+    """Measure and save a run whose budget is spent, or one that pauses, unless its last step has been.
+
+    Nothing learns of the loss of a pause: the run goes on as if it had not paused.
+    """
+    curriculum, due = session.curriculum, session.due
+    if curriculum.share >= 1:
+        session.evaluate()
+        session.checkpoint()
+    elif curriculum.reached:
+        if due.evaluated != curriculum.step:
+            session.evaluate(observed=False)
+        if due.saved != curriculum.step:
+            session.checkpoint()
+    session.saver.finish()
+
+
+def _why(session: Session) -> str:
+    """Why a run ends that no signal has stopped."""
+    run, curriculum = session.run, session.curriculum
+    if curriculum.share >= 1:
+        return run.budget.end(curriculum.progress.spent)
+    return f"paused after {run.until:.4g} of the budget" if curriculum.reached else "the metric has stopped improving"
+
+
+def _stop(session: Session, reason: str) -> None:
+    """Write the last event, without which a run counts as interrupted; say how it ended, unless it had ended before."""
+    curriculum, step = session.curriculum, session.curriculum.step
+    session.events.write("stop", step, reason=reason, finished=not session.stopping, **curriculum.spent_now())
+    loss, comparison = ("", "") if session.stopping else session.evaluations.describe()
+    if curriculum.worked or session.stopping:
+        session.events.say(f"{session.run.folder}: {reason} at step {step:,}{loss}; checkpoint written.{comparison}")

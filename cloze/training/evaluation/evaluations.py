@@ -1,0 +1,148 @@
+"""Evaluations during a run: held-out losses, the metric that chooses the checkpoint, and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from cloze.training.carry import Carries
+from cloze.training.curriculum import Curriculum
+from cloze.training.evaluation.learning_check import LearningCheck
+from cloze.training.evaluation.patience import Patience
+from cloze.training.events import Events
+from cloze.training.meter import Meter, StepTotals
+from cloze.training.optimizers.averaged import averages, observe_loss
+from cloze.training.run import Run
+from cloze.training.schedule.rates import observe_losses
+from cloze.training.trainee import Trainee
+
+
+class Evaluations:
+    """Measures a run and remembers the results.
+
+    `held_out` is the last held-out loss; of a mixture, that of its entries together. `by_objective` are the last held-out
+    losses by the objectives' names in the log. `history` are the losses that rates and optimizers have learned of.
+    `saved` is the state of the checkpoint that the run continues from.
+    """
+
+    def __init__(
+        self, run: Run, trainee: Trainee, curriculum: Curriculum, events: Events, patience: Patience,
+        check: LearningCheck, saved: Mapping[str, Any] | None,
+    ) -> None:
+        self.run, self.trainee, self.curriculum, self.events = run, trainee, curriculum, events
+        self.patience, self.check = patience, check
+        self.held_out: float | None = (saved or {}).get("held_out")
+        self.history: list[float] = []
+        self.by_objective: dict[str, float] = {}
+        if saved is not None:
+            self.history = list(saved["held_out_losses"])
+            observe_losses(run.rate, self.history)
+
+    def measure(self, *, observed: bool) -> None:
+        """Write the events of an evaluation: `held_out` per entry with held-out examples, `samples`, and `dev`.
+
+        Rates, optimizers and the choice of the best checkpoint learn of it only if it is `observed`; there is no `dev`
+        otherwise. A collective.
+        """
+        model, optimizer = self.trainee.model, self.trainee.optimizer
+        model.eval()
+        with averages(optimizer):
+            self._measure_entries()
+            self._write_samples()
+            dev = self._measure_dev() if observed else None
+        model.train()
+        loss = dev if dev is not None else self.held_out
+        if observed and loss is not None:
+            observe_loss(optimizer, loss)
+            self.history.append(loss)
+            observe_losses(self.run.rate, self.history)
+
+    def warn(self, share: float) -> None:
+        """Say once, after a third of the budget, if nothing has been learned."""
+        warning = self.check.warning(
+            self.by_objective, share=share, updates=self.curriculum.step, learning_rate=self.trainee.learning_rate
+        )
+        if warning is not None:
+            self.events.say(warning)
+
+    def describe(self) -> tuple[str, str]:
+        """The held-out loss, to follow other words, and lines that compare it with baselines and with the best step."""
+        loss = "" if self.held_out is None else f", held-out loss {self.held_out:.4f}"
+        return loss, self.check.compare(self.by_objective) + self.patience.describe(self.curriculum.step)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint holds of this."""
+        return {"held_out": self.held_out, "held_out_losses": list(self.history)}
+
+    def _measure_entries(self) -> None:
+        """Measure each entry and write its event; `held_out` is the loss of all of them together."""
+        losses: dict[str, float] = {}
+        for entry in self.trainee.model.entries:
+            means = self._means(entry)
+            if means is None:
+                continue
+            losses[entry] = means["loss"]
+            name = self.trainee.log_name
+            self.by_objective |= {name(entry, objective): loss for objective, loss in means["objectives"].items()}
+            self.check.add_metrics({name(entry, metric): value for metric, value in means["metrics"].items()})
+            step, spent = self.curriculum.step, self.curriculum.spent_now()
+            record = self.events.write("held_out", step, entry=entry, **spent, **means)
+            if record is not None and self.run.verbose:
+                self.events.say(f"step {step:,}  held-out loss of {entry}: {means['loss']:.3f}")
+        if losses:
+            self.held_out = combined(losses, None if self.run.mixing == "all" else self.curriculum.odds)
+
+    @torch.no_grad()
+    def _means(self, entry: str) -> dict[str, Any] | None:
+        """The means over an entry's held-out examples, as `Meter.means` gives them; None if it has no targets.
+
+        Every evaluation has the random numbers of step 0, so that only the model differs.
+        """
+        trainee, ranks, share = self.trainee, self.trainee.ranks, self.curriculum.share
+        micros = list(self.run.data.held_out(entry))
+        if ranks.sharded:
+            micros = micros[: int(ranks.least(len(micros)))]
+        meter, carries, weights = Meter(trainee.single_objective), Carries(), trainee.model.weights(entry, share)
+        for micro in micros:
+            meter.add_losses(trainee.forward(
+                trainee.model, entry, micro, step=0, share=share, first_row=micro.first_row, carries=carries
+            ))
+            meter.add_step(self.curriculum.step, None, StepTotals(trainee.model.count(entry, micro.batch)), weights)
+        meter.add_ranks(ranks)
+        return meter.means(ranks) if any(meter.targets.values()) else None
+
+    def _write_samples(self) -> None:
+        """Write what a report shows of the model, such as filled masks. All ranks make the samples, the first writes."""
+        samples = None if self.run.samples is None else self.run.samples(self.curriculum.step)
+        if samples:
+            self.events.write("samples", self.curriculum.step, **samples)
+
+    def _measure_dev(self) -> float | None:
+        """Measure a run that chooses among its checkpoints: a `dev` event, and the metric as a loss.
+
+        None if the run does not choose, or chooses by the held-out losses that are measured already.
+        """
+        selection, step = self.run.selection, self.curriculum.step
+        if selection is None:
+            return None
+        if selection.measure is None:
+            self.patience.add(step, {selection.metric: self.by_objective.get(selection.metric, math.nan)})
+            return None
+        metrics = dict(selection.measure())
+        self.patience.add(step, metrics)
+        spent = self.curriculum.spent_now()
+        self.events.write("dev", step, **spent, metrics=metrics)
+        when = f"step {step:,}  epoch {spent['epochs']:.2f}" if step else "frozen start, network untouched"
+        self.events.say(f"{when}  dev: {'  '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
+        return selection.loss(metrics)
+
+
+def combined(losses: Mapping[str, float], odds: Mapping[str, float] | None) -> float:
+    """One loss for all entries of a mixture: the sum where every step has them all, else (with `odds`) the mean by their odds."""
+    if odds is None:
+        return sum(losses.values())
+    total = sum(odds[entry] for entry in losses)  # 0 in a phase that trains only entries without held-out examples
+    return sum(loss * (odds[entry] / total if total else 1 / len(losses)) for entry, loss in losses.items())

@@ -1,0 +1,98 @@
+"""What is trained, as this rank holds it: the model, its optimizer, and its memory between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from cloze.batching import MicroBatch
+from cloze.networks.blocks.observer import Observer
+from cloze.objectives import Loss
+from cloze.training.carry import Carries, Carry
+from cloze.training.distribution import Ranks
+from cloze.training.precision import casting, choose_precision
+from cloze.training.run import Run
+from cloze.training.schedule.freezing import Freezing
+from cloze.training.step import compile_layers
+
+
+class Trainee:
+    """The model of a run with its optimizer.
+
+    `model` has the parameters by our names; `module` is the same under DDP or FSDP, which training calls.
+    `learning_rate` is that of the last update.
+    """
+
+    def __init__(self, run: Run, ranks: Ranks) -> None:
+        self.run, self.ranks = run, ranks
+        self.precision = choose_precision(run.training.precision, ranks.device)
+        self.model = run.step.to(ranks.device).train()
+        self.model.clock.to(ranks.device)
+        compile_layers(self.model, run.training.compile, ranks.device)
+        self.module = ranks.wrap(self.model, half=self.precision == "bf16")
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
+        for observer in self.observers:
+            observer.seen.zero_()  # what trials before the run have seen
+        self.optimizer = run.optimizer.build(self.model.named_parameters())
+        self.freezing = Freezing(
+            self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
+        )
+        self.freezing.prepare(self.optimizer)
+        self.carries = Carries()
+        self.learning_rate = 0.0
+        objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
+        self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
+
+    def restore_carries(self, lanes: dict[str, torch.Tensor]) -> None:
+        """Continue from the memory of every lane in a checkpoint."""
+        self.carries = Carries(lanes)
+
+    def log_name(self, entry: str, objective: str) -> str:
+        """An objective's name in the log: its own if the run has one entry, else `entry/objective`."""
+        return objective if len(self.model.entries) == 1 else f"{entry}/{objective}"
+
+    def log_names(self, entry: str) -> list[str]:
+        """The names in the log of an entry's objectives."""
+        return [self.log_name(entry, w.name) for pass_ in self.model.entries[entry] for w in pass_.objectives]
+
+    def weights(self, entries: Iterable[str], share: float) -> dict[str, float]:
+        """The weights of the entries' objectives, by their names in the log, when `share` of the budget is spent."""
+        return {
+            self.log_name(entry, name): weight
+            for entry in entries for name, weight in self.model.weights(entry, share).items()
+        }
+
+    def forward(
+        self, module: Any, entry: str, micro: MicroBatch, *, step: int, share: float, first_row: int, carries: Carries
+    ) -> dict[str, Loss]:
+        """Loss sums of a micro-batch by objective. `step`, `share` and `first_row` address its random numbers."""
+        self.model.clock.set(seed=self.run.seed, step=step, first_row=first_row, share=share)
+        batch = micro.batch.to(self.ranks.device, non_blocking=True)
+        with casting(self.precision, self.ranks.device):
+            losses: dict[str, Loss] = module(entry, batch, self._carry(entry, micro, carries))
+        return losses
+
+    def _carry(self, entry: str, micro: MicroBatch, carries: Carries) -> Carry | None:
+        """The memory of a micro-batch's lanes among `carries`; None where no network has any."""
+        if not self.model.carries:
+            return None
+        lanes, _ = micro.batch.shapes()[0]
+        return carries.of(entry, micro.first_row, lanes, self.ranks.device)
+
+    def next_rate(self, share: float) -> float:
+        """The learning rate of the next update, when `share` of the budget is spent."""
+        self.learning_rate = self.run.rate(share, self.run.training.nominal_steps)
+        return self.learning_rate
+
+    def observe(self) -> None:
+        """Give every observer the largest number that any rank has seen in this step. A collective."""
+        if not self.observers:
+            return
+        largest = self.ranks.most(torch.stack([observer.seen for observer in self.observers]))
+        for observer, number in zip(self.observers, largest, strict=True):
+            if number > 0:
+                observer.learn(number)
+            observer.seen.zero_()
