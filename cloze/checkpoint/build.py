@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cloze.checkpoint.loaded import Loaded
+from cloze.checkpoint.loaded import Loaded, network_inputs
 from cloze.checkpoint.references import NETWORKS, network_folder
 from cloze.corpus import Store, TripleStore
 from cloze.errors import CheckpointError, RecipeError
@@ -29,7 +29,7 @@ from cloze.exercises.order import CONSTANT
 from cloze.exercises.retokenize import reading_of
 from cloze.networks import ParagraphVectors
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
@@ -75,7 +75,7 @@ def build_step(
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"), Undrawn() if meta else nullcontext():
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"), SkipInit() if meta else nullcontext():
         torch.manual_seed(fold(seed, "initial") >> 1)
         available = {
             "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
@@ -83,7 +83,7 @@ def build_step(
         }
         networks: dict[str, nn.Module] = {}
         for name in recipe.networks:
-            with Undrawn() if name in filled else nullcontext():
+            with SkipInit() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
                 build_part(change).apply(networks[name])
@@ -265,15 +265,12 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         )
     annotations = annotations_of(model.annotators, annotate)
     tables = restored(model.tables, annotations.labels)
-    available = {
-        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
-        "documents": None, "spellings": imported.tokenizer.spellings,
-    }
-    network_inputs = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
-    network: Any = _build_described("network", model.part, model.arguments, network_inputs, imported.folder)
+    available = network_inputs(imported.vocab_size, imported.tokenizer, clock, tables)
+    with_tables = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
+    network: Any = _build_described("network", model.part, model.arguments, with_tables, imported.folder)
     for name, arguments in () if plain else model.changes:
         load_kind("change")
-        with Undrawn():
+        with SkipInit():
             _build_described("change", name, arguments, {}, imported.folder).apply(network)
     _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
@@ -345,7 +342,7 @@ def _build_described(kind: str, name: str, arguments: Mapping[str, Any], availab
     """Build a part from the description in a checkpoint; one that no recipe could have produced is a `CheckpointError`."""
     builder = lookup(kind, name)
     _check_described(name, arguments_of(builder), arguments, folder)
-    with Undrawn():
+    with SkipInit():
         return build(builder, arguments, available)
 
 

@@ -15,7 +15,7 @@ from cloze.decoding.generating.sequence import answers
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.recipe.changes import change_of, parse_change
 from cloze.recipe.faults import Faults
@@ -92,5 +92,5 @@ def require_change(recipe: Recipe, text: str) -> None:
     change.shape(Shape(recipe.name, part.name, plain(part.arguments)))
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     network = build_step(recipe, vocab_size=size if isinstance(size, int) else 1000, device="meta").networks[recipe.export]
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         change.apply(network)

@@ -27,7 +27,7 @@ from cloze.interop.export import OWN_CHANGED
 from cloze.interop.files import write_json
 from cloze.interop.vectors.classifier import is_classifier, pruned
 from cloze.networks.blocks.computed import bake_computed, is_added
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.given import build
@@ -175,7 +175,7 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
     }
     roundings = [change for change in changes if isinstance(change, Quantise)]
     inherited = [build(lookup("change", name), values, {}) for name, values in loaded.imported.model.changes]
-    with Undrawn():
+    with SkipInit():
         network: nn.Module = build(lookup("network", part), arguments, available)
         for change in [*roundings, *inherited, *(change for change in changes if change not in roundings)]:
             change.apply(network)
