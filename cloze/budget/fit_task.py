@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cloze.budget.facts import Change
+from cloze.budget.facts import Change, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import Counts
 from cloze.changes import Shape
@@ -130,7 +130,7 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
         return []
     epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
     changes = [
-        Change("training.epochs", _plain(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
+        Change("training.epochs", as_integer(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
         Change(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
                f"{texts:,} texts: the published rate hardly moves the words of so few"),
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     if faster is not None and times and peak.path not in kept:  # whatever the rate of the network
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
-        yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
+        yield Change(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
 
 def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
@@ -251,14 +251,10 @@ def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collect
     for_classes = min(MOST_CLASS_EPOCHS, math.ceil(UPDATES_PER_CLASS * classes / per_epoch))
     epochs = published if path in kept else max(published, enough, for_classes)
     many = f" for {classes} classes" if epochs == for_classes > enough else ""
-    yield Change(path, _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
+    yield Change(path, as_integer(published), as_integer(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
     if recipe.task is not None and recipe.task.patience:
         patience = max(recipe.task.patience, int(epochs) // 3)
         yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
-
-
-def _plain(number: float) -> float:
-    return int(number) if number == int(number) else number
 
 
 def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
