@@ -239,7 +239,8 @@ def our_batches(system: str, work: Path) -> Iterator[dict[str, Any]]:
     import torch
 
     from cloze.batching import Cursor
-    from cloze.checkpoint.build import build_data, build_step
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.feeds import build_data
     from cloze.corpus import Store
     from cloze.recipe.load import load_recipe
     from cloze.text import Tokenizer

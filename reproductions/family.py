@@ -261,7 +261,7 @@ class Trained:
 
 def feeds_of(recipe: Recipe, step: Step, store: Store, *, seed: int) -> Mapping[str, Any]:
     """The examples of every turn over the whole of a store."""
-    from cloze.checkpoint.build import build_feed, first_length, odds_of, step_feeds
+    from cloze.checkpoint.feeds import build_feed, first_length, odds_of, step_feeds
     from cloze.exercises import TokenFacts
 
     facts, length = TokenFacts.of(store.tokenizer()), first_length(recipe)

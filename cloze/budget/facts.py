@@ -37,3 +37,8 @@ def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
+
+
+def as_integer(number: float | None) -> float | None:
+    """A number as a recipe writes it: an integer if it is one."""
+    return int(number) if number is not None and number == int(number) else number

@@ -2,20 +2,8 @@
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
 at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
-that depend on the budget, by a few laws. reproductions/budgets.md shows their evidence:
-
-- tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
-  text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks with learned positions that read in one
-  direction get at least eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
-- the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
-  read in one direction, without a memory of earlier rows, take twice as much; from 0.6 million tokens on, the peak falls with the
-  budget to a quarter where replaced tokens are detected (ELECTRA), but not below the published peak for such a batch;
-- a trained network that a run continues learns at a tenth of that;
-- rows are short for a small budget: a long row costs more and teaches nothing new;
-- the initial weights of a narrow network are larger;
-- dropout is off if the text is read fewer than four times, unless dropout alone tells two readings of a text apart;
-- a vocabulary grows with the square root of the text, and has an id for nearly every character of it (`fit_text.py`);
-- the held-out loss is measured three to twenty times, in at most a twentieth of the budget.
+that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says and
+why, with the runs that it was measured on. `peaks.py` has the peak rates, `fit_text.py` fits what depends on the text.
 """
 
 from __future__ import annotations

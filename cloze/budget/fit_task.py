@@ -1,27 +1,7 @@
 """Fit the recipe of a task to a checkpoint and to its labelled rows, as `fit.py` fits a pre-training recipe to a budget.
 
-- The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
-  for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
-  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, and `DETECTED_NARROW` times
-  if it is narrow. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
-  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of
-  the checkpoint (`fuse`) has that training's own.
-- Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
-  `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
-- Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
-  narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
-- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
-  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, it
-  starts scaled to the rows. In a network that a short training has taught, the summary token says little about its text, so the
-  top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were trained for that mean; they keep all
-  layers and get it above them.
-- A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
-  steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
-- Rows get the length that nearly all of them need (`fit_length.py`).
-- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder,
-  whose states tell them apart from the start.
-
-reproductions/budgets.md shows the evidence for the constants.
+Each function below is one law; the table in reproductions/budgets.md (Fine-tuning) lists what it says and why, with the evidence
+for the constants. Rows get the length that nearly all of them need (`fit_length.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cloze.budget.facts import Change
+from cloze.budget.facts import Change, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import Counts
 from cloze.changes import Shape
@@ -150,7 +130,7 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
         return []
     epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
     changes = [
-        Change("training.epochs", _plain(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
+        Change("training.epochs", as_integer(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
         Change(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
                f"{texts:,} texts: the published rate hardly moves the words of so few"),
     ]  # fmt: skip
@@ -186,7 +166,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     if faster is not None and times and peak.path not in kept:  # whatever the rate of the network
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
-        yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
+        yield Change(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
 
 def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
@@ -271,14 +251,10 @@ def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collect
     for_classes = min(MOST_CLASS_EPOCHS, math.ceil(UPDATES_PER_CLASS * classes / per_epoch))
     epochs = published if path in kept else max(published, enough, for_classes)
     many = f" for {classes} classes" if epochs == for_classes > enough else ""
-    yield Change(path, _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
+    yield Change(path, as_integer(published), as_integer(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
     if recipe.task is not None and recipe.task.patience:
         patience = max(recipe.task.patience, int(epochs) // 3)
         yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
-
-
-def _plain(number: float) -> float:
-    return int(number) if number == int(number) else number
 
 
 def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cloze.budget.facts import Change, Facts
+from cloze.budget.facts import Change, Facts, as_integer
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
 
@@ -49,7 +49,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     most = most_passes(recipe)
     if passes > most:
         why = f"the budget allows {passes:,.0f} passes over the text; the vectors stop improving after {most}"
-        yield Change("training.epochs", _plain(recipe.training.epochs), most, why)
+        yield Change("training.epochs", as_integer(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
         for index, edit in enumerate(entry.exercise):
             argument = class_of(edit.part.kind, edit.part.name).thins
@@ -69,7 +69,3 @@ def _learned_from(recipe: Recipe) -> set[str | None]:
     """What each objective learns vectors of words from; see `Objective.vectors_from`."""
     specs = [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
     return {class_of("objective", part.name).vectors_from for part in specs}
-
-
-def _plain(number: float | None) -> float | None:
-    return int(number) if number is not None and number == int(number) else number

@@ -1,43 +1,41 @@
 """Recipes and checkpoints → objects that run.
 
 - `build_step`: the networks and heads of a checked recipe, with random weights, in one `Step`;
-- `build_data`, `build_feed`: its sources and exercises as `Feed`s;
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
-`runs/preparing.py` puts the results of the first two into a `Run`.
+`feeds.py` builds the data of a recipe; `runs/preparing.py` puts both into a `Run`.
 Each part is built by `cloze.recipe.given.build`, from its builder and its arguments as plain data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from cloze import fields
-from cloze.batching import Data, Feed, MixedFeed
-from cloze.checkpoint.averages import averages
-from cloze.checkpoint.loaded import Loaded
+from cloze.checkpoint.loaded import Loaded, network_inputs
 from cloze.checkpoint.references import NETWORKS, network_folder
-from cloze.checkpoint.source_options import source_options
 from cloze.corpus import Store, TripleStore
 from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.exercise import Placed
-from cloze.exercises.order import CONSTANT, Order
+from cloze.exercises.order import CONSTANT
 from cloze.exercises.retokenize import reading_of
+from cloze.networks import ParagraphVectors
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
-from cloze.recipe.given import build, placed, restored, stand_ins, tables_for, wanted
-from cloze.recipe.parts import class_of, load_kind, names
+from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.static.negative_sampling import NegativeSampling
+from cloze.recipe.given import build, restored, stand_ins, tables_for, wanted
+from cloze.recipe.parts import load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
 from cloze.recipe.step_keys import head_key, objective_key
@@ -45,6 +43,7 @@ from cloze.recipe.user_files import naming_files
 from cloze.registry import lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
+from cloze.training.average_network import Average
 from cloze.training.step import Pass, Rewrite, Step, Weighted
 from cloze.training.tie import tie
 
@@ -76,7 +75,7 @@ def build_step(
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"), Undrawn() if meta else nullcontext():
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"), SkipInit() if meta else nullcontext():
         torch.manual_seed(fold(seed, "initial") >> 1)
         available = {
             "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
@@ -84,7 +83,7 @@ def build_step(
         }
         networks: dict[str, nn.Module] = {}
         for name in recipe.networks:
-            with Undrawn() if name in filled else nullcontext():
+            with SkipInit() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
                 build_part(change).apply(networks[name])
@@ -105,7 +104,7 @@ def build_step(
         }
         step = Step(
             networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock,
-            averages=averages(recipe, networks, objectives),
+            averages=_averages(recipe, networks, objectives),
         )
     name_dropouts(step)
     if str(device) not in ("cpu", "meta"):
@@ -165,6 +164,32 @@ def of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
     return {"width": state_width(network, read), "table": tables.get("tokens"), "vector_tables": tables, "maps": network.maps}
 
 
+def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """What keeps the networks that average others (`average:`), and their heads, up to date.
+
+    A head averages that of the other network with the same part and set; without one it is a `RecipeError`.
+    """
+    modules: dict[str, nn.Module] = {}
+    for name, spec in recipe.networks.items():
+        if spec.average is None:
+            continue
+        pairs = {name: (networks[name], networks[spec.average.of])}
+        for entry in recipe.entries.values():
+            heads = [(run.network, objective_key(recipe, run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
+            for network, key, which, objective in heads:
+                if network != name or not list(objectives[key].parameters()):
+                    continue
+                if which not in trained:
+                    raise RecipeError(
+                        f"networks.{name}: its head {objective.state!r} averages that of {spec.average.of}, which has no "
+                        f"{objective.part.name} of the set {objective.set!r}.\n  Give {spec.average.of} such an objective."
+                    )
+                pairs[key] = (objectives[key], objectives[trained[which]])
+        modules[name] = Average(list(pairs.values()), decay=spec.average.decay, last=spec.average.last)
+    return modules
+
+
 def _pass(
     recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
@@ -204,120 +229,6 @@ def live(value: Any) -> Any:
     return build_part(value, {}) if isinstance(value, PartSpec) else value
 
 
-def edits_of(
-    recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any], training: bool = True
-) -> list[Placed]:
-    """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows. Without `training`,
-    those that only training uses are left out."""
-    needed = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
-    source = class_of("source", recipe.sources[entry.source].name)
-    available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
-    if "counts" in needed:
-        available["counts"] = store.counts()
-    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).in_training_alone]
-    edits = [placed(spec, available) for spec in used]
-    mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
-    if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
-        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
-        edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
-    return edits
-
-
-def build_feed(
-    recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
-    part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
-    tables: Mapping[str, Any] | None = None, training: bool = True,
-) -> Feed:
-    """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's). Without
-    `training`, the edits that only training uses are left out, as for the part that is held out."""
-    share = recipe.training.held_out if share is None else share
-    source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
-    takes: set[str] = set()
-    for run in entry.passes:
-        network: Any = step.networks[run.network]
-        readers = [network, *(step.objectives[head_key(recipe, run, spec)] for spec in run.objectives)]
-        names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
-        takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
-    edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")
-    options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
-    arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
-    return Feed(
-        store.bound(source, lanes=recipe.training.lanes, options=options, **arguments),
-        edits,
-        length=length,
-        takes=frozenset(takes),
-        padding=facts.roles.get("[PAD]", 0),
-        packing=recipe.training.packing,
-        fixed=compiled,
-        targets_multiple=64 if compiled else 1,
-    )
-
-
-def first_length(recipe: Recipe) -> int:
-    """The length that training begins with: the first phase's, else the source's own."""
-    for phase in recipe.schedule[:1]:
-        if "length" in phase.set:
-            return int(phase.set["length"])
-    if recipe.length is None:
-        raise RecipeError(
-            f"{recipe.name}: no length. Set it in the source (`corpus: {{passages: {{length: 128}}}}`) or in the first phase."
-        )
-    return recipe.length
-
-
-def build_data(
-    recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
-    ranks: int = 1, compiled: bool = False, tables: Mapping[str, Any] | None = None,
-) -> Data:
-    """The training and held-out examples of every entry of the mixture, for one rank."""
-    facts = TokenFacts.of(tokenizer)
-    length = first_length(recipe)
-    entry_feeds: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
-    for part in ("train", "held_out"):
-        for name, entry in recipe.entries.items():
-            feed = build_feed(
-                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,
-                compiled=compiled, tables=tables,
-            )
-            if part == "train" or feed.rows(0):
-                entry_feeds[part][name] = feed
-    feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in entry_feeds.items()}
-    return Data(
-        feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
-        workers=recipe.training.workers, held_out=feeds["held_out"],
-        growth=None if recipe.training.batch_warmup is None else build_part(recipe.training.batch_warmup),
-    )
-
-
-def step_feeds(
-    recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
-) -> Mapping[str, Feed | MixedFeed]:
-    """The feed of each of `recipe.step_entries`; entries that share batches become one `MixedFeed`."""
-    if recipe.step_entries is recipe.entries or not feeds:
-        return feeds
-    return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.step_entries}
-
-
-def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
-    """The odds of each entry of the mixture whose text is given.
-
-    `by_size` means in proportion to its corpus, or to a power of that: 1/T for the temperature T. The size of a corpus is its
-    tokens. Of labelled text it is the batches that its rows make, so that a round of the deck deals each entry one epoch.
-    """
-    batch = first_batch(recipe) if recipe.mixing == "step" else 1
-
-    def odds(entry: EntrySpec) -> float:
-        weight = {"by_size": 1.0} if entry.odds == "by_size" else entry.odds
-        return float(stores[entry.source].mixture_size(batch) ** weight["by_size"] if isinstance(weight, Mapping) else weight)
-
-    return {name: odds(entry) for name, entry in recipe.entries.items() if entry.source in stores}
-
-
-def first_batch(recipe: Recipe) -> int:
-    """The batch that training begins with."""
-    return int(recipe.schedule[0].set.get("batch", recipe.training.batch) if recipe.schedule else recipe.training.batch)
-
-
 def load_checkpoint(
     folder: Any, device: str = "cpu", *, plain: bool = False, annotate: Mapping[str, Any] | None = None
 ) -> Loaded:
@@ -344,7 +255,6 @@ def load_checkpoint(
 def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
     from cloze.checkpoint.annotators import annotations_of
-    from cloze.checkpoint.inference import add_inference
     from cloze.document import read_plain
 
     model, clock = imported.model, Clock()
@@ -355,15 +265,12 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         )
     annotations = annotations_of(model.annotators, annotate)
     tables = restored(model.tables, annotations.labels)
-    available = {
-        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
-        "documents": None, "spellings": imported.tokenizer.spellings,
-    }
-    network_inputs = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
-    network: Any = _build_described("network", model.part, model.arguments, network_inputs, imported.folder)
+    available = network_inputs(imported.vocab_size, imported.tokenizer, clock, tables)
+    with_tables = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
+    network: Any = _build_described("network", model.part, model.arguments, with_tables, imported.folder)
     for name, arguments in () if plain else model.changes:
         load_kind("change")
-        with Undrawn():
+        with SkipInit():
             _build_described("change", name, arguments, {}, imported.folder).apply(network)
     _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
@@ -376,7 +283,8 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     clock.to(place)
     file = imported.folder / "cloze" / "recipe.yaml"
     recipe = read_plain(file) if file.is_file() else None
-    add_inference(network, heads, imported.tokenizer, recipe)
+    if isinstance(network, ParagraphVectors) and recipe is not None:
+        _add_inference(network, heads, imported.tokenizer, recipe)
     return Loaded(
         recipe=recipe, network=network, heads=heads,
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
@@ -388,6 +296,35 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(place))),
         annotations=annotations,
     )
+
+
+def _add_inference(
+    network: ParagraphVectors, heads: Mapping[str, Any], tokenizer: Tokenizer, recipe: Mapping[str, Any]
+) -> None:
+    """Let a network train vectors for new texts as its recipe trained those of the corpus: in as many passes, at the same
+    rates.
+
+    `recipe` is that of the run, in full, as plain data. A network without its head says what it needs when it is used.
+    """
+    from cloze.engines.lock_free import asked_of
+    from cloze.engines.paragraphs import Inferred
+
+    def built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+        ((name, arguments),) = part.items()
+        return build(lookup(kind, name), {key: value for key, value in arguments.items() if key != "in"}, available)
+
+    head: Any = next((module for module in heads.values() if isinstance(module, NegativeSampling | HierarchicalSoftmax)), None)
+    if head is None:
+        return
+    facts = {"tokenizer": TokenFacts.of(tokenizer), "counts": head.counts.cpu().numpy()}
+    choice = asked_of([built("edit", edit, facts) for edit in recipe["exercise"]], owned=True)
+    if choice is None:
+        return
+    keep, question = choice
+    passes = max(math.ceil(recipe["training"].get("epochs") or 1), 1)
+    rate = built("rate", recipe["training"]["rate"], {})
+    rates = [rate(number / max(passes - 1, 1), passes) for number in range(passes)]
+    network.inference = Inferred(network, head, asked=question, keep=keep, rates=rates)
 
 
 def _further(folder: Path, name: str, device: str) -> Loaded:
@@ -405,7 +342,7 @@ def _build_described(kind: str, name: str, arguments: Mapping[str, Any], availab
     """Build a part from the description in a checkpoint; one that no recipe could have produced is a `CheckpointError`."""
     builder = lookup(kind, name)
     _check_described(name, arguments_of(builder), arguments, folder)
-    with Undrawn():
+    with SkipInit():
         return build(builder, arguments, available)
 
 

@@ -70,9 +70,12 @@ class Origin:
         reading = {
             name: list(value) if isinstance(value, tuple) else value for name, value in settings.items() if value is not None
         }
+        architecture, plain = ARCHITECTURES.get(loaded.imported.architecture or ""), plain_head(loaded)
+        tables = () if architecture is None else architecture.heads
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
-            heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
+            heads={table.role: table.made() for table in tables if table.role in ("classifier", "chooser")},
+            plain=None if plain is None else (plain.transform, plain.norm.eps),
             sums_up=any("summary" in head.reads for head in heads),
             pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded),
         )
@@ -84,10 +87,6 @@ class Origin:
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
             network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
         )
-
-    def is_shape_of(self, network: Node) -> bool:
-        """Whether a network of a recipe has the shape of the checkpoint's."""
-        return all(part in network.value and network.value[part].plain() == arguments for part, arguments in self.network.items())
 
     def with_layers_of(self, network: Node) -> Origin:
         """The same for a network of the recipe that keeps only some of the layers (`change: [keep_layers]`)."""
@@ -113,18 +112,6 @@ class Origin:
             )
         between = single.partition("{A}")[2].split()[:1] or self.delimiter
         return single.replace("{A}", " ".join(["{A}", *between, "{B}"]))
-
-
-def _heads(architecture: str | None) -> dict[str, Mapping[str, Any]]:
-    """The heads that transformers' classes of an architecture have for whole texts, by role; see `Start`."""
-    entry = ARCHITECTURES.get(architecture or "")
-    return {table.role: table.made() for table in entry.heads if table.role in ("classifier", "chooser")} if entry else {}
-
-
-def _plain(loaded: Loaded) -> Any:
-    """The transform and the norm of a head that has a dense map and a norm without offsets, or None."""
-    plain = plain_head(loaded)
-    return None if plain is None else (plain.transform, plain.norm.eps)
 
 
 def _layers(loaded: Loaded) -> int:
@@ -176,7 +163,8 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
         if written_node is None or written_node.value not in origins:
             continue
         origin = network_origins[str(name)] = origins[written_node.value].with_layers_of(node)
-        if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
+        same = all(part in node.value and node.value[part].plain() == arguments for part, arguments in origin.network.items())
+        if origin.architecture is not None and "architecture" not in node.value and same:
             node.put("architecture", Node(origin.architecture, node.where))
     if not network_origins:
         return
@@ -222,9 +210,9 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             root.value["tables"].put(name, table)
     annotated = _annotate(root, origin, faults)
     for entry in entries:
-        exercise = entry.value.get("exercise")
-        edits = exercise.value if exercise is not None and exercise.is_list else []
-        views = dict.fromkeys(view for item in edits for view in _framed_views(item))
+        edits = _exercise(entry)
+        frames = [frame for frame in map(_frame, edits) if frame is not None]
+        views = dict.fromkeys(str(frame.value["in"].value) if "in" in frame.value else "main" for frame in frames)
         edit_names = {str(name) for item in edits if item.part is not None for name in item.value}
         for name, arguments in origin.lookups if edits else ():
             if name in edit_names:
@@ -262,27 +250,33 @@ def _source(root: Node, entry: Node) -> str:
     return str(node.value if node is not None else next(iter(root.value["sources"].value)))
 
 
-def _framed_views(item: Node) -> list[str]:
-    """The view in which an edit lays out texts, if it does."""
-    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
-    if not name or not class_of("edit", name).frames:
-        return []
-    view = item.value[name].value.get("in")
-    return ["main" if view is None else str(view.value)]
+def _exercise(entry: Node) -> list[Node]:
+    """The edits of an entry, which can be added to."""
+    exercise = entry.value.get("exercise")
+    return exercise.value if exercise is not None and exercise.is_list else []
+
+
+def _part_name(item: Node) -> str:
+    """The name of the part that an edit or an objective writes; empty if it writes none."""
+    return "" if item.part is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+
+
+def _frame(item: Node) -> Node | None:
+    """The arguments of an edit that lays out texts; None for any other."""
+    name = _part_name(item)
+    return item.value[name] if name and class_of("edit", name).frames else None
 
 
 def _complete_entry(
     root: Node, entry: Node, prefix: str, origin: Origin, others: Mapping[str, Origin], faults: Faults
 ) -> None:
-    exercise = entry.value.get("exercise")
-    order = None
-    if exercise is not None and exercise.is_list:
-        texts = _shown(root, entry)
-        replacements = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
-        exercise.value = [edit for edits, _ in replacements for edit in edits]
-        order = next((lesson.order for _, lesson in replacements if lesson is not None), None)
-        for reading in [lesson.reading for _, lesson in replacements if lesson is not None]:
-            root.value["reading"] = from_data({**root.value["reading"].plain(), **reading}, root.where)
+    edits, texts = _exercise(entry), _shown(root, entry)
+    replacements = [_replaced(item, root, count, origin, faults) for item, count in zip(edits, texts, strict=True)]
+    edits[:] = [edit for nodes, _ in replacements for edit in nodes]
+    lessons = [lesson for _, lesson in replacements if lesson is not None]
+    order = next((lesson.order for lesson in lessons), None)
+    for lesson in lessons:
+        root.value["reading"] = from_data({**root.value["reading"].plain(), **lesson.reading}, root.where)
     if "order" not in entry.value and (order is not None or not prefix):
         entry.put("order", from_data(order or origin.order, root.where))
     for network, objectives, path in _objective_lists(entry, prefix):
@@ -294,23 +288,15 @@ def _complete_entry(
 
 def _shown(root: Node, entry: Node) -> list[int]:
     """How many texts a row has at each edit of an entry that can add a frame."""
-    exercise = entry.value.get("exercise")
-    items = exercise.value if exercise is not None and exercise.is_list else []
-    apart = [number for number, item in enumerate(items) if _separates(item)]
-    return [1 if apart and number >= apart[0] else _texts(root, entry) for number in range(len(items))]
+    names = [_part_name(item) for item in _exercise(entry)]
+    apart = next((index for index, name in enumerate(names) if name and class_of("edit", name).separates), len(names))
+    return [_texts(root, entry) if index < apart else 1 for index in range(len(names))]
 
 
-def _separates(item: Node) -> bool:
-    """Whether an edit puts the texts of a row into separate views."""
-    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.is_mapping else ""
-    return item.part is not None and class_of("edit", name).separates
-
-
-def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
+def _replaced(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
     """The edits that replace one: its lesson if the checkpoint decides, else the result of `_framed`."""
-    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
-    by_form = item.part is not None and issubclass(class_of("edit", name), ByForm)
-    if not by_form or origin.form is None:
+    name = _part_name(item)
+    if not name or not issubclass(class_of("edit", name), ByForm) or origin.form is None:
         return _framed(item, root, texts, origin, faults), None
     own_arguments = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
     chooser: Any = None
@@ -328,9 +314,8 @@ def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -
 def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
     """Replaces `frame: reading` by the checkpoint's own frame and the edit that marks the summary token; other edits are
     unchanged."""
-    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
-    inner = item.value[name] if name and class_of("edit", name).frames else None
-    template = inner.value.get("template") if inner is not None and inner.is_mapping else None
+    inner = _frame(item)
+    template = None if inner is None else inner.value.get("template")
     if inner is None or template is None or template.value != OWN:
         return [item]
     reading = root.value["reading"].plain()
@@ -365,8 +350,8 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
 
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
-    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
-    if item.part is None or not issubclass(class_of("objective", name), Chosen):
+    name = _part_name(item)
+    if not name or not issubclass(class_of("objective", name), Chosen):
         return item
     common = {key: item.value[name].value[key].plain() for key in RESERVED["objective"] if key in item.value[name].value}
     read = read_part(item.copy(), path, Faults())  # faults are reported when the recipe is read

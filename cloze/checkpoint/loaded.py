@@ -1,4 +1,4 @@
-"""A checkpoint that is ready for use."""
+"""A checkpoint that is ready for use, and what its network is built from."""
 
 from __future__ import annotations
 
@@ -62,3 +62,11 @@ class Loaded:
             f"<Loaded {str(self.folder)!r}: {', '.join([self.imported.model.part, *sizes])}, {self.parameters:,} parameters; "
             f"heads: {', '.join(self.heads) or 'none'}; {self.tokenizer.kind} of {self.tokenizer.size:,}; order {self.order}>"
         )
+
+
+def network_inputs(vocab_size: int, tokenizer: Tokenizer, clock: Clock, tables: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the builder of a network takes besides its arguments, when a checkpoint is opened: there is no text to count."""
+    return {
+        "vocab_size": vocab_size, "clock": clock, "tables": tables or None, "spellings": tokenizer.spellings,
+        "counts": None, "entity_count": None, "documents": None,
+    }

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.checkpoint.loaded import Loaded
+from cloze.checkpoint.loaded import Loaded, network_inputs
 from cloze.errors import CheckpointError
 from cloze.interop import Imported, Model
 from cloze.interop.files import read_json
 from cloze.interop.onnx_folder import ABOUT, FILE, session_of
 from cloze.interop.own import own_description
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.reading import Reading
 from cloze.recipe.given import build
@@ -114,13 +114,12 @@ def load_onnx(folder: Path) -> Loaded:
     if description is None:
         raise CheckpointError(f"{folder / FILE}: the files of the checkpoint are missing. Export it again.")
     tokenizer, clock = Tokenizer.load(folder), Clock()
-    available = {"vocab_size": tokenizer.size, "clock": clock, "tables": None, "counts": None, "entity_count": None,
-                 "documents": None, "spellings": tokenizer.spellings}  # fmt: skip
     if not isinstance(about.get("int8"), bool) or not isinstance(about.get("head", 0), str | None):
         raise CheckpointError(f"{folder / ABOUT}: says nothing of int8 or of the head. Export it again.")
     try:
-        with torch.device("meta"), Undrawn():
-            shape = build(lookup("network", description["part"]), description["arguments"], available)
+        with torch.device("meta"), SkipInit():
+            inputs = network_inputs(tokenizer.size, tokenizer, clock, None)
+            shape = build(lookup("network", description["part"]), description["arguments"], inputs)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
     reading = Reading.of(description["reading"])

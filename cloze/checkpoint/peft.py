@@ -6,6 +6,7 @@ The tables of `cloze.interop` say which map is which. peft computes W + (lora_al
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cloze.changes import LoRA
-from cloze.checkpoint.peft_card import write_adapter_card
 from cloze.checkpoint.peft_prompt import METHODS
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.errors import CheckpointError
@@ -46,6 +46,11 @@ CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA", *METHODS), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
     "layer_replication": (None,), "trainable_token_indices": (None,),
+}  # fmt: skip
+#: peft's classes that open a folder, by its type of task; all others are opened by `AutoPeftModel`.
+_CLASSES: Mapping[str | None, str] = {
+    "SEQ_CLS": "AutoPeftModelForSequenceClassification", "TOKEN_CLS": "AutoPeftModelForTokenClassification",
+    "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
 }  # fmt: skip
 
 
@@ -91,12 +96,34 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
         "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
     })  # fmt: skip
     write_tokenizer(stage, imported.tokenizer, imported.reading, model, choice)
-    write_adapter_card(
+    _write_card(
         stage / "README.md", choice, base, folder=folder, task=task, labels=imported.labels,
         problem=problem_of(imported.model, choice), changes=" and ".join(names),
     )
     opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
     return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left])]
+
+
+def _write_card(
+    path: Path, choice: Choice, base: Path, *, folder: str, task: str | None, labels: Sequence[str], problem: Mapping[str, str],
+    changes: str,
+) -> None:
+    """Write README.md; `folder` is the name of the model in its code, and `changes` are what was trained.
+
+    peft's files have no place for the names of classes, so the lines of Python give them.
+    """
+    cls, quoted = _CLASSES.get(task, "AutoPeftModel"), json.dumps(folder, ensure_ascii=False)
+    label = {"id2label": repr(dict(enumerate(labels)))} if labels else {"num_labels": "1"} if problem else {}
+    arguments = {**label, **{key: repr(value) for key, value in problem.items()}}
+    options = "".join(f", {key}={value}" for key, value in arguments.items())
+    lines = [
+        "---", f"base_model: {json.dumps(str(base.resolve()), ensure_ascii=False)}", "library_name: peft", "tags:", "- cloze",
+        f"- {choice.architecture.name}", *([f"pipeline_tag: {choice.cls.pipeline}"] if choice.cls.pipeline else []), "---", "",
+        f"What was trained ({changes}) on the network in `{base.name}`, for {choice.cls.name}; written by cloze.", "",
+        "## Use", "", "```python", f"from peft import {cls}", "from transformers import AutoTokenizer", "",
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted})", f"model = {cls}.from_pretrained({quoted}{options})", "```", "",
+    ]  # fmt: skip
+    path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def _lora(

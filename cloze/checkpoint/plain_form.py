@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from cloze.changes import Change
+from cloze.checkpoint.loaded import network_inputs
 from cloze.errors import CheckpointError
 from cloze.interop import Model
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.given import build
 from cloze.recipe.parts import load_kind
@@ -23,12 +24,10 @@ from cloze.text import Tokenizer
 def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:
     """A model whose `network` is the state of the changed network, with its plain form, if there is one."""
     table = model.network.get("embeddings.tokens.weight")
-    available = {
-        "vocab_size": tokenizer.size if table is None else len(table), "clock": Clock(), "tables": tables or None, "counts": None,
-        "spellings": tokenizer.spellings,
-    }
-    with Undrawn():
-        network = build(lookup("network", model.part), model.arguments, available)
+    vocab_size = tokenizer.size if table is None else len(table)
+    with SkipInit():
+        inputs = network_inputs(vocab_size, tokenizer, Clock(), tables)
+        network = build(lookup("network", model.part), model.arguments, inputs)
     load_kind("change")
     changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
     return _in_plain_form(model, network, changes)
@@ -38,7 +37,7 @@ def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any])
 def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
     """A model of the changed network's state with its plain form; `network`, built without changes, is modified."""
     state = model.network
-    with Undrawn():
+    with SkipInit():
         for change in changes:
             change.apply(network)
     network.load_state_dict(dict(state))

@@ -1,4 +1,4 @@
-"""Finds out what a checkpoint can do: opens it and tries each use up to its first check."""
+"""Finds out what can be done with a network: the uses of a checkpoint, each tried up to its first check, and changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.build import Loaded, load_checkpoint
+import torch
+
+from cloze.changes import Shape
+from cloze.checkpoint.build import Loaded, build_step, load_checkpoint, plain
 from cloze.decoding.generating.sequence import answers
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.static.graph_vectors import GraphVectors
+from cloze.recipe.changes import change_of, parse_change
+from cloze.recipe.faults import Faults
+from cloze.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -72,3 +79,18 @@ def _takes(test: Callable[[Any], Any], loaded: Any) -> bool:
     except ClozeError:
         return False
     return True
+
+
+def require_change(recipe: Recipe, text: str) -> None:
+    """Raise a `CheckpointError` if the network that a recipe exports cannot take a change, as the command line has it.
+
+    The network is built on torch's meta device, so nothing is drawn or computed.
+    """
+    change, part = change_of(parse_change(text), "change", Faults()), recipe.exported.part
+    if change is None or part is None:
+        return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
+    change.shape(Shape(recipe.name, part.name, plain(part.arguments)))
+    size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
+    network = build_step(recipe, vocab_size=size if isinstance(size, int) else 1000, device="meta").networks[recipe.export]
+    with torch.device("meta"), SkipInit():
+        change.apply(network)

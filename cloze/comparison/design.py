@@ -9,9 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.checkpoint.changeable import require_change
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import similar_task
+from cloze.checkpoint.uses import require_change
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records

@@ -1,7 +1,8 @@
-"""`compress`: makes a smaller, sparser or coarser checkpoint of a checkpoint, without training.
+"""Makes a smaller, sparser or coarser checkpoint of a checkpoint, without training.
 
-It does what a run does with `change: […]`: the shape, the network with the changes, the checkpoint's tensors under their new
-names; then it writes the folder. Masks stay with the network, so that further training keeps the zeros.
+`compress` does what a run does with `change: […]`: the shape, the network with the changes, the checkpoint's tensors under
+their new names; then it writes the folder. Masks stay with the network, so that further training keeps the zeros.
+`prune_rows` takes rows from fastText's classifier, as its `quantize -cutoff` does before -retrain.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from cloze.errors import CheckpointError
 from cloze.interop import Imported
 from cloze.interop.export import OWN_CHANGED
 from cloze.interop.files import write_json
+from cloze.interop.vectors.classifier import is_classifier, pruned
 from cloze.networks.blocks.computed import bake_computed, is_added
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.given import build
@@ -127,6 +129,30 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
     return replace(results[0], remarks=remarks)
 
 
+def prune_rows(source: Path, out: Path, rows: int) -> Compressed:
+    """Write a classifier of fastText with a row for its `rows` longest words and n-grams to the new folder `out`
+    (`cloze compress CLASSIFIER --rows N`).
+
+    Any other checkpoint is a `CheckpointError`; `out` appears whole or not at all.
+    """
+    require_new(out)
+    loaded = load_checkpoint(source)
+    if not is_classifier(source):
+        raise CheckpointError(f"{source}: --rows is for classifiers of fasttext-supervised, which have a row for each n-gram.")
+    imported = pruned(loaded.imported, rows)
+    before, results = Size.of(loaded, source), list[Compressed]()
+
+    def finish(stage: Path) -> None:
+        result = Compressed([("prune_rows", {"rows": rows})], before, Size.of(load_checkpoint(stage), stage), ())
+        write_json(stage / RECORD, result.record(source.resolve().name))
+        results.append(result)
+
+    card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
+    card = replace(card, results=f"Only {rows:,} rows of words and n-grams were kept. Its quality was not measured after that.")
+    remarks = write_copy(source, out, imported, card, description=description_of(source), finish=finish)
+    return replace(results[0], remarks=remarks)
+
+
 def _keeps_masks(loaded: Loaded, changes: Sequence[Described]) -> bool:
     """Whether the changes of a checkpoint are masks that fit the compressed network; if not, it is opened in its plain form."""
     cut = any(name == "keep_layers" for name, _ in changes)  # masks name layers by their numbers before
@@ -149,7 +175,7 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
     }
     roundings = [change for change in changes if isinstance(change, Quantise)]
     inherited = [build(lookup("change", name), values, {}) for name, values in loaded.imported.model.changes]
-    with Undrawn():
+    with SkipInit():
         network: nn.Module = build(lookup("network", part), arguments, available)
         for change in [*roundings, *inherited, *(change for change in changes if change not in roundings)]:
             change.apply(network)

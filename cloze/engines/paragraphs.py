@@ -1,6 +1,6 @@
 """Vectors of new texts under `paragraph_vectors`: each is trained for its text while words and output rows stay.
 
-`cloze.checkpoint.inference` makes an `Inferred` when a checkpoint is opened; the network calls it for texts without a paragraph
+`cloze.checkpoint.build` makes an `Inferred` when a checkpoint is opened; the network calls it for texts without a paragraph
 (Le and Mikolov, 2014, §2.2, the inference stage).
 """
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not nee
 
 class Checkpoints(Protocol):
     """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
-    `cloze.checkpoint.bound.BoundCheckpoints` answers."""
+    `cloze.checkpoint.references.BoundCheckpoints` answers."""
 
     def __contains__(self, name: object) -> bool: ...
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from cloze import fields
-from cloze.checkpoint.build import edits_of, first_length
-from cloze.checkpoint.source_options import source_options
+from cloze.checkpoint.feeds import edits_of, first_length, source_options
 from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts

@@ -15,12 +15,13 @@ from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
 from cloze.budget.room import make_room, require_one_process, require_room, why_no_forecast
-from cloze.checkpoint.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
+from cloze.checkpoint.build import build_part, build_step
+from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
-from cloze.checkpoint.load_weights import borrowed_parts, load_origins
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.references import reference_to
+from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
@@ -293,7 +294,7 @@ def put_aside(
     tables: Mapping[str, Any],
 ) -> None:
     """Take the held-out examples of some sources from the stores `aside` instead of a share of the training text."""
-    from cloze.checkpoint.build import build_feed
+    from cloze.checkpoint.feeds import build_feed
     from cloze.exercises import TokenFacts
 
     facts = TokenFacts.of(tokenizer)

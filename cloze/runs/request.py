@@ -11,10 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_part
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.checkpoint.references import origins_of
+from cloze.checkpoint.references import BoundCheckpoints, origins_of
 from cloze.corpus import Store
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import Cache, local_store

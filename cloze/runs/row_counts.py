@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cloze.checkpoint.build import build_data, build_step, first_length
+from cloze.checkpoint.build import build_step
 from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.feeds import build_data, first_length
 from cloze.corpus import Store
 from cloze.recipe.load import load_recipe
 from cloze.runs.binds import make_tables

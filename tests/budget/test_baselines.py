@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloze.budget.baselines import baselines
-from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import build_data
 from cloze.checkpoint.uses import usable
 from cloze.corpus import Store
 from cloze.corpus.stores.build import build_store, train_tokenizer_from

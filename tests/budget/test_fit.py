@@ -14,7 +14,8 @@ from cloze.batching import Data
 from cloze.budget.facts import Facts
 from cloze.budget.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.budget.fit_words import learns_words
-from cloze.checkpoint.build import build_part, first_length
+from cloze.checkpoint.build import build_part
+from cloze.checkpoint.feeds import first_length
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, recipe_names
 from cloze.runs.request import CommandLine, to_be_fitted

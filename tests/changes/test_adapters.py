@@ -11,7 +11,7 @@ import torch
 from cloze.changes import Adapters, Change, LoRA, PfeifferAdapters
 from cloze.networks import Clock
 from cloze.networks.blocks.computed import is_added
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.fast.switch import switched
 from tests.making import network_of
 
@@ -30,7 +30,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     (Adapters(width=64), 2_379_264), (PfeifferAdapters(width=48), 894_528), (LoRA(rank=8, on=("query", "value")), 294_912),
 ])  # fmt: skip
 def test_bert_base_gets_as_many_trained_parameters_as_the_formula_says(change: Change, count: int) -> None:
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         network = network_of("transformer", **BERT, vocab_size=30522, clock=Clock())
         change.apply(network)
     added = {name: p.numel() for name, p in network.named_parameters() if is_added(name)}

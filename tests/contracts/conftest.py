@@ -13,7 +13,8 @@ import pytest
 
 from cloze.batch import Batch
 from cloze.batching import Cursor, Feed
-from cloze.checkpoint.build import build_data, build_feed, build_step
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import build_data, build_feed
 from cloze.checkpoint.publish import Publisher
 from cloze.corpus import Store
 from cloze.exercises import TokenFacts

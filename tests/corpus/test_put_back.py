@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloze.checkpoint.source_options import source_options
+from cloze.checkpoint.feeds import source_options
 from cloze.corpus import Passages, Records, Sentences, Streams
 from cloze.errors import RecipeError
 from cloze.exercises.companions.pair import Pair

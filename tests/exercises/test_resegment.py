@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.build import build_step
 from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.feeds import build_data
 from cloze.corpus.stores.build import build_store_from_texts
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts

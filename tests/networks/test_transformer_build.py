@@ -10,7 +10,7 @@ import torch
 
 from cloze.networks import Clock, Network, Transformer
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.registry import GivenMark, lookup, mark_of, parameters
@@ -28,7 +28,7 @@ def test_random_draws_leave_zeros_where_weights_are_loaded_next_and_nothing_else
         return network_of("transformer", layers=1, width=8, heads=2, vocab_size=30, positions="sinusoid", clock=Clock(0))
 
     drawn, state = network(), torch.get_rng_state()
-    with Undrawn():
+    with SkipInit():
         zeros = network()
     assert torch.equal(torch.get_rng_state(), state)
     changed = {name for name, tensor in drawn.state_dict().items() if not torch.equal(tensor, zeros.state_dict()[name])}

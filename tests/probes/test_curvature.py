@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.compression.bit_levels import bits_by_layer
+from cloze.compression.measures import bits_by_layer
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
 from cloze.probes.curvature import Curvature, curvature, finding, layer_weights, top_eigenvalue

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cloze.batching import Cursor
-from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import build_data
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.networks import GRU, LSTM, BiLSTM, LSTMEncoderDecoder, TwoSidedLSTM, WordVectors

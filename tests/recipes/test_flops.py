@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cloze.batch import Batch
 from cloze.batching import Cursor
-from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import build_data
 from cloze.networks import Transformer
 from cloze.objectives import CooccurrenceRegression, Factorisation
 from cloze.training.carry import Carries

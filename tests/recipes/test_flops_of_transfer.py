@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from cloze.batching import Cursor
-from cloze.checkpoint.build import build_data, build_step
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import build_data
 from cloze.errors import CheckpointError
 from cloze.networks import EncoderDecoder, Transformer
 from cloze.recipe.changes import type_of

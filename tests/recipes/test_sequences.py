@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batching import Cursor
-from cloze.checkpoint.build import build_data, build_part, build_step, edits_of, first_length
+from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.checks.check import check_recipe
+from cloze.checkpoint.feeds import build_data, edits_of, first_length
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template
 from cloze.networks.blocks.dropout import Dropout

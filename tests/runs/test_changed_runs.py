@@ -109,9 +109,9 @@ def test_lora_has_the_parameters_of_the_paper() -> None:
     """294,912 for BERT-base with rank 8 on query and value (Hu et al., 2021, §4.2: 2 × layers × 2 × width × rank)."""
     from cloze.changes import LoRA
     from cloze.networks import Clock, Transformer
-    from cloze.networks.blocks.initial import Undrawn
+    from cloze.networks.blocks.initial import SkipInit
 
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         network = Transformer(layers=12, width=768, heads=12, vocab_size=30522, clock=Clock())
         LoRA(rank=8, on=("query", "value")).apply(network)
     assert sum(p.numel() for p in network.parameters() if p.requires_grad) == 2 * 12 * 2 * 768 * 8 == 294_912

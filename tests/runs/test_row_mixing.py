@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from cloze.checkpoint.build import build_step, odds_of
+from cloze.checkpoint.build import build_step
+from cloze.checkpoint.feeds import odds_of
 from cloze.corpus import Store
 from cloze.recipe.load import load_recipe
 from cloze.runs.run import pretrain

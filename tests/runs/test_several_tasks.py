@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.checkpoint.build import load_checkpoint, odds_of
+from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.feeds import odds_of
 from cloze.checkpoint.several import Labelled, parse_tasks, several
 from cloze.cli.main import main
 from cloze.corpus import Store

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import build_step, load_checkpoint
-from cloze.checkpoint.load_weights import begin_with
 from cloze.checkpoint.new_heads import MOST_GAIN
+from cloze.checkpoint.warm_start import begin_with
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.finetuning.finetune import finetune, recipe_onto

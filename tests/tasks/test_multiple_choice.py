@@ -126,7 +126,8 @@ def test_a_record_that_cannot_be_used_is_told_with_its_line(
 
 
 def micro_batches(folder: Path, offers: Path, tmp_path: Path, **how: Any) -> list[Any]:
-    from cloze.checkpoint.build import build_feed, build_step
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.feeds import build_feed
     from cloze.exercises import TokenFacts
 
     loaded = load_checkpoint(folder)

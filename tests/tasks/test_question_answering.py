@@ -105,7 +105,8 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
     folder: Callable[[str], Path], files: tuple[Path, Path]
 ) -> None:
     """The learner reads dev files as text, the held-out loss reads the store: both show the network the same windows."""
-    from cloze.checkpoint.build import build_feed, build_step
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.feeds import build_feed
     from cloze.corpus.records import Records
     from cloze.exercises import TokenFacts
     from cloze.runs.finetuning.finetune import recipe_onto

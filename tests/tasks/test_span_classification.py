@@ -83,7 +83,8 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
 
 
 def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str], Path], files: tuple[Path, Path]) -> None:
-    from cloze.checkpoint.build import build_feed, build_step
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.feeds import build_feed
     from cloze.exercises import TokenFacts
     from cloze.runs.finetuning.finetune import recipe_onto
 

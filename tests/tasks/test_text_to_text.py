@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.checkpoint.build import build_feed, build_part, build_step, load_checkpoint
+from cloze.checkpoint.build import build_part, build_step, load_checkpoint
+from cloze.checkpoint.feeds import build_feed
 from cloze.checkpoint.several import Labelled
 from cloze.decoding.generating.forms import ByGaps, form_of
 from cloze.decoding.generating.search import Written

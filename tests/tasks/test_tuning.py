@@ -271,7 +271,8 @@ def test_pairs_and_word_labels_are_tasks_too(folder: Callable[[str], Path], tabl
 
 def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
     """The learner reads dev files as text, the held-out loss reads the store: both show the network the same ids."""
-    from cloze.checkpoint.build import build_feed, build_step
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.feeds import build_feed
     from cloze.corpus import Store
     from cloze.decoding.reader import Reader
     from cloze.exercises import TokenFacts

@@ -6,15 +6,15 @@ from typing import Any
 
 from cloze import fields
 from cloze.checkpoint.checks.check_model import check_model
-from cloze.checkpoint.checks.check_templates import check_templates
 from cloze.checkpoint.checks.checked import Checked, EditLine, made_of
-from cloze.errors import ClozeError
+from cloze.document import Where
+from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import Placed
 from cloze.recipe import parts
 from cloze.recipe.faults import Faults
 from cloze.recipe.given import build, courses, stand_ins
 from cloze.recipe.load import phase_recipes
-from cloze.recipe.recipe import EditSpec, EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, plain
 from cloze.recipe.schema import arguments_of_part
 from cloze.recipe.structure import views
 from cloze.training.schedule.phases import sets_dropout
@@ -31,7 +31,7 @@ def check_recipe(recipe: Recipe) -> Checked:
     checked = Checked(recipe)
     for text in recipe.texts.values():
         made_of(text.tokenizer, {}, faults)
-    check_templates(recipe, faults)
+    _check_templates(recipe, faults)
     available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
     _check_room(recipe, faults)
     made_of(recipe.training.optimizer, {}, faults)
@@ -46,6 +46,31 @@ def check_recipe(recipe: Recipe) -> Checked:
             check_model(changed, available, Checked(changed), faults)
     faults.raise_if_any()
     return checked
+
+
+def _check_templates(recipe: Recipe, faults: Faults) -> None:
+    """Every template, of `reading` or of an edit, names roles that there are, and the parts of a row."""
+    from cloze.exercises.frame import split_template
+    from cloze.text.roles import ROLES
+
+    where = next((text.tokenizer.where for text in recipe.texts.values()), Where(recipe.name))
+    templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair")]
+    for entry in recipe.entries.values():
+        for edit in entry.exercise:
+            if parts.class_of("edit", edit.part.name).frames:
+                templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
+    for location, path, template in templates:
+        if not isinstance(template, str) or template == OWN:
+            continue
+        pieces = split_template(template)
+        for kind, text_piece in pieces:
+            if kind == "role" and text_piece not in ROLES:
+                faults.add(location, path, f"{text_piece} is not a role.", propose(text_piece, ROLES))
+        named = {piece for kind, piece in pieces if kind == "part"}
+        required = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
+        if required - named:
+            missing = " and no ".join(f"{{{name}}}" for name in sorted(required - named))
+            faults.add(location, path, f"{template!r} has no {missing}.")
 
 
 def _check_growth(recipe: Recipe, faults: Faults) -> None:

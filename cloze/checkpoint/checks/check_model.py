@@ -29,7 +29,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     import torch
 
     from cloze.networks.blocks.dropout import dropouts
-    from cloze.networks.blocks.initial import Undrawn
+    from cloze.networks.blocks.initial import SkipInit
     from cloze.networks.clock import Clock
     from cloze.training.tie import tie
 
@@ -37,7 +37,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     inputs: dict[str, Any] = {
         "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
     }
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         networks: dict[str, Any] = {}
         for name, spec in recipe.networks.items():
             networks[name] = None

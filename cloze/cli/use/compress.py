@@ -115,7 +115,7 @@ def _show(made: Compressed, out: Path) -> None:
 def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
     """Write a classifier of fastText with this many rows, and say how to train it further."""
     from cloze.cli.hints import suggest
-    from cloze.compression.prune_rows import prune_rows
+    from cloze.compression.compress import prune_rows
     from cloze.tasks.result import contents_of
 
     _show(prune_rows(checkpoint, out, rows), out)
@@ -207,7 +207,7 @@ def _heads(
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes that prune heads by the scores in a file, or by those measured on rows or texts."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.compression.head_scores import head_changes, measured_scores, read_scores
+    from cloze.compression.measures import head_changes, measured_scores, read_scores
 
     loaded = load_checkpoint(checkpoint)
     if scores is not None:
@@ -221,7 +221,7 @@ def _heads(
 def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
     """A number of bits for each layer, by its sensitivity in a file, or measured on rows or texts."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.compression.bit_levels import bits_by_layer, measured_sensitivity, read_sensitivity
+    from cloze.compression.measures import bits_by_layer, measured_sensitivity, read_sensitivity
 
     loaded = load_checkpoint(checkpoint)
     if scores is not None:

@@ -114,7 +114,7 @@ def _turned(maps: Tensor, angles: Tensor) -> Tensor:
     return torch.stack([sines * cos - cosines * sin, sines * sin + cosines * cos], 2).flatten(1)
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Inside this context, random draws leave zeros.
 
     For modules whose weights are loaded next, and for those on the meta device, of which only the shapes are wanted. Drawing the

@@ -16,11 +16,11 @@ from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import holding, table_of
 from cloze.budget.label_counts import Counts, count_labels, stage_recipes
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators
-from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.complete import Origin, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
+from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.several import START, Labelled
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files

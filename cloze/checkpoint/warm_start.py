@@ -1,0 +1,369 @@
+"""Warm start: loads checkpoints into the networks of a run that come `from` them, and into their heads.
+
+`WarmStart` says which tensors of a module are loaded and which are new. A network with further modules, such as `zen`,
+starts from a plain one: it names the parts that it extends (`Network.grafts`) and the modules that those lack
+(`Network.fresh`), which keep their random weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
+from cloze.changes.change import Tensors
+from cloze.changes.vocabulary import STARTS
+from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain
+from cloze.checkpoint.new_heads import start_head
+from cloze.checkpoint.several import START
+from cloze.errors import CheckpointError
+from cloze.exercises.retokenize import reading_of
+from cloze.interop import Model
+from cloze.interop.arguments import complete, derived, flat
+from cloze.networks.blocks.computed import is_added
+from cloze.recipe.changes import lasts
+from cloze.recipe.origins import borrowed, frozen_heads
+from cloze.recipe.parts import class_of
+from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.recipe.step_keys import head_key
+from cloze.text import Tokenizer
+from cloze.training.step import Step
+
+Say = Callable[[str], None]
+
+#: What a network computes from its weights, where their shapes do not tell.
+_FORM = ("heads", "norm", "positions", "feed_forward.activation")
+#: The sizes that `--set` gives a network so that a checkpoint fits, in the order in which they are told.
+_SIZES = ("layers", "width", "heads", "feed_forward.inner", "segments", "max_length", "positions.max_length")
+_SEGMENTS = "embeddings.segments.weight"
+
+
+class WarmStart(NamedTuple):
+    """Where the tensors of a module come from when it starts from a checkpoint.
+
+    `loaded` is the state of the module: tensors of the checkpoint, and the module's own where it has more. `new` are
+    the parts that stay as they are drawn, with their numbers of parameters. `misfit` says in words which tensor is
+    extra, missing or of another shape; it is empty if all fit.
+    """
+
+    loaded: Tensors
+    new: Mapping[str, int]
+    misfit: str
+
+    @classmethod
+    def of_network(cls, network: Any, checkpoint: Tensors, drawn: Callable[[], Tensors] | None) -> WarmStart:
+        """The start of a network from a checkpoint's tensors; `drawn` are its random weights, if it was built without.
+
+        New are the modules of `Network.fresh` that the checkpoint lacks altogether, and segments beyond those of the
+        checkpoint, as in the code of VL-BERT's authors (jackroos/VL-BERT, common/visual_linguistic_bert.py), which adds
+        a segment for regions. What a change added is the network's own, too.
+        """
+        state: Tensors = network.state_dict()
+        longer = [name for name in state if name.endswith(_SEGMENTS) and _is_longer(state[name], checkpoint.get(name))]
+        new = {name.removesuffix(".weight"): state[name].numel() - checkpoint[name].numel() for name in longer}
+        for module in network.fresh:
+            sizes = [tensor.numel() for name, tensor in state.items() if _inside(name, module)]
+            if sizes and not any(_inside(name, module) for name in checkpoint):
+                new[module] = sum(sizes)
+        if new and drawn is not None:
+            state = drawn()
+        added = {name: state[name] for name in state if is_added(name) or any(_inside(name, module) for module in new)}
+        derived_values = {name: tensor for name, tensor in network.begun(checkpoint).items() if name in added}
+        rows = {name: checkpoint[name].to(state[name]) for name in longer}
+        tables = {name: torch.cat([old, state[name][len(old) :]]) for name, old in rows.items()}
+        loaded = {**added, **derived_values, **checkpoint, **tables}
+        return cls(loaded, new, _misfit(state, loaded))
+
+    @classmethod
+    def of_head(cls, head: nn.Module, checkpoint: Tensors) -> WarmStart:
+        """The start of a head from the tensors of a checkpoint's head."""
+        return cls(checkpoint, {}, _misfit(head.state_dict(), checkpoint))
+
+
+def _is_longer(table: Tensor, other: Tensor | None) -> bool:
+    """Whether a table has the width of another one and more rows."""
+    return other is not None and len(table) > len(other) and table.shape[1] == other.shape[1]
+
+
+def _misfit(state: Tensors, checkpoint: Tensors) -> str:
+    """Which tensor of a checkpoint is extra, missing or of another shape; empty if all fit."""
+    for name in {**state, **checkpoint}:
+        shapes = [str(tuple(side[name].shape)) if name in side else "missing" for side in (state, checkpoint)]
+        if shapes[0] != shapes[1]:
+            return f"{name} is {shapes[1]} in the checkpoint and {shapes[0]} in the recipe"
+    return ""
+
+
+def _inside(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+@dataclass(frozen=True)
+class AdaptedCheckpoint:
+    """A checkpoint, and the changes that adapt its tensors to the network of a recipe."""
+
+    loaded: Loaded
+    changes: Sequence[Change]
+    transition: Transition
+
+    def network_state(self) -> Tensors:
+        """The tensors of the network, adapted."""
+        state: Tensors = self.loaded.network.state_dict()
+        for change in self.changes:
+            state = change.weights(state, self.transition)
+        return state
+
+    def head_state(self, name: str, head: nn.Module) -> Tensors:
+        """The tensors of the head `name`, adapted to a head of the recipe."""
+        state: Tensors = self.loaded.heads[name].state_dict()
+        for change in self.changes:
+            state = change.head_state(state, head, self.transition)
+        return state
+
+    def heads_for(self, spec: ObjectiveSpec) -> tuple[list[str], list[str]]:
+        """The heads of the part that an objective can take over, and those of them that predict the same set."""
+        heads = self.loaded.imported.model.heads
+        parts = {spec.part.name, *class_of("objective", spec.part.name).takes_over}
+        fitting = [name for name in heads if heads[name].part in parts]
+        return fitting, [name for name in fitting if heads[name].argument("set") == spec.set]
+
+
+def begin_with(
+    step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
+    drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
+) -> frozenset[str]:
+    """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
+    Returns the keys in the step of the new heads of a task that take over nothing, or of all new ones if these are fitted.
+
+    A head takes the weights of the checkpoint's head with the same state name and part. A head of another shape (other
+    classes) starts at random, or is refused if nothing would train it. One line says what starts at random. `drawn`
+    builds the step with random weights, for a network that was built without (`filled` of `build_step`). `labels` are
+    the classes of the task: the outputs of a checkpoint's head for the same classes in another order are put in theirs.
+
+    Raises:
+        CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
+    """
+    network = step.networks[label]
+    checkpoint = _adapted(recipe, label, folder, network, tokenizer, say)
+    start = WarmStart.of_network(
+        network, checkpoint.network_state(), None if drawn is None else lambda: drawn().networks[label].state_dict()
+    )
+    _require_fit(start, checkpoint.transition, recipe, label, folder)
+    network.load_state_dict(dict(start.loaded))
+    new, frozen, drawn_heads = dict(start.new), frozen_heads(recipe), set[str]()
+    fitted = recipe.training.new_heads == "fitted"
+    for run, spec in _objectives(recipe):
+        if run.network != label:
+            continue
+        head: Any = step.objectives[head_key(recipe, run, spec)]
+        stays = recipe.head_name(run, spec) in frozen
+        lacks = _load_head(head, spec, checkpoint, or_alone=stays, labels=labels)
+        if lacks and stays:
+            raise CheckpointError(_random_head(folder, recipe, label, spec, checkpoint, lacks))
+        if lacks and recipe.task is None:
+            new[f"head {spec.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
+        elif lacks and (not start_head(head, checkpoint.loaded, pooler=not fitted) or fitted):
+            drawn_heads.add(head_key(recipe, run, spec))
+    if new:
+        listed = ", ".join(f"{part} ({count:,})" for part, count in sorted(new.items(), key=lambda item: -item[1]))
+        say(f"{folder}: has no weights for {sum(new.values()):,} parameters, which start fresh: {listed}.")
+    return frozenset(drawn_heads)
+
+
+def _objectives(recipe: Recipe) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
+    for entry in recipe.entries.values():
+        yield from entry.objectives()
+
+
+def _adapted(
+    recipe: Recipe, label: str, folder: Path, network: nn.Module, tokenizer: Tokenizer, say: Say
+) -> AdaptedCheckpoint:
+    """The checkpoint in a folder with the changes that adapt it. If the recipe does not start with all of the
+    checkpoint's own changes, the checkpoint's plain form is loaded."""
+    spec = recipe.networks[label]
+    assert spec.part is not None  # the network is built
+    loaded = load_checkpoint(folder)
+    inherited = _inherited(spec.change, loaded.imported.model)
+    if loaded.imported.model.changes and not inherited:
+        loaded = load_checkpoint(folder, plain=True)
+    changes: list[Change] = [build_part(part) for part in spec.change if not any(part is other for other in inherited)]
+    transition = Transition(
+        Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
+        plain(spec.part.arguments), loaded.tokenizer, tokenizer,
+    )
+    return AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
+
+
+def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
+    """The changes of a recipe that the checkpoint's network already has: all of the checkpoint's changes, or none."""
+    first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
+    here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)
+    return first if here == json.dumps([[name, dict(arguments)] for name, arguments in model.changes], sort_keys=True) else []
+
+
+def _with_vocabulary(
+    changes: list[Change], loaded: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
+) -> list[Change]:
+    """The changes, and one of vocabulary if both tokenizers have whole words, or the new one has further words behind
+    the old ids. For any other new tokenizer the recipe must have the change."""
+    if loaded.tokenizer.hash == tokenizer.hash:
+        return changes
+    words = loaded.tokenizer.kind == tokenizer.kind == "words"
+    if not any(change.changes_vocabulary for change in changes):
+        if not words and tokenizer.spellings[: loaded.tokenizer.size] != loaded.tokenizer.spellings:
+            raise CheckpointError(
+                f"{folder}: its tokenizer ({loaded.tokenizer.size} ids) is not that of the corpus ({tokenizer.size} ids).\n"
+                f"  Build the corpus with the checkpoint's tokenizer: --tokenizer {folder}\n"
+                "  Or keep the embeddings of the pieces that both have, in the recipe: "
+                "`network: {…, change: [vocabulary: {new: pieces}]}`"
+            )
+        changes = [*changes, Vocabulary("mean" if words else "pieces")]
+    if loaded.network.tables:  # a network that reads characters knows every word
+        known_ids = int((matched_rows(loaded.tokenizer, tokenizer) >= 0).sum())
+        usual = Vocabulary("mean" if words else "pieces")
+        new = next((change for change in changes if isinstance(change, Vocabulary)), usual).new
+        say(f"{folder}: knows {known_ids:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[new]}.")
+    return changes
+
+
+def _load_head(
+    head: nn.Module, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, *, or_alone: bool, labels: Sequence[str]
+) -> str:
+    """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns
+    what does not fit, or an empty string."""
+    loaded, (fitting, same_set) = checkpoint.loaded, checkpoint.heads_for(spec)
+    unnamed = spec.state not in loaded.imported.model.heads and (or_alone or class_of("objective", spec.part.name).takes_over)
+    name = same_set[0] if unnamed and len(same_set) == 1 else spec.state
+    if name not in loaded.heads or name not in fitting:
+        return "the checkpoint has no such head" if head.state_dict() else ""
+    start = WarmStart.of_head(head, checkpoint.head_state(name, head))
+    if not start.misfit:
+        head.load_state_dict(_ordered(start.loaded, loaded.imported.labels, labels))
+    return start.misfit
+
+
+def _ordered(state: Tensors, theirs: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
+    """A head with its outputs in the order of our classes, if they are the same as theirs."""
+    if sorted(theirs) != sorted(ours) or list(theirs) == list(ours):
+        return dict(state)
+    order = torch.tensor([theirs.index(label) for label in ours])
+    return {name: tensor[order] if name.startswith("head.output.") else tensor for name, tensor in state.items()}
+
+
+def _random_head(
+    folder: Path, recipe: Recipe, label: str, spec: ObjectiveSpec, checkpoint: AdaptedCheckpoint, lacks: str
+) -> str:
+    """The error for a head that nothing would train, with the ways to get its weights."""
+    heads = checkpoint.loaded.imported.model.heads
+    head_names = ", ".join(f"{name} ({head.part})" for name, head in heads.items()) or "none"
+    fitting, origin = checkpoint.heads_for(spec)[1], recipe.networks[label].origin
+    if len(fitting) > 1:
+        way = f"Name the one that is meant with `head:` in a recipe of your own: {', '.join(fitting)}."
+    elif recipe.task is None:
+        way = f"Bind a checkpoint with such a head: --bind {origin}=FOLDER. Or train this one in a recipe of your own."
+    else:
+        task = "" if recipe.task.type is None else f" --task {recipe.task.type}"
+        tuned = f"cloze finetune {folder}{task} --train FILE --dev FILE --out TUNED"
+        given_as = "cloze finetune TUNED" if origin == START else f"--bind {origin}=TUNED"
+        way = f"Tune the checkpoint on this task first, with the same classes, then give {given_as}:\n    {tuned}"
+    return (
+        f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, because no pass trains "
+        f"it: {lacks}.\n  Heads of the checkpoint: {head_names}. {way}"
+    )
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label: str, folder: Path) -> None:
+    """Raise a `CheckpointError` if a checkpoint does not fit a network; with changes, other arguments may fit."""
+    spec, there = recipe.networks[label], transition.origin
+    assert spec.part is not None  # the network is built
+    here = Shape(label, spec.part.name, transition.arguments)
+    refused = f"{folder}: does not fit the network {label!r} of {recipe.name}: "
+    expected = {here.part, *transition.here.grafts}
+    if there.part not in expected and not spec.change:
+        raise CheckpointError(
+            f"{refused}it holds a network {there.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
+        )
+    if spec.change and not start.misfit:
+        return
+    old, new = (derived(flat(complete(side.arguments, side.part), side.part)) for side in (there, here))
+    differ = [name for name in _FORM if name in old and name in new and old[name] != new[name]]
+    misfit = start.misfit
+    if not misfit and differ:
+        misfit = f"{differ[0]} is {old[differ[0]]} in the checkpoint and {new[differ[0]]} in the recipe"
+    if misfit and transition.here.of_documents:
+        raise CheckpointError(
+            f"{refused}{misfit}.\n"
+            "  Its vectors belong to the documents that it was trained on; other documents cannot go on with them.\n"
+            f"  Vectors of new texts: cloze embed {quote(str(folder))} --file TEXTS --out VECTORS.npy\n"
+            "  To train on all of the text again: leave --init out."
+        )
+    if misfit:
+        way = _own_recipe(folder) if here.part == there.part else _way_out(folder, label, old, new)
+        raise CheckpointError(f"{refused}{misfit}.\n  {way}")
+
+
+def _own_recipe(folder: Path) -> str:
+    """How to continue a checkpoint in its own shape."""
+    quoted = quote(str(folder))
+    if (folder / "cloze" / "recipe.yaml").is_file():
+        return f"To continue it with its own recipe: cloze pretrain {quoted} --init {quoted} --corpus TEXT --out CONTINUED"
+    return (
+        f"To continue it in its own shape: cloze import {quoted} --out IMPORTED\n"
+        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out CONTINUED"
+    )
+
+
+def _way_out(folder: Path, label: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The arguments of a larger network that make the checkpoint fit; the checkpoint's own recipe if none does."""
+    old = {**old, **({"max_length": old["positions.max_length"]} if "positions.max_length" in old else {})}
+    differ = [name for name in _SIZES if name in old and name in new and old[name] != new[name]]
+    if not differ:
+        return _own_recipe(folder)
+    network = "network" if label == "main" else f"networks.{label}"
+    return "To give the network the sizes of the checkpoint: " + " ".join(
+        f"--set {network}.{name}={old[name]}" for name in differ
+    )
+
+
+# ---- all networks of a run -------------------------------------------------------------------------------------------
+
+
+def load_origins(
+    step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
+    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
+) -> frozenset[str]:
+    """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
+
+    Returns the keys of new heads as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
+    `begin_with`.
+    """
+    never, drawn_heads = borrowed(recipe), frozenset[str]()
+    for label, folder in origins.items():
+        if not resumes or label in never:
+            reading = reading_of(label, tables)
+            network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
+            heard: Say = (lambda text: None) if resumes else say
+            drawn_heads |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
+    return drawn_heads
+
+
+def borrowed_parts(recipe: Recipe) -> frozenset[str]:
+    """The parts of a step that the run's checkpoints do not hold: borrowed networks, and their heads that are never trained.
+    """
+    networks, frozen = borrowed(recipe), frozen_heads(recipe)
+    heads = {
+        f"objectives.{head_key(recipe, run, spec)}" for run, spec in _objectives(recipe)
+        if run.network in networks and recipe.head_name(run, spec) in frozen
+    }
+    return frozenset({f"networks.{name}" for name in networks} | heads)
