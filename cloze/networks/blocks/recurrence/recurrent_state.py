@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError
-
-State = tuple[Tensor, Tensor]
-
+from cloze.networks.blocks.recurrence.stepping import State
 
 class StateCache:
     """What recurrent layers remember of the tokens read so far, h (B, H) and c (B, C) of each, for generation.
