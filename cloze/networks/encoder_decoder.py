@@ -33,7 +33,15 @@ from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.fast.switch import near
-from cloze.networks.network import Network, StateKind, TokenSequence, attention_kinds, named_sizes, reading_kinds
+from cloze.networks.network import (
+    Network,
+    StateKind,
+    TokenSequence,
+    attention_kinds,
+    last_positions,
+    named_sizes,
+    reading_kinds,
+)
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -277,8 +285,7 @@ class EncoderDecoder(Network):
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
         if "summary" in want:
-            last = _lengths(read.tokens, read.block) - 1
-            states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]  # one token per row: (B, D)
+            states["summary"] = self.summarise(hidden, tokens=read.tokens, block=read.block, summaries=None)  # (B, D)
         return states
 
     def count_operations(
@@ -340,15 +347,8 @@ def initialise_t5(network: EncoderDecoder) -> None:
 
 def rolled(tokens: Tensor, block: Tensor | None) -> Tensor:
     """Rows (B, L) whose last real token stands first, the others one further: what a decoder reads to predict the row."""
-    last = (_lengths(tokens, block) - 1)[:, None]
-    return torch.cat([tokens.gather(1, last), tokens[:, :-1]], dim=1)
-
-
-def _lengths(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """Real tokens of each row, (B,)."""
-    if block is None:
-        return torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-    return (block > 0).sum(1)
+    last = tokens.flatten()[last_positions(tokens, block)]
+    return torch.cat([last[:, None], tokens[:, :-1]], dim=1)
 
 
 def _real(block: Tensor | None, x: Tensor, cache: SequenceCache | None) -> Selected | None:
