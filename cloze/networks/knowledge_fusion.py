@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
@@ -188,21 +188,16 @@ class KnowledgeFusion(Bert):
         partners = [*[nn.Identity()] * self.mix_at, *self.entity_layers]
         return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
-        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
-        **given: Any,
-    ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them."""
-        named = None if items is None or links is None else (items["entity"], links["entity"].long())
-        fused = self._entities(tokens, summaries, named)
-        return super().forward(want=want, tokens=tokens, block=block, summaries=summaries, around=[fused, *around], **given)
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
+        """As `transformer`, with the entities around the layers."""
+        return super().read(inputs._replace(around=[self._entities(inputs), *inputs.around]))
 
-    def _entities(self, tokens: Tensor, summaries: Tensor | None, named: tuple[Tensor, Tensor] | None) -> Entities:
+    def _entities(self, inputs: BertInputs) -> Entities:
         """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
+        tokens, summaries = inputs.tokens, inputs.summaries
         if summaries is None:
             summaries = torch.arange(len(tokens), device=tokens.device) * tokens.shape[1]
-        items, pairs = named if named is not None else (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
+        items, pairs = inputs.linked("entity") or (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
         texts, count = items.shape
         ids = torch.cat([items.new_zeros(texts, 1), items], 1)
         real = ids > 0

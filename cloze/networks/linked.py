@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
@@ -264,17 +264,12 @@ class LinkedTransformer(Bert):
         partners = [self.linker if number == self.link_after else nn.Identity() for number in range(len(self.layers))]
         return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, items: Mapping[str, Tensor] | None = None,
-        links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (), **given: Any,
-    ) -> dict[str, Tensor]:
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them, and `linking`."""
-        if items is None or links is None:
-            named, pairs = tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long()
-        else:
-            named, pairs = items["surface"], links["surface"].long()
-        linked = Linked(self, named, pairs, block)
-        states = super().forward(want=want - {"linking"}, tokens=tokens, block=block, around=[linked, *around], **given)
+        want, tokens = inputs.want, inputs.tokens
+        names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
+        linked = Linked(self, names, links, inputs.block)
+        states = super().read(inputs._replace(want=want - {"linking"}, around=[linked, *inputs.around]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
     def count_operations(

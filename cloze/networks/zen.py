@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError, require_table
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
@@ -113,14 +113,11 @@ class Zen(Bert):
             *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, partners, strict=True)),
         ]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, block: Tensor | None = None,
-        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
-        **given: Any,
-    ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them."""
-        grams = [] if items is None or links is None else [self._grams(items["ngram"], links["ngram"].long(), segments, block)]
-        return super().forward(want=want, tokens=tokens, segments=segments, block=block, around=[*grams, *around], **given)
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
+        """As `transformer`, with the n-grams around the layers."""
+        linked = inputs.linked("ngram")
+        grams = [] if linked is None else [self._grams(*linked, inputs.segments, inputs.block)]
+        return super().read(inputs._replace(around=[*grams, *inputs.around]))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,

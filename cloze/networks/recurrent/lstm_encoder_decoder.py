@@ -197,7 +197,8 @@ class LSTMEncoderDecoder(Network):
 
     def depth_groups(self) -> list[nn.Module]:
         """Word vectors first, then the encoder's layers in order, then the decoder; nothing that is compiled."""
-        return [self.embeddings, *map(nn.ModuleList, self.encoder.directions), *([] if self.decoder is None else [nn.ModuleList([self.decoder])])]
+        decoder = [] if self.decoder is None else [nn.ModuleList([self.decoder])]
+        return [self.embeddings, *map(nn.ModuleList, self.encoder.directions), *decoder]
 
     def cache(self) -> StateCache:
         return StateCache()

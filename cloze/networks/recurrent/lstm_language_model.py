@@ -25,7 +25,7 @@ from cloze.registry import Given, PartMark, register
 
 
 class WordInputs(nn.Module):
-    """Vectors of words, from a table (V, E) or from their characters. Words that fall are zero wherever they stand in the step."""
+    """Vectors of words, from a table or from their characters. Words that fall are zero wherever they stand in the step."""
 
     def __init__(
         self, vocab_size: int, width: int, characters: Characters | CharacterTable | None, dropout: WordDropout
@@ -36,7 +36,7 @@ class WordInputs(nn.Module):
         self.takes = frozenset({"tokens"}) if characters is None else frozenset({"tokens", "characters"})
 
     def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw a table between ±`bound`, by default 0.1; `Characters`, which have drawn their weights, only if there is a bound."""
+        """Draw a table between ±`bound`, by default 0.1. `Characters` have drawn their weights: they draw again for a bound."""
         if self.tokens is not None:
             bound = 0.1 if bound is None else bound
             nn.init.uniform_(self.tokens.weight, -bound, bound)

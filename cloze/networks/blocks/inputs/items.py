@@ -111,6 +111,13 @@ class ItemVectors(nn.Module):
         self.norm = nn.LayerNorm(width, eps=epsilon) if together else None
         self.hidden = nn.Embedding(2, items.width, padding_idx=0) if items.hidden else None
 
+    def padding(self, batch: int, count: int) -> ItemRows:
+        """Rows of so many items that are padding, in place of the items that a batch lacks."""
+        weight = self.features.weight
+        nothing = torch.zeros(batch, count, dtype=torch.bool, device=weight.device)
+        features, boxes = weight.new_zeros(batch, count, self.items.width), weight.new_zeros(batch, count, 4)
+        return ItemRows(features, boxes, nothing, nothing, None)
+
     def reset_parameters(self) -> None:
         """The row of what is not hidden is zero."""
         if self.hidden is not None and not self.hidden.weight.is_meta:

@@ -32,9 +32,9 @@ class LSTMLayer(RecurrentLayer):
 
     i, f, o = σ(W x + R h + b), g = tanh(…), c ← f c + i g, h = o tanh(c), and with a `projection` h = P (o tanh(c)) (Sak et
     al., 2014). `cell_clip` and `projection_clip` bound c and h, as in ELMo. `weight_dropout` drops numbers of R, the same ones
-    for all rows and steps (DropConnect: Merity et al., 2018, §2). Parameters: `input.weight` (4C, I), `recurrent.weight` (4C, H), gates in the order i, f, g, o; `bias` (4C,), and with
-    `biases: two` `recurrent.bias` (4C,) as in `torch.nn.LSTM`; `projection.weight` (H, C). `forget_bias` is added to what
-    `reset_parameters` draws for the bias of f.
+    for all rows and steps (DropConnect: Merity et al., 2018, §2). Parameters: `input.weight` (4C, I), `recurrent.weight`
+    (4C, H), gates in the order i, f, g, o; `bias` (4C,), and with `biases: two` `recurrent.bias` (4C,) as in `torch.nn.LSTM`;
+    `projection.weight` (H, C). `forget_bias` is added to what `reset_parameters` draws for the bias of f.
 
     >>> layer = LSTMLayer(input_width=3, cell=5, projection=2, clock=Clock())
     >>> out, (h, c) = layer(torch.zeros(4, 7, 3))

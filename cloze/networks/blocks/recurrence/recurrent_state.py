@@ -11,6 +11,7 @@ from torch import Tensor
 from cloze.errors import RecipeError
 from cloze.networks.blocks.recurrence.stepping import State
 
+
 class StateCache:
     """What recurrent layers remember of the tokens read so far, h (B, H) and c (B, C) of each, for generation.
 
