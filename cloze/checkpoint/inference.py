@@ -9,7 +9,6 @@ from typing import Any
 from cloze.engines.lock_free import asked_of
 from cloze.engines.paragraphs import Inferred
 from cloze.exercises import TokenFacts
-from cloze.networks import ParagraphVectors
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.recipe.given import build
@@ -23,7 +22,7 @@ def add_inference(network: Any, heads: Mapping[str, Any], tokenizer: Any, recipe
     as they are, and so does one without its recipe and head, which then says what it needs.
     """
     head = next((module for module in heads.values() if isinstance(module, (NegativeSampling, HierarchicalSoftmax))), None)
-    if not isinstance(network, ParagraphVectors) or head is None or recipe is None:
+    if not network.of_documents or head is None or recipe is None:
         return
     facts = {"tokenizer": TokenFacts.of(tokenizer), "counts": head.counts.cpu().numpy()}
     choice = asked_of([_built("edit", edit, facts, leave={"in"}) for edit in recipe["exercise"]], owned=True)

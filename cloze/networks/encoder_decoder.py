@@ -205,6 +205,11 @@ class EncoderDecoder(Network):
         self.reset_parameters()
         name_dropouts(self)
 
+    @property
+    def coders(self) -> tuple[Coder, Coder]:
+        """The encoder and the decoder."""
+        return self.encoder, self.decoder
+
     def depth_groups(self) -> list[nn.Module]:
         """Tables first, then the encoder's layers and the decoder's."""
         return [self.embeddings, *self.encoder.layers, *self.decoder.layers]
@@ -228,9 +233,8 @@ class EncoderDecoder(Network):
             initialise_t5(self)
             return
         initialise(self, self.initial)
-        stacks = (self.encoder, self.decoder)
-        inward = [[_inward(layer) for layer in stack.layers] for stack in stacks]
-        initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
+        inward = [[_inward(layer) for layer in coder.layers] for coder in self.coders]
+        initialise_apart(self.initial, [coder.positions for coder in self.coders], inward)
         tables = [
             self.embeddings.tokens.weight * self.embeddings.scale,
             *(table.weight for table in self.embeddings.inputs.values()),
@@ -327,7 +331,7 @@ def initialise_t5(network: EncoderDecoder) -> None:
     inside = network.heads * network.head_width
     narrow, inner = network.width**-0.5, network.inner**-0.5
     draw(network.embeddings.tokens.weight, "normal", 1.0)
-    for stack in (network.encoder, network.decoder):
+    for stack in network.coders:
         if stack.buckets is not None:
             draw(stack.buckets.table.weight, "normal", narrow)
         for layer in stack.layers:

@@ -18,6 +18,7 @@ from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
@@ -206,14 +207,11 @@ class KnowledgeFusion(Bert):
         moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1  # there is one more in each text
         first = torch.stack([summaries.long(), text * (count + 1)], 1)
         pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])
-        spare = torch.iinfo(torch.int64).max
-        home = torch.full((ids.numel(),), spare, device=tokens.device)
-        home = home.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
-        real = real & (home < spare).view_as(real)
+        home, linked = first_tokens(pairs, ids.numel())
+        real = real & linked.view_as(real)
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
         pairs = pairs[real.flatten()[pairs[:, 1]]]
         x = residual_dtype(self.entities(ids))
-        home = home.where(home < spare, 0)
         return Entities(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
     def count_operations(

@@ -17,6 +17,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.candidates import Candidates
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across, Projections, Stacked
@@ -145,10 +146,9 @@ class Linked(Around):
         that cover no token, and the ids 0, are left out.
         """
         batch, length = x.shape[:2]
-        count, spare = self.items.numel(), batch * length
-        # The flat position of the first token of each name, (count,); `spare` if no token is linked with it.
-        first = torch.full((count,), spare, device=x.device).scatter_reduce(0, self.links[:, 1], self.links[:, 0], "amin")
-        real = ((first < spare) & (self.items.flatten() > 0)).nonzero().squeeze(1)
+        count = self.items.numel()
+        first, linked = first_tokens(self.links, count)
+        real = (linked & (self.items.flatten() > 0)).nonzero().squeeze(1)
         row = first[real] // length
         # Names by row, in their own order inside it; the slot counts them from 0 in each row.
         order = torch.argsort(row, stable=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
@@ -18,6 +17,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
@@ -134,11 +134,7 @@ class Zen(Bert):
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""
         if items.shape[1] == 0:  # layers need a row to work on
             items = items.new_zeros(len(items), 1)
-        spare = torch.iinfo(torch.int64).max
-        first = torch.full((items.numel(),), spare, device=items.device)
-        first = first.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
-        linked = first < spare
-        first = first.where(linked, 0)
+        first, linked = first_tokens(pairs, items.numel())
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
         blocks = linked.long() if block is None else block.flatten()[first].long() * linked
         seen = visibility("open", blocks.view_as(items), length=items.shape[1], past=0, device=items.device)

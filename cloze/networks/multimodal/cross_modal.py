@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CrossLayer, Pair, Views

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import Made
@@ -145,14 +145,14 @@ class JointModal(Bert):
             outputs |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
             if "layers" in want:
                 outputs["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
-            summary = self.summarise(outputs["hidden"], tokens=tokens, block=block, summaries=inputs.summaries)
-            outputs["summary"] = summary
+            flat = inputs.summaries
+            outputs["summary"] = passed[-1][:, 0] if flat is None else outputs["hidden"].flatten(0, 1)[flat]
             if "decoder_hidden" in want and self.decoder is not None and inputs.decoder is not None:
                 visible = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
                 memory = AttentionInputs(visible, source=passed[-1])
                 outputs["decoder_hidden"] = self.decoder(self.embeddings, inputs.decoder, memory)
             if "pooled" in want:
-                outputs["pooled"] = torch.tanh(self.pooler(summary))
+                outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
         if "pair_pooled" in want:
             outputs["pair_pooled"] = self._pairs(text, film)
         return {name: state for name, state in outputs.items() if name in want}

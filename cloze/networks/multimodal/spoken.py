@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.cost import Operations

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemRows, Joined, item_embeddings
-from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.cost import Operations, Shown, shown, shown_items
@@ -84,7 +83,7 @@ class Visual(Bert):
 
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them, and `item_hidden`."""
-        want, tokens, positions = inputs.want, inputs.tokens, inputs.positions
+        want, tokens = inputs.want, inputs.tokens
         rows = inputs.item_rows(self.items.set)
         joined = self.items.join(self.embeddings, tokens, inputs.vectors, inputs.block, rows)
         if rows is None:
@@ -96,14 +95,11 @@ class Visual(Bert):
         x = self._embedded(inputs, joined)  # (B, L + S, D): the tokens, then the S positions that the items append
         seen = [AttentionInputs(self._seen(x, inputs.block, joined))] * len(self.layers)
         stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
-        # A flat position counts cells of (B, L): row · L + column. In (B, L + S) the same cell is row · S further on.
-        wide = None if positions is None else positions + torch.div(positions, length, rounding_mode="floor") * (
-            x.shape[1] - length
-        )
         # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
         # that are read.
         whole = not stack.per_token or record is not None or "item_hidden" in want
-        at = None if whole else self._selected(x, want, wide, inputs.summaries, length)
+        read = (_in_wide_rows(flat, length, x.shape[1]) for flat in (inputs.positions, inputs.summaries))
+        at = None if whole else self._read_tokens(x[..., 0], want, *read)
         passed = stack.run(x, at=at)
         last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], inputs.summaries)
@@ -127,14 +123,6 @@ class Visual(Bert):
             real = torch.cat([text_mask, joined.real], 1).long()
         return visibility("open", real, length=x.shape[1], past=0, device=x.device)
 
-    def _selected(
-        self, x: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None, length: int
-    ) -> Selected | None:
-        """The tokens whose last state is read, by flat positions in rows with items; None: all of them."""
-        batch, width = x.shape[:2]  # the width of a row, L + S; `positions` count its cells, `summaries` (E,) those of (B, L)
-        first = None if summaries is None else torch.div(summaries, length, rounding_mode="floor") * width + summaries % length
-        return self._read_tokens(torch.empty(batch, width, device=x.device), want, positions, first)
-
     def _of_items(self, last: Tensor, length: int, rows: ItemRows) -> Tensor:
         """The states of the items (B, R, D); zeros where they are no positions of the row."""
         if last.shape[1] == length:
@@ -156,3 +144,8 @@ class Visual(Bert):
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
         self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)
+
+
+def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:
+    """Flat positions in (B, L) as those of the same cells in (B, L + S): row · L + column moves on by row · S."""
+    return None if flat is None else flat + torch.div(flat, length, rounding_mode="floor") * (width - length)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.visibility import Visibility, visibility
@@ -75,6 +75,17 @@ def item_rows(
     features = features.masked_fill(~real[..., None], 0.0)
     pairs = None if links is None or name not in links else links[name].long()
     return ItemRows(features, item_vectors.get(f"{name}/boxes"), real, hidden, pairs)
+
+
+def first_tokens(links: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """For each of so many items the flat position of its first token, 0 without any, and whether it has one: (count,) each.
+
+    `links` (N, 2) are the flat positions of a token and of its item.
+    """
+    spare = torch.iinfo(torch.int64).max
+    first = torch.full((count,), spare, device=links.device).scatter_reduce(0, links[:, 1], links[:, 0], "amin")
+    linked = first < spare
+    return first.where(linked, 0), linked
 
 
 def box_numbers(boxes: Tensor | None, numbers: int, name: str) -> Tensor:
