@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.blocks.cross import Made
 from cloze.networks.blocks.hooks import Around
-from cloze.networks.blocks.inputs.items import ItemRows, fields_of, item_rows
+from cloze.networks.blocks.inputs.items import ItemRows, fields_of
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
@@ -45,8 +47,24 @@ class BertInputs(NamedTuple):
     decoder: TokenSequence | None = None
 
     def item_rows(self, name: str) -> ItemRows | None:
-        """The items of the set of that name; None without any."""
-        return item_rows(name, self.tokens, self.item_vectors, self.items, self.item_length, self.links)
+        """The items of the set of that name; None if the batch has no features of them.
+
+        Raises `RecipeError` if a row of tokens holds several texts, each with items of its own.
+        """
+        if self.item_vectors is None or name not in self.item_vectors:
+            return None
+        features, rows = self.item_vectors[name], len(self.tokens)
+        batch, count = features.shape[:2]
+        if batch != rows:
+            raise RecipeError(f"{batch} texts with items {name!r} are packed into {rows} rows: write training.packing: false.")
+        real = torch.ones(batch, count, dtype=torch.bool, device=features.device)
+        if self.item_length is not None and name in self.item_length:
+            real = torch.arange(count, device=features.device) < self.item_length[name][:, None]
+        masked = None if self.items is None else self.items.get(f"{name}/masked")
+        hidden = torch.zeros_like(real) if masked is None else (masked > 0) & real & (features == 0).all(-1)
+        features = features.masked_fill(~real[..., None], 0.0)
+        links = None if self.links is None or name not in self.links else self.links[name].long()
+        return ItemRows(features, self.item_vectors.get(f"{name}/boxes"), real, hidden, links)
 
     def linked(self, name: str) -> tuple[Tensor, Tensor] | None:
         """The ids of things that the texts name (E, R), and their links with tokens (N, 2); None without any."""

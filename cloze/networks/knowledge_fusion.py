@@ -199,14 +199,15 @@ class KnowledgeFusion(Bert):
         if summaries is None:
             summaries = torch.arange(len(tokens), device=tokens.device) * tokens.shape[1]
         items, pairs = inputs.linked("entity") or (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
-        texts, count = items.shape
-        ids = torch.cat([items.new_zeros(texts, 1), items], 1)
+        texts, count = items.shape  # (E, R)
+        ids = torch.cat([items.new_zeros(texts, 1), items], 1)  # (E, 1 + R)
         real = ids > 0
         real[:, 0] = True
         text, item = torch.arange(texts, device=tokens.device), pairs[:, 1]
-        moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1  # there is one more in each text
+        # Flat positions in (E, R) as those in (E, 1 + R): each text has one more in front.
+        moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1
         first = torch.stack([summaries.long(), text * (count + 1)], 1)
-        pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])
+        pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])  # (E + N, 2)
         home, linked = first_tokens(pairs, ids.numel())
         real = real & linked.view_as(real)
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)

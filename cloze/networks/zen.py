@@ -135,6 +135,7 @@ class Zen(Bert):
         if items.shape[1] == 0:  # layers need a row to work on
             items = items.new_zeros(len(items), 1)
         first, linked = first_tokens(pairs, items.numel())
+        # An n-gram has the segment and the block of its first token: (B · R,), then (B, R).
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
         blocks = linked.long() if block is None else block.flatten()[first].long() * linked
         seen = visibility("open", blocks.view_as(items), length=items.shape[1], past=0, device=items.device)

@@ -53,30 +53,6 @@ def fields_of(name: str) -> frozenset[str]:
     return frozenset({f"item_vectors/{name}", f"item_vectors/{name}/boxes", f"items/{name}/masked", f"item_length/{name}"})
 
 
-def item_rows(
-    name: str, tokens: Tensor, item_vectors: Mapping[str, Tensor] | None, items: Mapping[str, Tensor] | None = None,
-    item_length: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None,
-) -> ItemRows | None:
-    """What a batch with tokens (B, L) says of the items of a set; None if it has no features of them.
-
-    Raises `RecipeError` if a row of tokens holds several texts, each with items of its own.
-    """
-    if item_vectors is None or name not in item_vectors:
-        return None
-    features = item_vectors[name]
-    batch, count = features.shape[:2]
-    if batch != len(tokens):
-        raise RecipeError(f"{batch} texts with items {name!r} are packed into {len(tokens)} rows: write training.packing: false.")
-    real = torch.ones(batch, count, dtype=torch.bool, device=features.device)
-    if item_length is not None and name in item_length:
-        real = torch.arange(count, device=features.device) < item_length[name][:, None]
-    masked = None if items is None else items.get(f"{name}/masked")
-    hidden = torch.zeros_like(real) if masked is None else (masked > 0) & real & (features == 0).all(-1)
-    features = features.masked_fill(~real[..., None], 0.0)
-    pairs = None if links is None or name not in links else links[name].long()
-    return ItemRows(features, item_vectors.get(f"{name}/boxes"), real, hidden, pairs)
-
-
 def first_tokens(links: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """For each of so many items the flat position of its first token, 0 without any, and whether it has one: (count,) each.
 
