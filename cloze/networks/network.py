@@ -263,7 +263,7 @@ def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
     return first + torch.where(block > 0, columns, 0).amax(1)
 
 
-def require_order(network: str, order: Tensor | str, own: str) -> None:
+def require_order(network: str, order: object, own: str) -> None:
     """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
     if not isinstance(order, str) or order != own:
         recipe_order = order if isinstance(order, str) else "that of each row"

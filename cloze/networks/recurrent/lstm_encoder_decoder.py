@@ -253,7 +253,8 @@ class LSTMEncoderDecoder(Network):
             raise RecipeError(f"lstm_encoder_decoder: decoder_hidden is wanted, but {missing}.")
         if cache is not None and cache.encoded is not None:
             *states_by_layer, (fed,) = cache.layers
-            cells, source = [(h, c) for h, c in states_by_layer], cache.encoded
+            cells: Sequence[State] = [(h, c) for h, c in states_by_layer]
+            source = cache.encoded
         else:
             encoded = self.encoder(self.embeddings(tokens), lengths) if encoded is None else encoded
             cells, source = encoded.last, encoded.layers[-1]
