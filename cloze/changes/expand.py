@@ -49,9 +49,11 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
     added = np.array([vectors.ids[word] for word in new], np.int64)
     remarks = [f"{len(new):,} words were added to {tokenizer.size:,} ids; {len(shared):,} are known to both."]
     tables = dict(network)
+    arguments = imported.model.arguments
+    untrained = arguments.get("vectors") is not None and not arguments.get("tune")
     for name in names:
         table = network[name].float().numpy()
-        if name == "embeddings.tokens.weight" and _untrained(imported.model.arguments):
+        if name == "embeddings.tokens.weight" and untrained:
             if table.shape[1] != vectors.width:
                 raise CheckpointError(
                     f"{vectors.place}: vectors of width {vectors.width}; {imported.folder} was trained over vectors of width "
@@ -107,7 +109,3 @@ def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
     """Words that only the vectors have and that the tokenizer will find in a text."""
     vocabulary = set(tokenizer.spellings) | set(tokenizer.literals.values())
     return findable(tokenizer, [word for word in vectors.words if word not in vocabulary])
-
-
-def _untrained(arguments: Any) -> bool:
-    return arguments.get("vectors") is not None and not arguments.get("tune")

@@ -19,7 +19,6 @@ from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, shown
-from cloze.networks.encoder_decoder import EncoderDecoder
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
 
@@ -152,7 +151,7 @@ class Fuse(Change):
 
     def apply(self, network: Any) -> None:
         """Add an attention to every layer of both stacks."""
-        if not isinstance(network, EncoderDecoder):
+        if not network.coders:
             raise CheckpointError(
                 f"fuse: {type(network).__name__} is not an encoder-decoder of Transformer layers.\n"
                 "  Use a translator with such a network, or leave the change out."
@@ -169,8 +168,8 @@ class Fuse(Change):
                 "  To train it longer, resume its run with --extend; to read another network, start from the plain translator."
             )
         places: list[Averaged] = []
-        for stack, where in ((network.encoder, "attention"), (network.decoder, "crossing")):
-            for number, layer in enumerate(stack.layers):
+        for coder, where in zip(network.coders, ("attention", "crossing"), strict=True):
+            for number, layer in enumerate(coder.layers):
                 places.append(self._averaged(network.clock, layer, where, f"{where}:{number}"))
                 layer.around[where] = places[-1]
         network.put_outside(Fused(self.network, places))

@@ -23,7 +23,6 @@ from cloze.networks.clock import Clock
 from cloze.networks.config import Post
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind
-from cloze.networks.transformer import Transformer
 from cloze.registry import register
 
 
@@ -147,7 +146,7 @@ class KnowledgeAdapter(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze the network, turn its dropout off, and add the adapter."""
-        if not isinstance(network, Transformer):
+        if not network.one_stack:
             raise CheckpointError(f"knowledge_adapter: {type(network).__name__} is not a Transformer encoder. Use adapters.")
         if not self.name.isidentifier():
             raise CheckpointError(f"knowledge_adapter.name: {self.name!r}. Expected a word of letters, such as facts.")

@@ -1,4 +1,4 @@
-"""Which linear maps of a network a change acts on: `on: [query, value, outer]`."""
+"""What changes share: the linear maps that they act on (`on: [query, value, outer]`), freezing, rows in front of every text."""
 
 from __future__ import annotations
 
@@ -72,6 +72,19 @@ def freeze(network: nn.Module) -> None:
     for name, parameter in network.named_parameters():
         if not is_added(name):
             parameter.requires_grad_(False)
+
+
+def put_in_front(network: Any, outside: nn.Module, tokens: int, *, of: str) -> None:
+    """Freeze a network and put `outside` around it, which takes so many `tokens` of the length that the network can read.
+
+    `CheckpointError`, naming the change `of`, if no room is left for a text.
+    """
+    limit = network.max_length
+    if limit is not None and limit <= tokens:
+        raise CheckpointError(f"{of}: {tokens} tokens, but the network reads {limit}. Use fewer.")
+    freeze(network)
+    network.put_outside(outside)
+    network.max_length = None if limit is None else limit - tokens
 
 
 def rows_of(name: str, height: int, wanted: str) -> slice | None:

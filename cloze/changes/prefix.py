@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, Positive
 from cloze.changes.change import Change
-from cloze.changes.front import put_in_front
+from cloze.changes.maps import put_in_front
 from cloze.errors import CheckpointError
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionCall

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count
 from cloze.changes.change import Change, Tensors, Transition
-from cloze.changes.front import put_in_front
+from cloze.changes.maps import put_in_front
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.visibility import AnyOrder, Restricted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +19,6 @@ from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown
-from cloze.networks.transformer import Transformer
 from cloze.registry import Live, lookup, register
 from cloze.uncompiled import uncompiled
 
@@ -86,7 +85,7 @@ class ReplaceLayers(Change):
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with a layer for each group."""
         network_class: Any = lookup("network", shape.part)
-        if not issubclass(network_class, Transformer) or (shape.arguments.get("attention") or {}).get("band") is not None:
+        if not network_class.one_stack or (shape.arguments.get("attention") or {}).get("band") is not None:
             raise CheckpointError(f"{shape.origin}: {_refusal(network_class.__name__)}")
         ((name, layers),) = stacks_of(shape.part, shape.arguments).items()
         if layers % self.group:
@@ -97,7 +96,7 @@ class ReplaceLayers(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze all but the layers, and add the predecessor's."""
-        layers: Any = network.layers if isinstance(network, Transformer) else []
+        layers: Any = network.layers if network.one_stack else []
         if not len(layers) or any(layer.lends for layer in layers):
             raise CheckpointError(_refusal(type(network).__name__))
         freeze(network)
@@ -112,7 +111,8 @@ class ReplaceLayers(Change):
         """The lowest layers' tensors for the network, and all layers' for the predecessor."""
         count = len(transition.here.layers)
         tensors = dict(KeepLayers(tuple(range(count))).weights(state, transition))
-        for name, host in _hosts(transition.here):
+        hosts = {name: module for name, module in transition.here.named_modules() if isinstance(module, Predecessors)}
+        for name, host in hosts.items():
             for number in range(len(host.layers)):
                 start = f"layers.{number}."
                 layer_tensors = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
@@ -129,7 +129,3 @@ def _refusal(kind: str) -> str:
         f"replace_layers: {kind} is not a Transformer whose layers have weights of their own and see the same tokens.\n"
         "  Leave the change out."
     )
-
-
-def _hosts(network: nn.Module) -> Iterator[tuple[str, Predecessors]]:
-    return ((name, module) for name, module in network.named_modules() if isinstance(module, Predecessors))

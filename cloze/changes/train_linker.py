@@ -7,7 +7,6 @@ from typing import Any
 
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
-from cloze.networks.linked import LinkedTransformer
 from cloze.registry import register
 
 
@@ -27,7 +26,8 @@ class TrainLinker(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze what is not the linker."""
-        if not isinstance(network, LinkedTransformer):
+        linker = getattr(network, "linker", None)
+        if linker is None:
             raise CheckpointError(f"train_linker: {type(network).__name__} has no entity linker. Use a network of part linked.")
         network.requires_grad_(False)
-        network.linker.requires_grad_(True)
+        linker.requires_grad_(True)

@@ -27,7 +27,6 @@ from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.order import CONSTANT
 from cloze.exercises.retokenize import reading_of
-from cloze.networks import ParagraphVectors
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
@@ -283,7 +282,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     clock.to(place)
     file = imported.folder / "cloze" / "recipe.yaml"
     recipe = read_plain(file) if file.is_file() else None
-    if isinstance(network, ParagraphVectors) and recipe is not None:
+    if network.of_documents and recipe is not None:
         _add_inference(network, heads, imported.tokenizer, recipe)
     return Loaded(
         recipe=recipe, network=network, heads=heads,
@@ -299,7 +298,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
 
 
 def _add_inference(
-    network: ParagraphVectors, heads: Mapping[str, Any], tokenizer: Tokenizer, recipe: Mapping[str, Any]
+    network: Any, heads: Mapping[str, Any], tokenizer: Tokenizer, recipe: Mapping[str, Any]
 ) -> None:
     """Let a network train vectors for new texts as its recipe trained those of the corpus: in as many passes, at the same
     rates.

@@ -13,36 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.item_config import (
-    Added as Added,
-)
-from cloze.networks.item_config import (
-    Appended as Appended,
-)
-from cloze.networks.item_config import (
-    CoAttention as CoAttention,
-)
-from cloze.networks.item_config import (
-    Elements as Elements,
-)
-from cloze.networks.item_config import (
-    Items as Items,
-)
-from cloze.networks.item_config import (
-    ItemStack as ItemStack,
-)
-from cloze.networks.item_config import (
-    OrderedItems as OrderedItems,
-)
-from cloze.networks.item_config import (
-    Sounds as Sounds,
-)
-from cloze.networks.item_config import (
-    TransformedItems as TransformedItems,
-)
-from cloze.networks.item_config import (
-    WithTables as WithTables,
-)
 from cloze.registry import Given, PartMark, register
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]

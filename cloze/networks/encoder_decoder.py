@@ -33,7 +33,15 @@ from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.fast.switch import near
-from cloze.networks.network import Network, StateKind, TokenSequence, attention_kinds, named_sizes, reading_kinds
+from cloze.networks.network import (
+    Network,
+    StateKind,
+    TokenSequence,
+    attention_kinds,
+    last_positions,
+    named_sizes,
+    reading_kinds,
+)
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -197,6 +205,11 @@ class EncoderDecoder(Network):
         self.reset_parameters()
         name_dropouts(self)
 
+    @property
+    def coders(self) -> tuple[Coder, Coder]:
+        """The encoder and the decoder."""
+        return self.encoder, self.decoder
+
     def depth_groups(self) -> list[nn.Module]:
         """Tables first, then the encoder's layers and the decoder's."""
         return [self.embeddings, *self.encoder.layers, *self.decoder.layers]
@@ -220,9 +233,8 @@ class EncoderDecoder(Network):
             initialise_t5(self)
             return
         initialise(self, self.initial)
-        stacks = (self.encoder, self.decoder)
-        inward = [[_inward(layer) for layer in stack.layers] for stack in stacks]
-        initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
+        inward = [[_inward(layer) for layer in coder.layers] for coder in self.coders]
+        initialise_apart(self.initial, [coder.positions for coder in self.coders], inward)
         tables = [
             self.embeddings.tokens.weight * self.embeddings.scale,
             *(table.weight for table in self.embeddings.inputs.values()),
@@ -277,8 +289,7 @@ class EncoderDecoder(Network):
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
         if "summary" in want:
-            last = _lengths(read.tokens, read.block) - 1
-            states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]  # one token per row: (B, D)
+            states["summary"] = self.summarise(hidden, tokens=read.tokens, block=read.block, summaries=None)  # (B, D)
         return states
 
     def count_operations(
@@ -320,7 +331,7 @@ def initialise_t5(network: EncoderDecoder) -> None:
     inside = network.heads * network.head_width
     narrow, inner = network.width**-0.5, network.inner**-0.5
     draw(network.embeddings.tokens.weight, "normal", 1.0)
-    for stack in (network.encoder, network.decoder):
+    for stack in network.coders:
         if stack.buckets is not None:
             draw(stack.buckets.table.weight, "normal", narrow)
         for layer in stack.layers:
@@ -340,15 +351,8 @@ def initialise_t5(network: EncoderDecoder) -> None:
 
 def rolled(tokens: Tensor, block: Tensor | None) -> Tensor:
     """Rows (B, L) whose last real token stands first, the others one further: what a decoder reads to predict the row."""
-    last = (_lengths(tokens, block) - 1)[:, None]
-    return torch.cat([tokens.gather(1, last), tokens[:, :-1]], dim=1)
-
-
-def _lengths(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """Real tokens of each row, (B,)."""
-    if block is None:
-        return torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-    return (block > 0).sum(1)
+    last = tokens.flatten()[last_positions(tokens, block)]
+    return torch.cat([last[:, None], tokens[:, :-1]], dim=1)
 
 
 def _real(block: Tensor | None, x: Tensor, cache: SequenceCache | None) -> Selected | None:

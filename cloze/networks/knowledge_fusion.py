@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
@@ -188,37 +189,30 @@ class KnowledgeFusion(Bert):
         partners = [*[nn.Identity()] * self.mix_at, *self.entity_layers]
         return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
-        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
-        **given: Any,
-    ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them."""
-        named = None if items is None or links is None else (items["entity"], links["entity"].long())
-        fused = self._entities(tokens, summaries, named)
-        return super().forward(want=want, tokens=tokens, block=block, summaries=summaries, around=[fused, *around], **given)
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
+        """As `transformer`, with the entities around the layers."""
+        return super().read(inputs._replace(around=[self._entities(inputs), *inputs.around]))
 
-    def _entities(self, tokens: Tensor, summaries: Tensor | None, named: tuple[Tensor, Tensor] | None) -> Entities:
+    def _entities(self, inputs: BertInputs) -> Entities:
         """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
+        tokens, summaries = inputs.tokens, inputs.summaries
         if summaries is None:
             summaries = torch.arange(len(tokens), device=tokens.device) * tokens.shape[1]
-        items, pairs = named if named is not None else (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
-        texts, count = items.shape
-        ids = torch.cat([items.new_zeros(texts, 1), items], 1)
+        items, pairs = inputs.linked("entity") or (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
+        texts, count = items.shape  # (E, R)
+        ids = torch.cat([items.new_zeros(texts, 1), items], 1)  # (E, 1 + R)
         real = ids > 0
         real[:, 0] = True
         text, item = torch.arange(texts, device=tokens.device), pairs[:, 1]
-        moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1  # there is one more in each text
+        # Flat positions in (E, R) as those in (E, 1 + R): each text has one more in front.
+        moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1
         first = torch.stack([summaries.long(), text * (count + 1)], 1)
-        pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])
-        spare = torch.iinfo(torch.int64).max
-        home = torch.full((ids.numel(),), spare, device=tokens.device)
-        home = home.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
-        real = real & (home < spare).view_as(real)
+        pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])  # (E + N, 2)
+        home, linked = first_tokens(pairs, ids.numel())
+        real = real & linked.view_as(real)
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
         pairs = pairs[real.flatten()[pairs[:, 1]]]
         x = residual_dtype(self.entities(ids))
-        home = home.where(home < spare, 0)
         return Entities(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
     def count_operations(

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.candidates import Candidates
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.projections import Across, Projections, Stacked
@@ -145,10 +146,9 @@ class Linked(Around):
         that cover no token, and the ids 0, are left out.
         """
         batch, length = x.shape[:2]
-        count, spare = self.items.numel(), batch * length
-        # The flat position of the first token of each name, (count,); `spare` if no token is linked with it.
-        first = torch.full((count,), spare, device=x.device).scatter_reduce(0, self.links[:, 1], self.links[:, 0], "amin")
-        real = ((first < spare) & (self.items.flatten() > 0)).nonzero().squeeze(1)
+        count = self.items.numel()
+        first, linked = first_tokens(self.links, count)
+        real = (linked & (self.items.flatten() > 0)).nonzero().squeeze(1)
         row = first[real] // length
         # Names by row, in their own order inside it; the slot counts them from 0 in each row.
         order = torch.argsort(row, stable=True)
@@ -264,17 +264,12 @@ class LinkedTransformer(Bert):
         partners = [self.linker if number == self.link_after else nn.Identity() for number in range(len(self.layers))]
         return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, items: Mapping[str, Tensor] | None = None,
-        links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (), **given: Any,
-    ) -> dict[str, Tensor]:
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them, and `linking`."""
-        if items is None or links is None:
-            named, pairs = tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long()
-        else:
-            named, pairs = items["surface"], links["surface"].long()
-        linked = Linked(self, named, pairs, block)
-        states = super().forward(want=want - {"linking"}, tokens=tokens, block=block, around=[linked, *around], **given)
+        want, tokens = inputs.want, inputs.tokens
+        names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
+        linked = Linked(self, names, links, inputs.block)
+        states = super().read(inputs._replace(want=want - {"linking"}, around=[linked, *inputs.around]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
     def count_operations(

@@ -81,6 +81,7 @@ class Network(nn.Module, ABC):
     `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
     at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
+    `one_stack`: its layers are one stack of Transformer layers (`Layer`) over a text.
     `fits_offsets`: a fitted network with learned positions begins with heads at offsets (`initial.offsets`).
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
@@ -106,6 +107,7 @@ class Network(nn.Module, ABC):
     unread: tuple[str, ...] = ()
     positions_state: ClassVar[str] = "hidden"
     stack: ClassVar[StackKind | None] = None
+    one_stack: ClassVar[bool] = False
     fits_offsets: ClassVar[bool] = False
     of_words: ClassVar[bool] = False
     of_documents: ClassVar[bool] = False
@@ -142,6 +144,11 @@ class Network(nn.Module, ABC):
         """The tables that compression may round or prune: by default the table of tokens, if words are not read by their
         characters."""
         return [table for table in self.tables.values() if isinstance(table, nn.Embedding)]
+
+    @property
+    def coders(self) -> Sequence[Any]:
+        """The encoder and the decoder, if both are stacks of Transformer layers; by default there are none."""
+        return ()
 
     @property
     def maps(self) -> Mapping[str, nn.Linear]:
@@ -256,7 +263,7 @@ def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
     return first + torch.where(block > 0, columns, 0).amax(1)
 
 
-def require_order(network: str, order: Tensor | str, own: str) -> None:
+def require_order(network: str, order: object, own: str) -> None:
     """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
     if not isinstance(order, str) or order != own:
         recipe_order = order if isinstance(order, str) else "that of each row"

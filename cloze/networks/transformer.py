@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Width
+from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, Record
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -30,7 +31,6 @@ from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.disentangled import DistanceVectors
 from cloze.networks.blocks.positions.distances import StepDropout
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
@@ -64,7 +64,8 @@ class Transformer(Network):
     (2, 5, 8)
     """
 
-    stack, fits_offsets = "attention", True
+    stack = "attention"
+    one_stack, fits_offsets = True, True
     fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
     looks_up: ClassVar[tuple[str, ...]] = ("embedding.senses",)
     sizes = named_sizes(
@@ -250,3 +251,32 @@ class Transformer(Network):
         vectors.weights(rows * 2 * inside * self.width, trained=is_trained(maps))
         counted.join(vectors)
         counted.products(2 * size.tokens * rows * inside)
+
+
+def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:
+    """Layers of one group use the maps and norms of the group's first layer; layer i of L is in group i·groups // L.
+
+    `attention`: the projections and the norm of attention; `feed_forward`: all of its maps and their norm; `all`: both. The first
+    layer alone holds the parameters, so a state dict names each of them once. Dropout stays every layer's own.
+    """
+    groups = share.groups
+    if groups > len(layers):
+        raise RecipeError(f"transformer.share: {groups} groups of {len(layers)} layers. Give groups from 1 to {len(layers)}.")
+    firsts: dict[int, Layer] = {}
+    for number, layer in enumerate(layers):
+        first = firsts.setdefault(number * groups // len(layers), layer)
+        if first is layer:
+            continue
+        first.lends = True
+        if share.weights in ("attention", "all"):
+            _borrow(layer.attention, first.attention, "projections", "out")
+            _borrow(layer, first, "attention_norm")
+        if share.weights in ("feed_forward", "all"):
+            _borrow(layer, first, *layer.feed_forward.names, "inner_norm")
+
+
+def _borrow(borrower: nn.Module, lender: nn.Module, *names: str) -> None:
+    """Attributes past `nn.Module`: found by name, but neither registered, counted nor saved a second time."""
+    for name in names:
+        delattr(borrower, name)
+        object.__setattr__(borrower, name, getattr(lender, name))

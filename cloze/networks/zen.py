@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError, require_table
 from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
@@ -113,14 +113,11 @@ class Zen(Bert):
             *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, partners, strict=True)),
         ]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, block: Tensor | None = None,
-        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
-        **given: Any,
-    ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them."""
-        grams = [] if items is None or links is None else [self._grams(items["ngram"], links["ngram"].long(), segments, block)]
-        return super().forward(want=want, tokens=tokens, segments=segments, block=block, around=[*grams, *around], **given)
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
+        """As `transformer`, with the n-grams around the layers."""
+        linked = inputs.linked("ngram")
+        grams = [] if linked is None else [self._grams(*linked, inputs.segments, inputs.block)]
+        return super().read(inputs._replace(around=[*grams, *inputs.around]))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
@@ -137,11 +134,8 @@ class Zen(Bert):
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""
         if items.shape[1] == 0:  # layers need a row to work on
             items = items.new_zeros(len(items), 1)
-        spare = torch.iinfo(torch.int64).max
-        first = torch.full((items.numel(),), spare, device=items.device)
-        first = first.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
-        linked = first < spare
-        first = first.where(linked, 0)
+        first, linked = first_tokens(pairs, items.numel())
+        # An n-gram has the segment and the block of its first token: (B · R,), then (B, R).
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
         blocks = linked.long() if block is None else block.flatten()[first].long() * linked
         seen = visibility("open", blocks.view_as(items), length=items.shape[1], past=0, device=items.device)

@@ -193,6 +193,13 @@ def test_without_a_second_sequence_the_summary_reads_the_row_rolled_by_one() -> 
     torch.testing.assert_close(summary, decoded[torch.arange(3), torch.tensor([8, 8, 3])])
 
 
+def test_a_row_of_padding_is_rolled_and_summarised_like_any_other() -> None:
+    tokens, block = torch.tensor([[5, 6, 7], [8, 9, 1]]), torch.tensor([[1, 1, 0], [0, 0, 0]])
+    assert rolled(tokens, block).tolist() == [[6, 5, 6], [8, 8, 9]]
+    summary = network("bart")(want=frozenset({"summary"}), tokens=tokens, block=block)["summary"]
+    assert summary.shape == (2, 16) and bool(summary.isfinite().all())
+
+
 def test_t5_begins_with_its_published_deviations() -> None:
     made = network_of("encoder_decoder", layers=1, width=128, heads=4, head_width=64, positions="buckets", feed_forward="gated",
         initial="t5", vocab_size=2000, clock=Clock(), **{"feed_forward.inner": 512, "attention.biases": False,

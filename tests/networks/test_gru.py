@@ -53,7 +53,7 @@ def test_a_layer_written_out_has_the_codes_gates() -> None:
     given, moved = layer.input(x).chunk(3, 1), layer.recurrent(h).chunk(3, 1)
     reset, update = (given[0] + moved[0]).sigmoid(), (given[1] + moved[1]).sigmoid()
     candidate = (moved[2] * reset + given[2]).tanh()  # reset behind the product
-    torch.testing.assert_close(layer(x[:, None], h)[1], update * h + (1 - update) * candidate)
+    torch.testing.assert_close(layer(x[:, None], (h,))[1][0], update * h + (1 - update) * candidate)
 
 
 def test_uni_skip_has_the_published_size() -> None:

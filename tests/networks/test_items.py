@@ -288,6 +288,14 @@ def test_all_parameters_learn_and_the_layers_are_grouped_by_depth(kind: str) -> 
     assert sum(p.numel() for p in network.parameters()) == sum(p.numel() for p in grouped) + apart
 
 
+def test_packed_texts_without_items_are_pooled_with_the_picture_of_their_row() -> None:
+    network, want = build("co_attention"), frozenset({"pooled", "summary"})
+    alone = run(network, want)
+    packed = run(network, want, summaries=torch.tensor([0, 3, LENGTH]))
+    assert packed["pooled"].shape == (3, 6)
+    torch.testing.assert_close(packed["pooled"][[0, 2]], alone["pooled"])
+
+
 def test_what_does_not_fit_is_refused_in_words() -> None:
     with pytest.raises(RecipeError, match=r"the corpus has none\.\n.*boxes: 0"):
         run(build("appended"), **{**picture(), "item_vectors": {"regions": picture()["item_vectors"]["regions"]}})

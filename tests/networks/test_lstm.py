@@ -14,6 +14,7 @@ from cloze.errors import RecipeError
 from cloze.networks import LSTM, Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.recurrence.locked import LockedDropout, WordDropout
+from cloze.networks.network import state_width
 from cloze.objectives import token_prediction
 from tests.making import network_of
 
@@ -45,6 +46,7 @@ def test_siatls_last_layer_is_mapped_down_to_the_table() -> None:
     assert made.down is not None and made.down.weight.shape == (8, 20)
     states = made.eval()(want=frozenset({"hidden", "undropped"}), tokens=tokens())
     assert states["hidden"].shape == (2, 10, 8) and states["undropped"].shape == (2, 10, 20)
+    assert state_width(made, {"hidden": "undropped"}) == 20 and state_width(made, {}) == 8
     torch.testing.assert_close(states["hidden"], made.down(states["undropped"]))
 
 

@@ -60,13 +60,13 @@ def test_an_lstm_layer_is_torchs_forward_and_backward(projection: int | None) ->
 
 def test_a_gru_layer_is_torchs_forward_and_backward() -> None:
     torch.manual_seed(0)
-    layer, theirs = GRULayer(input_width=9, width=16, clock=Clock()), nn.GRU(9, 16, batch_first=True)
+    layer, theirs = GRULayer(input_width=9, width=16), nn.GRU(9, 16, batch_first=True)
     own = [layer.input.weight, layer.recurrent.weight, layer.input.bias, layer.recurrent.bias]
     with torch.no_grad():
         for mine, other in zip(own, theirs.parameters(), strict=True):
             mine.copy_(other)
     x, h = torch.randn(5, 11, 9, requires_grad=True), torch.randn(5, 16, requires_grad=True)
-    out, last = layer(x, h)
+    out, (last,) = layer(x, (h,))
     expected, their_last = theirs(x, h[None])
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
@@ -94,10 +94,15 @@ def test_lstm_gradients_agree_with_finite_differences(reverse: bool, lengths: li
 @pytest.mark.parametrize("lengths", [None, [5, 2, 0]])
 def test_gru_gradients_agree_with_finite_differences(reverse: bool, lengths: list[int] | None) -> None:
     torch.manual_seed(0)
-    layer = GRULayer(input_width=3, width=4, reverse=reverse, clock=Clock()).double()
+    layer = GRULayer(input_width=3, width=4, reverse=reverse).double()
     x, h = (torch.randn(*shape, dtype=torch.double, requires_grad=True) for shape in ((3, 5, 3), (3, 4)))
     real = None if lengths is None else torch.tensor(lengths)
-    assert torch.autograd.gradcheck(lambda x, h, *rest: layer(x, h, real), (x, h, *layer.parameters()))
+
+    def run(x: Tensor, h: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        out, (h,) = layer(x, (h,), real)
+        return out, h
+
+    assert torch.autograd.gradcheck(run, (x, h, *layer.parameters()))
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -105,7 +110,7 @@ def test_gru_gradients_agree_with_finite_differences(reverse: bool, lengths: lis
 def test_padding_and_neighbours_change_nothing(kind: str, reverse: bool) -> None:
     torch.manual_seed(0)
     made = {"lstm": lambda: LSTMLayer(input_width=3, cell=4, reverse=reverse, clock=Clock()),
-            "gru": lambda: GRULayer(input_width=3, width=4, reverse=reverse, clock=Clock())}
+            "gru": lambda: GRULayer(input_width=3, width=4, reverse=reverse)}
     layer = made[kind]()
     x, lengths = torch.randn(3, 6, 3), torch.tensor([6, 2, 4])
     out, last = layer(x, None, lengths)
@@ -113,7 +118,7 @@ def test_padding_and_neighbours_change_nothing(kind: str, reverse: bool) -> None
         alone, alone_last = layer(x[row : row + 1, :length])
         torch.testing.assert_close(out[row, :length], alone[0], atol=1e-6, rtol=0)
         assert out[row, length:].eq(0).all()
-        for whole, part in zip(*((s if isinstance(s, tuple) else (s,)) for s in (last, alone_last)), strict=True):
+        for whole, part in zip(last, alone_last, strict=True):
             torch.testing.assert_close(whole[row : row + 1], part, atol=1e-6, rtol=0)
 
 
@@ -160,7 +165,7 @@ def test_gradients_in_bfloat16_are_close_at_widths_where_autocast_of_torchs_own_
     torch.manual_seed(0)
     layer: Any = LSTMLayer(input_width=64, cell=1024, clock=Clock())
     if kind == "gru":
-        layer = GRULayer(input_width=64, width=1024, clock=Clock())
+        layer = GRULayer(input_width=64, width=1024)
     x = torch.randn(4, 6, 64, requires_grad=True)
     found = {}
     for fast in (False, True):

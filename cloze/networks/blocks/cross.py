@@ -16,6 +16,7 @@ from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown
+from cloze.networks.item_config import CoAttention
 
 
 class Made(NamedTuple):
@@ -110,7 +111,7 @@ class CoAttentionLayer(nn.Module):
     Parameters: the layers `text.*` and `items.*`, whose attention has queries of `width`.
     """
 
-    def __init__(self, text: Made, items: Made, crossing: choices.CoAttention) -> None:
+    def __init__(self, text: Made, items: Made, crossing: CoAttention) -> None:
         super().__init__()
         heads, inside = crossing.heads, crossing.width
         self.text = text.layer(text.attention(Across(items.width), heads=heads, inside=inside))

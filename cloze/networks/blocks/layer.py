@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
-from cloze.networks.blocks.depth import DepthMean
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
@@ -40,6 +40,33 @@ class Source(NamedTuple):
     live: bool
 
 
+class DepthMean(nn.Module):
+    """The sum of so many states, each times a learned number (Pagliardini et al., 2024, §3; here after every residual connection,
+    as in ltgoslo/gpt-bert, `DWAModules`).
+
+    Parameter: `weight` (states,), at first 1 for the last state and 0 for the others, so that nothing is mixed.
+    """
+
+    def __init__(self, states: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(states))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Nothing is mixed."""
+        with torch.no_grad():
+            self.weight.zero_()
+            self.weight[-1:].fill_(1.0)
+
+    def forward(self, states: Sequence[Tensor]) -> Tensor:
+        """States of one shape, (B, L, D) or (M, D), the last of them the newest, to one of that shape."""
+        weights = self.weight.to(states[-1].dtype)
+        mixed = states[0] * weights[0]
+        for number, state in enumerate(states[1:], 1):
+            mixed = mixed + state * weights[number]
+        return mixed
+
+
 class Layer(nn.Module):
     """A Transformer layer (Vaswani et al., 2017, §3.1).
 
@@ -47,7 +74,7 @@ class Layer(nn.Module):
     the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `dropout` is called once for each dropout of the layer.
     `number` counts the layers of its stack from 0, where `norm` may leave out the norm before attention in the first.
 
-    With `norm.depth_means`, the state after each residual connection is a mean over all states of the stack so far (`depth.py`);
+    With `norm.depth_means`, the state after each residual connection is a mean over all states of the stack so far (`DepthMean`);
     parameters `means.attention.weight`, `means.crossing.weight` and `means.inner.weight`.
 
     A module in `around` replaces the `NormPlace` of one residual connection: `attention`, `crossing` or `inner`. It has the same

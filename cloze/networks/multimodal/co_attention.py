@@ -11,19 +11,18 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks import item_config as choices
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CoAttentionLayer, Pair, Views
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
-from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors, fields_of, item_rows
+from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.visibility import visibility
 from cloze.networks.cost import Operations, Shown, shown, shown_items
-from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
 
@@ -118,9 +117,7 @@ class CoAttentionTransformer(Bert):
             CoAttentionLayer(text, item, crossing) for _ in range(item_stack.layers)
         )
         self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(item.width, crossing.width)
-        self.item_sets = {items.set: items.width}
-        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
-        self.gives = {**self.gives, "item_hidden": StateKind("B R W", "order"), "pooled": StateKind("E C", "order")}
+        self.take_items(items, {"item_hidden": "B R W", "pooled": "E C"})
         self.widths = {"item_hidden": item.width, "pooled": crossing.width}
         self.reset_parameters()
         self.items.reset_parameters()
@@ -131,31 +128,27 @@ class CoAttentionTransformer(Bert):
         upper = zip(self.layers[self.first :], self.item_layers, self.co_layers, strict=True)
         return [nn.ModuleList([self.embeddings, self.items]), *self.layers[: self.first], *map(nn.ModuleList, upper)]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, around: Sequence[Around] = (),
-        item_vectors: Mapping[str, Tensor] | None = None, items: Mapping[str, Tensor] | None = None,
-        item_length: Mapping[str, Tensor] | None = None, **given: Any,
-    ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L), as `transformer` gives them, of their items, and `pooled`."""
-        require_order("co_attention", given.get("order", "open"), "open")
-        rows = self._with_whole(item_rows(self.items.items.set, tokens, item_vectors, items, item_length), tokens)
-        seen = rows.among()
-        text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
-        stream = ItemStream(self, residual_dtype(self.items(rows)), Views.of(text, block, seen, rows.real))
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
+        """Also the states of items, and `pooled`."""
+        require_order("co_attention", inputs.order, "open")
+        want, tokens = inputs.want, inputs.tokens
+        rows = self._with_whole(inputs.item_rows(self.items.items.set), tokens)
+        views = Views.of(inputs.text_visibility(), inputs.block, rows.among(), rows.real)
+        stream = ItemStream(self, residual_dtype(self.items(rows)), views)
         # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
         below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
-        states = super().forward(want=below, tokens=tokens, block=block, around=[stream, *around], **given)
+        states = super().read(inputs._replace(want=below, around=[stream, *inputs.around]))
         outputs = {**states, "item_hidden": stream.x[:, 1:]}
         if "pooled" in want:
-            picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C), so the summary (E, D) must have one text per row
+            picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C)
+            if inputs.summaries is not None:  # texts that are packed share the picture of their row: (E, C)
+                picture = picture[torch.div(inputs.summaries, tokens.shape[1], rounding_mode="floor")]
             outputs["pooled"] = self.text_pooler(states["summary"]).relu() * picture
         return {name: state for name, state in outputs.items() if name in want}
 
     def _with_whole(self, rows: ItemRows | None, tokens: Tensor) -> ItemRows:
         """The items with the whole picture in front, (B, 1 + R, ·); it is real in rows that have items. Without any, R is 0."""
-        features = self.items.features.weight.new_zeros(len(tokens), 0, self.items.items.width)
-        none = torch.zeros(len(tokens), 0, dtype=torch.bool, device=tokens.device)
-        rows = rows or ItemRows(features, features.new_zeros(len(tokens), 0, 4), none, none, None)
+        rows = rows or self.items.padding(len(tokens), 0)
         boxes = rows.boxes
         if boxes is not None:
             picture = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)

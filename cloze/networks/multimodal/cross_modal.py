@@ -10,18 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
-from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks import item_config as choices
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CrossLayer, Pair, Views
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
-from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors, fields_of, item_rows
+from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.visibility import visibility
 from cloze.networks.cost import Operations, Shown, shown, shown_items
-from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
 
@@ -70,10 +69,8 @@ class CrossModal(Bert):
         self.pooler = nn.Linear(width, width)
         self.item_map = nn.Linear(width, width) if items.transform else None
         self.item_norm = nn.LayerNorm(width, eps=factory.epsilon) if items.transform else None
-        self.item_sets = {items.set: items.width}
-        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
-        kinds = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
-        self.gives = {**self.gives, **kinds, **({"item_transformed": kinds["item_hidden"]} if items.transform else {})}
+        transformed = {"item_transformed": "B R D"} if items.transform else {}
+        self.take_items(items, {"item_hidden": "B R D", "pooled": "E D", **transformed})
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -92,42 +89,32 @@ class CrossModal(Bert):
         """The embeddings, the layers of the text, and the cross layers."""
         return 1 + len(self.layers) + len(self.cross_layers)
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
-        item_vectors: Mapping[str, Tensor] | None = None, items: Mapping[str, Tensor] | None = None,
-        item_length: Mapping[str, Tensor] | None = None, **given: Any,
-    ) -> dict[str, Tensor]:
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and of their items (B, R)."""
-        require_order("cross_modal", given.get("order", "open"), "open")
+        require_order("cross_modal", inputs.order, "open")
+        want, tokens = inputs.want, inputs.tokens
         below = (want - {"item_hidden", "item_transformed", "pooled", "summary"}) | {"hidden"}
-        states = super().forward(want=below, tokens=tokens, block=block, **given)
-        rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length) or self._nothing(tokens)
+        states = super().read(inputs._replace(want=below, positions=None))
+        rows = inputs.item_rows(self.items.items.set) or self.items.padding(len(tokens), 1)
         seen = rows.among()
         x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
         for layer in self.item_layers:
             x = layer(x, AttentionInputs(seen))
-        text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
-        pair, views = Pair(states["hidden"], x), Views.of(text, block, seen, rows.real)
+        pair, views = Pair(states["hidden"], x), Views.of(inputs.text_visibility(), inputs.block, seen, rows.real)
         above = []
         for cross in self.cross_layers:
             pair = cross(pair, views)
             above.append(pair.text)
         if "layers" in want:
             states["layers"] = torch.cat([states["layers"], torch.stack(above)])  # along the axis of layers
-        item_states = pair.items if item_vectors is not None else pair.items[:, :0]  # (B, 0, D) without items
+        item_states = pair.items if inputs.item_vectors is not None else pair.items[:, :0]  # (B, 0, D) without items
         outputs = {**states, "hidden": pair.text, "item_hidden": item_states}
         if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
             outputs["item_transformed"] = self.item_norm(F.gelu(self.item_map(item_states)))
         if want & {"summary", "pooled"}:
-            outputs["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
+            outputs["summary"] = self.summarise(pair.text, tokens=tokens, block=inputs.block, summaries=inputs.summaries)
             outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
         return {name: state for name, state in outputs.items() if name in want}
-
-    def _nothing(self, tokens: Tensor) -> ItemRows:
-        """One item per row, which is padding, in place of the items that a batch lacks."""
-        features = self.items.features.weight.new_zeros(len(tokens), 1, self.items.items.width)
-        none = torch.zeros(len(tokens), 1, dtype=torch.bool, device=tokens.device)
-        return ItemRows(features, features.new_zeros(len(tokens), 1, 4), none, none, None)
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,

@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks import item_config as choices
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import Made
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
-from cloze.networks.blocks.inputs.items import fields_of, item_rows
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.cost import Operations, Shown, shown, shown_items
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
+from cloze.networks.transformer import Transformer
 from cloze.registry import register
 
 _JOINT = frozenset({"decoder_hidden", "hidden", "item_hidden", "layers", "pooled", "summary"})  # what the joint layers give
@@ -97,10 +97,10 @@ class JointModal(Bert):
         )
         self.pooler = nn.Linear(width, width)
         self.decoder = JointDecoder(factory, decoder_layers) if decoder_layers else None
-        self.item_sets = {items.set: items.width}
-        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
-        kinds = {"item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D"}
-        self.gives = {**self.gives, **{name: StateKind(shape, "order") for name, shape in {**kinds, "pooled": "B D"}.items()}}
+        self.take_items(items, {
+            "item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D",
+            "pooled": "B D",
+        })
         if decoder_layers:
             self.takes = self.takes | {"decoder.tokens", "decoder.block"}
             self.gives = {**self.gives, "decoder_hidden": StateKind("B T D", "left_to_right")}
@@ -124,18 +124,14 @@ class JointModal(Bert):
         joint = [self.joint_positions, self.joint_segments, self.joint_norm, *self.joint_layers, self.pooler, *decoder]
         return [self.embeddings, *self.layers, nn.ModuleList([self.items, *self.item_layers, *joint])]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
-        positions: Tensor | None = None, item_vectors: Mapping[str, Tensor] | None = None,
-        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
-        decoder: TokenSequence | None = None, **given: Any,
-    ) -> dict[str, Tensor]:
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), of their items (B, R) and of the `decoder` (B, T)."""
-        require_order("joint_modal", given.get("order", "open"), "open")
-        names = want & self._of_text
-        states = super().forward(want=names | {"hidden"}, tokens=tokens, block=block, **given)
+        require_order("joint_modal", inputs.order, "open")
+        want, tokens, block = inputs.want, inputs.tokens, inputs.block
+        of_text = Transformer.gives.keys() - {"hidden", "summary"}
+        states = super().read(inputs._replace(want=(want & of_text) | {"hidden"}, positions=None))
         text = _Side(states["hidden"], torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0)
-        rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length)
+        rows = inputs.item_rows(self.items.items.set)
         if rows is None:
             film = _Side(text.x[:, :0], text.real[:, :0])  # R is 0
         else:
@@ -149,21 +145,17 @@ class JointModal(Bert):
             outputs |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
             if "layers" in want:
                 outputs["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
-            first = passed[-1][:, 0] if summaries is None else outputs["hidden"].flatten(0, 1)[summaries]
-            outputs["summary"] = first
-            if "decoder_hidden" in want and self.decoder is not None and decoder is not None:
+            flat = inputs.summaries
+            outputs["summary"] = passed[-1][:, 0] if flat is None else outputs["hidden"].flatten(0, 1)[flat]
+            if "decoder_hidden" in want and self.decoder is not None and inputs.decoder is not None:
                 visible = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
-                outputs["decoder_hidden"] = self.decoder(self.embeddings, decoder, AttentionInputs(visible, source=passed[-1]))
+                memory = AttentionInputs(visible, source=passed[-1])
+                outputs["decoder_hidden"] = self.decoder(self.embeddings, inputs.decoder, memory)
             if "pooled" in want:
-                outputs["pooled"] = torch.tanh(self.pooler(first))
+                outputs["pooled"] = torch.tanh(self.pooler(outputs["summary"]))
         if "pair_pooled" in want:
             outputs["pair_pooled"] = self._pairs(text, film)
         return {name: state for name, state in outputs.items() if name in want}
-
-    @property
-    def _of_text(self) -> frozenset[str]:
-        """The states that the stack of text gives."""
-        return frozenset(super().gives) - {"hidden", "summary"}
 
     def _joint(self, text: _Side, film: _Side) -> list[Tensor]:
         """Texts and items (B, L + R, D) after each of the joint layers."""

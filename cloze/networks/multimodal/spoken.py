@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks import item_config as choices
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.inputs.items import ItemRows, item_rows
 from cloze.networks.cost import Operations
 from cloze.networks.network import StateKind
 from cloze.registry import register
@@ -58,32 +57,27 @@ class Spoken(Bert):
         """The embeddings, the layers, and the encoder of recordings."""
         return [*super().depth_groups(), self.sounds]
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, vectors: Tensor | None = None,
-        item_vectors: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
-        links: Mapping[str, Tensor] | None = None, **given: Any,
-    ) -> dict[str, Tensor]:
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and of recordings (B, R)."""
-        rows = item_rows(self.set, tokens, item_vectors, None, item_length, links)
+        want, tokens, rows = inputs.want, inputs.tokens, inputs.item_rows(self.set)
         states: dict[str, Tensor] = {}
-        encoded = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width) if rows is None else self._encoded(rows)
+        if rows is None:
+            encoded = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
+        else:  # zeros in padding
+            encoded = self.sounds(rows.features.to(self.sounds.read.weight.dtype)).masked_fill(~rows.real[..., None], 0.0)
         if rows is not None and rows.links is not None:
-            words = self.embeddings.tokens(tokens) if vectors is None else vectors
+            words = self.embeddings.tokens(tokens) if inputs.vectors is None else inputs.vectors
             token, item = rows.links.unbind(1)
             if "word_vectors" in want:
                 states["word_vectors"] = _means(words.flatten(0, 1)[token], item, encoded)
             vectors = words.flatten(0, 1).index_copy(0, token, encoded.flatten(0, 1)[item].to(words.dtype)).view_as(words)
+            inputs = inputs._replace(vectors=vectors)
         elif "word_vectors" in want:
             states["word_vectors"] = torch.zeros_like(encoded)
         if "item_hidden" in want:
             states["item_hidden"] = encoded
         below = want - {"item_hidden", "word_vectors"}
-        return {**super().forward(want=below, tokens=tokens, vectors=vectors, **given), **states} if below else states
-
-    def _encoded(self, rows: ItemRows) -> Tensor:
-        """(B, R, D), zeros in padding."""
-        encoded: Tensor = self.sounds(rows.features.to(self.sounds.read.weight.dtype))
-        return encoded.masked_fill(~rows.real[..., None], 0.0)
+        return {**super().read(inputs._replace(want=below)), **states} if below else states
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,

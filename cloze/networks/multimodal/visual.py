@@ -9,18 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Depth, Width
-from cloze.networks import config as choices
-from cloze.networks.bert import Bert
+from cloze.networks import item_config as choices
+from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
-from cloze.networks.blocks.inputs.items import ItemRows, Joined, fields_of, item_embeddings, item_rows
-from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.inputs.items import ItemRows, Joined, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.cost import Operations, Shown, shown, shown_items
-from cloze.networks.network import StateKind, reading_states, require_order
+from cloze.networks.network import reading_states, require_order
 from cloze.registry import PartMark, register
 
 ItemKinds = Annotated[choices.Appended | choices.WithTables | choices.Elements | choices.Added, PartMark("items")]
@@ -59,9 +58,8 @@ class Visual(Bert):
             items, width, positions=self.max_length, segments=self.segments, epsilon=self.made.epsilon,
             rate=self.rates.hidden, clock=self.clock,
         )
-        self.item_sets = {items.set: items.width}
-        self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}
-        self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order")}
+        self.take_items(items, {"item_hidden": "B R D"})
+        self.takes = self.takes | {"visible", f"links/{items.set}"}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -79,46 +77,39 @@ class Visual(Bert):
         """Tables of items that begin as copies of those of the text."""
         return {f"items.{name}": tensor for name, tensor in self.items.begun(theirs).items()}
 
-    def forward(
-        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
-        positions: Tensor | None = None, vectors: Tensor | None = None, gates: Tensor | None = None,
-        around: Sequence[Around] = (), item_vectors: Mapping[str, Tensor] | None = None,
-        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
-        links: Mapping[str, Tensor] | None = None, **given: Any,
-    ) -> dict[str, Tensor]:
+    def forward(self, *, positions: Tensor | None = None, **fields: Any) -> dict[str, Tensor]:
+        """The wanted states of a pass; `positions` as in `transformer`."""
+        return super().forward(positions=positions, **fields)
+
+    def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them, and `item_hidden`."""
-        rows = item_rows(self.items.set, tokens, item_vectors, items, item_length, links)
-        joined = self.items.join(self.embeddings, tokens, vectors, block, rows)
+        want, tokens = inputs.want, inputs.tokens
+        rows = inputs.item_rows(self.items.set)
+        joined = self.items.join(self.embeddings, tokens, inputs.vectors, inputs.block, rows)
         if rows is None:
-            text_states = super().forward(
-                want=want - {"item_hidden"}, tokens=tokens, block=block, summaries=summaries, positions=positions,
-                vectors=joined.vectors, gates=gates, around=around, **given,
-            )
-            none = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
-            return {**text_states, "item_hidden": none} if "item_hidden" in want else text_states
-        require_order("a row of tokens and items", given.get("order", "open"), "open")
+            text_states = super().read(inputs._replace(want=want - {"item_hidden"}, vectors=joined.vectors))
+            nothing = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
+            return {**text_states, "item_hidden": nothing} if "item_hidden" in want else text_states
+        require_order("a row of tokens and items", inputs.order, "open")
         record, length = Record.of(want), tokens.shape[1]
-        x = self._embedded(tokens, joined, given)  # (B, L + S, D): the tokens, then the S positions that the items append
-        inputs = AttentionInputs(self._seen(x, block, joined))
-        stack = Stack(self.layers, each_layer([inputs] * len(self.layers), gates=gates, record=record), [*self.around, *around])
-        # A flat position counts cells of (B, L): row · L + column. In (B, L + S) the same cell is row · S further on.
-        wide = None if positions is None else positions + torch.div(positions, length, rounding_mode="floor") * (
-            x.shape[1] - length
-        )
+        x = self._embedded(inputs, joined)  # (B, L + S, D): the tokens, then the S positions that the items append
+        seen = [AttentionInputs(self._seen(x, inputs.block, joined))] * len(self.layers)
+        stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
         # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
         # that are read.
         whole = not stack.per_token or record is not None or "item_hidden" in want
-        at = None if whole else self._selected(x, want, wide, summaries, length)
+        read = (_in_wide_rows(flat, length, x.shape[1]) for flat in (inputs.positions, inputs.summaries))
+        at = None if whole else self._read_tokens(x[..., 0], want, *read)
         passed = stack.run(x, at=at)
         last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
-        states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], summaries)
+        states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], inputs.summaries)
         if "item_hidden" in want:
             states["item_hidden"] = self._of_items(last, length, rows)
         return states if record is None else {**states, **record.stacked()}
 
-    def _embedded(self, tokens: Tensor, joined: Joined, given: Mapping[str, Any]) -> Tensor:
+    def _embedded(self, inputs: BertInputs, joined: Joined) -> Tensor:
         """The row that the first layer reads (B, L + S, D)."""
-        x = self.embeddings(tokens, given.get("position_ids"), given.get("segments"), joined.vectors)
+        x = self.embeddings(inputs.tokens, inputs.position_ids, inputs.segments, joined.vectors)
         x = self.embedding_dropout(x)
         x = x if joined.summed is None else x + joined.summed
         return residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
@@ -131,14 +122,6 @@ class Visual(Bert):
             text_mask = torch.ones_like(joined.real[:, :1]).expand(-1, text) if block is None else block > 0
             real = torch.cat([text_mask, joined.real], 1).long()
         return visibility("open", real, length=x.shape[1], past=0, device=x.device)
-
-    def _selected(
-        self, x: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None, length: int
-    ) -> Selected | None:
-        """The tokens whose last state is read, by flat positions in rows with items; None: all of them."""
-        batch, width = x.shape[:2]  # the width of a row, L + S; `positions` count its cells, `summaries` (E,) those of (B, L)
-        first = None if summaries is None else torch.div(summaries, length, rounding_mode="floor") * width + summaries % length
-        return self._read_tokens(torch.empty(batch, width, device=x.device), want, positions, first)
 
     def _of_items(self, last: Tensor, length: int, rows: ItemRows) -> Tensor:
         """The states of the items (B, R, D); zeros where they are no positions of the row."""
@@ -161,3 +144,8 @@ class Visual(Bert):
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
         self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)
+
+
+def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:
+    """Flat positions in (B, L) as those of the same cells in (B, L + S): row · L + column moves on by row · S."""
+    return None if flat is None else flat + torch.div(flat, length, rounding_mode="floor") * (width - length)

@@ -16,8 +16,8 @@ from cloze.networks.blocks.hooks import after_layer, count_around
 from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.recurrence.locked import WordDropout
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
-from cloze.networks.blocks.recurrence.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
-from cloze.networks.blocks.recurrence.stepping import columns_backwards, reorder
+from cloze.networks.blocks.recurrence.recurrent_state import ends_before, lengths_of, recall_states, remember_states
+from cloze.networks.blocks.recurrence.stepping import State, columns_backwards, reorder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states
@@ -46,12 +46,11 @@ class BothWays(nn.Module):
         for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
             read = rows if len(rows) else rows.new_zeros(1)  # for nothing, so that all ranks have all gradients
             limits = [None if limit is None else limit[read] for limit in (lengths, ends)]
-            out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *limits)
-            parts.append((out[: len(rows)], (h[: len(rows)], c[: len(rows)])))
+            out, last = layer(x[read], None if state is None else tuple(part[read] for part in state), *limits)
+            parts.append([part[: len(rows)] for part in (out, *last)])
             positions.append(rows)
         back = torch.cat(positions).argsort()
-        out = torch.cat([part[0] for part in parts])[back]
-        h, c = (torch.cat([part[1][number] for part in parts])[back] for number in (0, 1))
+        out, h, c = (torch.cat(both)[back] for both in zip(*parts, strict=True))
         return out, (h, c)
 
 
@@ -118,9 +117,8 @@ class BiLSTM(Network):
         self.width, self.direction_width, self.inner = width, width // 2, inner or width // 2
         self.widths = {"forward_hidden": self.direction_width, "backward_hidden": self.direction_width}
         self.skip, self.reuse, self.vocab_size, self.clock = skip, reuse, vocab_size, clock
-        table = None if embedding is not None else nn.Embedding(vocab_size, self.direction_width)
-        read = None if embedding is None else CharacterTable(embedding, self.direction_width)
-        self.embeddings = WordInputs(table, read, WordDropout(0.0, clock))
+        spelled = None if embedding is None else CharacterTable(embedding, self.direction_width)
+        self.embeddings = WordInputs(vocab_size, self.direction_width, spelled, WordDropout(0.0, clock))
         projection = None if self.inner == self.direction_width else self.direction_width
         self.layers: Sequence[BothWays] = nn.ModuleList(  # type: ignore[assignment]
             BothWays(
@@ -133,8 +131,7 @@ class BiLSTM(Network):
         self.dropouts = nn.ModuleDict({
             name: nn.ModuleList(Dropout(dropout, clock) for _ in range(layers + 1)) for name in ("along", "against")
         })
-        self.takes = frozenset({"tokens", "block", "restarts", "reversed", "summaries"})
-        self.takes |= frozenset() if embedding is None else {"characters"}
+        self.takes = self.embeddings.takes | {"block", "restarts", "reversed", "summaries"}
         ways = {"forward_hidden": "left_to_right", "backward_hidden": "right_to_left"}
         self.gives = {**reading_kinds("order"), **{name: StateKind("B L D", sees) for name, sees in ways.items()}}
         self.reset_parameters()
@@ -147,10 +144,7 @@ class BiLSTM(Network):
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; a table of tokens between ±0.1."""
-        if self.embeddings.tokens is not None:
-            nn.init.uniform_(self.embeddings.tokens.weight, -0.1, 0.1)
-        elif isinstance(self.embeddings.characters, CharacterTable):
-            self.embeddings.characters.reset_parameters()
+        self.embeddings.reset_parameters()
         for layer in self.layers:
             layer.forwards.reset_parameters()
             layer.backwards.reset_parameters()

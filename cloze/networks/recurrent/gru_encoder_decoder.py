@@ -15,6 +15,7 @@ from cloze.networks.blocks.hooks import after_layer, count_around
 from cloze.networks.blocks.inputs.word_table import WordTable
 from cloze.networks.blocks.recurrence.gru import GRULayer
 from cloze.networks.blocks.recurrence.recurrent_state import lengths_of
+from cloze.networks.blocks.recurrence.stepping import count_directions, read_directions
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
@@ -76,7 +77,7 @@ class GRU(Network):
         self.layers: Sequence[GRULayer] = nn.ModuleList(  # type: ignore[assignment]
             GRULayer(
                 input_width=read + (width if condition == "every_step" else 0), width=width // len(ways), biases="one",
-                reverse=reverse, clock=clock,
+                reverse=reverse,
             )
             for reverse in ways
         )
@@ -133,10 +134,9 @@ class GRU(Network):
         if self.condition == "every_step" and condition is not None:
             x = torch.cat([x, condition.to(x.dtype)[:, None].expand(-1, x.shape[1], -1)], dim=2)
         elif condition is not None:
-            state = condition
-        lengths = lengths_of(block, "gru")
-        outputs = [layer(x, state, lengths) for layer in self.layers]
-        hidden, summary = (after_layer(self.around, 0, torch.cat(parts, -1)) for parts in zip(*outputs, strict=True))
+            state = (condition,)
+        hidden, (summary,) = read_directions(self.layers, x, state, lengths_of(block, "gru"))
+        hidden, summary = (after_layer(self.around, 0, states) for states in (hidden, summary))
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 
@@ -146,8 +146,5 @@ class GRU(Network):
         """The tokens' way through the layers, which all read the embeddings."""
         size = shown(fields)
         counted.above(self.embeddings)
-        layers = [counted.branch() for _ in self.layers]
-        for layer, branch in zip(self.layers, layers, strict=True):
-            layer.count_operations(branch, size.tokens)
-        counted.join(*layers)
+        count_directions(counted, self.layers, size.tokens)
         count_around(counted, self.around, 0, size)

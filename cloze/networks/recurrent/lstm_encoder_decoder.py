@@ -16,8 +16,8 @@ from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.inputs.word_table import WordTable
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
-from cloze.networks.blocks.recurrence.recurrent_state import State, StateCache, lengths_of
-from cloze.networks.blocks.recurrence.stepping import real_tokens
+from cloze.networks.blocks.recurrence.recurrent_state import StateCache, lengths_of
+from cloze.networks.blocks.recurrence.stepping import State, count_directions, read_directions
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, TokenSequence, named_sizes, reading_kinds, require_order
@@ -51,15 +51,18 @@ class Encoder(nn.Module):
             Dropout(dropout, clock) for _ in range(layers - 1)
         )
 
+    @property
+    def directions(self) -> list[tuple[LSTMLayer, LSTMLayer]]:
+        """Both directions of each layer."""
+        return list(zip(self.forwards, self.backwards, strict=True))
+
     def forward(self, x: Tensor, lengths: Tensor | None) -> Encoded:
         """(B, L, E) to the states of every layer."""
         layers, ends = [], []
-        for number, (ahead, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
-            x = self.dropouts[number - 1](x) if number else x
-            (forward_states, (h, c)), (backward_states, (g, d)) = ahead(x, None, lengths), back(x, None, lengths)
-            x = torch.cat([forward_states, backward_states], dim=2)
+        for number, both in enumerate(self.directions):
+            x, last = read_directions(both, self.dropouts[number - 1](x) if number else x, None, lengths)
             layers.append(x)
-            ends.append((torch.cat([h, g], dim=1), torch.cat([c, d], dim=1)))
+            ends.append(last)
         return Encoded(layers, ends)
 
 
@@ -194,8 +197,8 @@ class LSTMEncoderDecoder(Network):
 
     def depth_groups(self) -> list[nn.Module]:
         """Word vectors first, then the encoder's layers in order, then the decoder; nothing that is compiled."""
-        encoder = [nn.ModuleList(both) for both in zip(self.encoder.forwards, self.encoder.backwards, strict=True)]
-        return [self.embeddings, *encoder, *([] if self.decoder is None else [nn.ModuleList([self.decoder])])]
+        decoder = [] if self.decoder is None else [nn.ModuleList([self.decoder])]
+        return [self.embeddings, *map(nn.ModuleList, self.encoder.directions), *decoder]
 
     def cache(self) -> StateCache:
         return StateCache()
@@ -227,7 +230,8 @@ class LSTMEncoderDecoder(Network):
             x = self.embeddings(tokens)
             encoded = self.encoder(x, lengths)
             hidden = torch.cat([x, encoded.layers[-1]], dim=2) if self.words else encoded.layers[-1]
-            states = {"hidden": hidden, "summary": _mean(hidden, lengths)}
+            summary = self.summarise(hidden, tokens=tokens, block=block, summaries=None)
+            states = {"hidden": hidden, "summary": summary}
             if "layers" in want:
                 twice = [torch.cat([x, x], dim=2).to(hidden.dtype)] if 2 * x.shape[2] == self.width else []
                 states["layers"] = torch.stack([hidden] if self.words else [*twice, *encoded.layers])
@@ -249,7 +253,8 @@ class LSTMEncoderDecoder(Network):
             raise RecipeError(f"lstm_encoder_decoder: decoder_hidden is wanted, but {missing}.")
         if cache is not None and cache.encoded is not None:
             *states_by_layer, (fed,) = cache.layers
-            cells, source = [(h, c) for h, c in states_by_layer], cache.encoded
+            cells: Sequence[State] = [(h, c) for h, c in states_by_layer]
+            source = cache.encoded
         else:
             encoded = self.encoder(self.embeddings(tokens), lengths) if encoded is None else encoded
             cells, source = encoded.last, encoded.layers[-1]
@@ -258,7 +263,7 @@ class LSTMEncoderDecoder(Network):
         states, weights, cells, fed = self.decoder(decoder.tokens, cells, fed, source, padding)
         if cache is not None:
             cache.encoded = source
-            cache.layers = [*([h, c] for h, c in cells), [fed]]
+            cache.layers = [*map(list, cells), [fed]]
             cache.length += decoder.tokens.shape[1]
         return states, weights
 
@@ -269,11 +274,8 @@ class LSTMEncoderDecoder(Network):
         source = shown(fields)
         counted.above(self.embeddings)
         begun = counted.branch()
-        for pair in zip(self.encoder.forwards, self.encoder.backwards, strict=True):
-            ways = [counted.branch() for _ in pair]
-            for layer, way in zip(pair, ways, strict=True):
-                layer.count_operations(way, source.tokens)
-            counted.join(*ways)
+        for both in self.encoder.directions:
+            count_directions(counted, both, source.tokens)
         if self.decoder is None or "decoder_hidden" not in want or "decoder.tokens" not in fields:
             return
         tokens = fields["decoder.tokens"].numel()
@@ -285,10 +287,3 @@ class LSTMEncoderDecoder(Network):
         begun.products(tokens * 2 * self.decoder.query.out_features * source.length)
         begun.maps(tokens, self.decoder.attended)
         counted.join(begun)
-
-
-def _mean(hidden: Tensor, lengths: Tensor | None) -> Tensor:
-    """The mean over the real tokens of each row (B, L, D), (B, D)."""
-    if lengths is None:
-        return hidden.mean(1)
-    return (hidden * real_tokens(lengths, hidden.shape[1])).sum(1) / lengths.clamp(min=1)[:, None]

@@ -12,17 +12,11 @@ from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import after_layer, count_around
-from cloze.networks.blocks.inputs.characters import Characters
+from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.recurrence.locked import LockedDropout, Noise, WordDropout
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
-from cloze.networks.blocks.recurrence.recurrent_state import (
-    State,
-    StateCache,
-    ends_before,
-    lengths_of,
-    recall_states,
-    remember_states,
-)
+from cloze.networks.blocks.recurrence.recurrent_state import StateCache, ends_before, lengths_of, recall_states, remember_states
+from cloze.networks.blocks.recurrence.stepping import State
 from cloze.networks.clock import Clock
 from cloze.networks.config import RecurrentDropouts
 from cloze.networks.cost import Operations, shown
@@ -33,9 +27,23 @@ from cloze.registry import Given, PartMark, register
 class WordInputs(nn.Module):
     """Vectors of words, from a table or from their characters. Words that fall are zero wherever they stand in the step."""
 
-    def __init__(self, table: nn.Embedding | None, characters: nn.Module | None, dropout: WordDropout) -> None:
+    def __init__(
+        self, vocab_size: int, width: int, characters: Characters | CharacterTable | None, dropout: WordDropout
+    ) -> None:
         super().__init__()
-        self.tokens, self.characters, self.dropout = table, characters, dropout
+        self.tokens = None if characters is not None else nn.Embedding(vocab_size, width)
+        self.characters, self.dropout = characters, dropout
+        self.takes = frozenset({"tokens"}) if characters is None else frozenset({"tokens", "characters"})
+
+    def reset_parameters(self, bound: float | None = None) -> None:
+        """Draw a table between ±`bound`, by default 0.1. `Characters` have drawn their weights: they draw again for a bound."""
+        if self.tokens is not None:
+            bound = 0.1 if bound is None else bound
+            nn.init.uniform_(self.tokens.weight, -bound, bound)
+        elif isinstance(self.characters, CharacterTable):
+            self.characters.reset_parameters()
+        elif self.characters is not None and bound is not None:
+            self.characters.reset_parameters(bound)
 
     def forward(self, tokens: Tensor, characters: Tensor | None) -> Tensor:
         """(B, L) ids to (B, L, E)."""
@@ -48,7 +56,7 @@ class WordInputs(nn.Module):
     def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None) -> None:
         """The products for these ids."""
         if self.characters is not None:
-            self.characters.count_operations(counted, tokens, characters)  # type: ignore[operator]
+            self.characters.count_operations(counted, tokens, characters)
         counted.above(self)
 
 
@@ -108,8 +116,7 @@ class LSTM(Network):
             )
         self.width, self.inner, self.reuse, self.bound = width, inner or width, reuse, bound
         self.vocab_size, self.truncate = vocab_size, truncate
-        table = None if embedding is not None else nn.Embedding(vocab_size, width)
-        self.embeddings = WordInputs(table, embedding, WordDropout(dropout.word, clock))
+        self.embeddings = WordInputs(vocab_size, width, embedding, WordDropout(dropout.word, clock))
         kind = LockedDropout if dropout.locked else Dropout
         between = LockedDropout if (dropout.locked if dropout.locked_between is None else dropout.locked_between) else Dropout
         cells = [self.inner] * (layers - 1) + [self.inner if down else width]
@@ -129,9 +136,9 @@ class LSTM(Network):
             between(dropout.hidden, clock) for _ in cells[1:]
         )
         self.final_dropout = kind(dropout.output, clock)
-        self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
-        self.takes |= frozenset() if embedding is None else {"characters"}
-        self.gives = {**reading_kinds("left_to_right"), "undropped": StateKind("B L D", "left_to_right")}
+        self.takes = self.embeddings.takes | {"order", "block", "restarts", "summaries"}
+        self.gives = {**reading_kinds("left_to_right"), "undropped": StateKind("B L W", "left_to_right")}
+        self.widths = {"undropped": cells[-1]}
         self.reset_parameters()
         name_dropouts(self)
 
@@ -147,18 +154,14 @@ class LSTM(Network):
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; characters draw their own unless there is a bound."""
-        if self.embeddings.tokens is not None:
-            bound = 0.1 if self.bound is None else self.bound
-            nn.init.uniform_(self.embeddings.tokens.weight, -bound, bound)
-        elif self.bound is not None:
-            self.embeddings.characters.reset_parameters(self.bound)
+        self.embeddings.reset_parameters(self.bound)
         for layer in self.layers:
             layer.reset_parameters(self.bound)
         if self.down is not None and self.bound is None:
             self.down.reset_parameters()
         elif self.down is not None and self.bound is not None:
-            nn.init.uniform_(self.down.weight, -self.bound, self.bound)
-            nn.init.uniform_(self.down.bias, -self.bound, self.bound)
+            for parameter in self.down.parameters():
+                nn.init.uniform_(parameter, -self.bound, self.bound)
 
     def cache(self) -> StateCache:
         return StateCache()
@@ -168,7 +171,7 @@ class LSTM(Network):
         restarts: Tensor | None = None, summaries: Tensor | None = None, characters: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None, cache: StateCache | None = None,
     ) -> dict[str, Any]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), `undropped` (B, L, ·), as wide as the last layer, `layers`
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `undropped` (B, L, W), as wide as the last layer, `layers`
         (N, B, L, D), the words and the layers that are as wide as `hidden`, `summary` (E, D), the last token of each row unless
         `summaries` says otherwise, and `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
 
@@ -213,7 +216,7 @@ class LSTM(Network):
             piece = x[:, start : start + self.truncate]
             # How much of each row lies in the piece: a row that has ended has length 0, and its state stays as it is.
             piece_lengths = None if lengths is None else (lengths - start).clamp(0, piece.shape[1])
-            state = None if state is None else (state[0].detach(), state[1].detach())
+            state = None if state is None else tuple(part.detach() for part in state)
             out, state = layer(piece, state, piece_lengths)
             read.append(out)
         assert state is not None  # a row has at least one token

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import item_config as choices
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.visibility import Visibility, visibility
@@ -53,28 +53,15 @@ def fields_of(name: str) -> frozenset[str]:
     return frozenset({f"item_vectors/{name}", f"item_vectors/{name}/boxes", f"items/{name}/masked", f"item_length/{name}"})
 
 
-def item_rows(
-    name: str, tokens: Tensor, item_vectors: Mapping[str, Tensor] | None, items: Mapping[str, Tensor] | None = None,
-    item_length: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None,
-) -> ItemRows | None:
-    """What a batch with tokens (B, L) says of the items of a set; None if it has no features of them.
+def first_tokens(links: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """For each of so many items the flat position of its first token, 0 without any, and whether it has one: (count,) each.
 
-    Raises `RecipeError` if a row of tokens holds several texts, each with items of its own.
+    `links` (N, 2) are the flat positions of a token and of its item.
     """
-    if item_vectors is None or name not in item_vectors:
-        return None
-    features = item_vectors[name]
-    batch, count = features.shape[:2]
-    if batch != len(tokens):
-        raise RecipeError(f"{batch} texts with items {name!r} are packed into {len(tokens)} rows: write training.packing: false.")
-    real = torch.ones(batch, count, dtype=torch.bool, device=features.device)
-    if item_length is not None and name in item_length:
-        real = torch.arange(count, device=features.device) < item_length[name][:, None]
-    masked = None if items is None else items.get(f"{name}/masked")
-    hidden = torch.zeros_like(real) if masked is None else (masked > 0) & real & (features == 0).all(-1)
-    features = features.masked_fill(~real[..., None], 0.0)
-    pairs = None if links is None or name not in links else links[name].long()
-    return ItemRows(features, item_vectors.get(f"{name}/boxes"), real, hidden, pairs)
+    spare = torch.iinfo(torch.int64).max
+    first = torch.full((count,), spare, device=links.device).scatter_reduce(0, links[:, 1], links[:, 0], "amin")
+    linked = first < spare
+    return first.where(linked, 0), linked
 
 
 def box_numbers(boxes: Tensor | None, numbers: int, name: str) -> Tensor:
@@ -110,6 +97,13 @@ class ItemVectors(nn.Module):
         self.boxes_norm = nn.LayerNorm(width, eps=epsilon) if apart else None
         self.norm = nn.LayerNorm(width, eps=epsilon) if together else None
         self.hidden = nn.Embedding(2, items.width, padding_idx=0) if items.hidden else None
+
+    def padding(self, batch: int, count: int) -> ItemRows:
+        """Rows of so many items that are padding, in place of the items that a batch lacks."""
+        weight = self.features.weight
+        nothing = torch.zeros(batch, count, dtype=torch.bool, device=weight.device)
+        features, boxes = weight.new_zeros(batch, count, self.items.width), weight.new_zeros(batch, count, 4)
+        return ItemRows(features, boxes, nothing, nothing, None)
 
     def reset_parameters(self) -> None:
         """The row of what is not hidden is zero."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import torch
@@ -10,64 +9,37 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.recurrence import stepping
-from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
+from cloze.networks.blocks.recurrence.stepping import RecurrentLayer, State
 
 
-class GRULayer(nn.Module):
+class GRULayer(RecurrentLayer):
     """One direction of one layer (Cho et al., 2014), as `torch.nn.GRU` writes it: the reset gate acts behind the product.
 
     r, z = σ(W x + b + R h + a), n = tanh(W x + b + r (R h + a)), h ← (1 - z) n + z h. Parameters: `input.weight` (3C, I),
-    `input.bias`, `recurrent.weight` (3C, C), `recurrent.bias`, in the order r, z, n; with `biases: one` a is left out. `reverse`
-    reads each row from its last real token. It draws nothing; `clock` is taken because every layer takes one.
+    `input.bias`, `recurrent.weight` (3C, C), `recurrent.bias`, in the order r, z, n; with `biases: one` a is left out.
 
-    >>> out, h = GRULayer(input_width=3, width=5, clock=Clock())(torch.zeros(4, 7, 3))
+    >>> out, (h,) = GRULayer(input_width=3, width=5)(torch.zeros(4, 7, 3))
     >>> tuple(out.shape), tuple(h.shape)
     ((4, 7, 5), (4, 5))
     """
 
     def __init__(
-        self, *, input_width: int, width: int, biases: Literal["one", "two"] = "two", reverse: bool = False, clock: Clock
+        self, *, input_width: int, width: int, biases: Literal["one", "two"] = "two", reverse: bool = False
     ) -> None:
-        super().__init__()
-        self.width, self.reverse, self.clock = width, reverse, clock
+        super().__init__(cell=width, state_widths=(width,), reverse=reverse)
         self.input = nn.Linear(input_width, 3 * width)
         self.recurrent = nn.Linear(width, 3 * width, bias=biases == "two")
         self.reset_parameters()
 
-    def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw every weight and bias between -`bound` and `bound`, by default 1 / √C as torch does."""
-        bound = 1 / math.sqrt(self.width) if bound is None else bound
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
-    def forward(self, x: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, L, I) to (B, L, C), zero at padding, and h (B, C) after each row's last token in the order of reading.
-
-        `state` (B, C): h before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
-        """
-        batch, length = x.shape[:2]
-        positions = stepping.columns_backwards(length, lengths, x.device) if self.reverse else None
-        if positions is not None:
-            x = stepping.reorder(x, positions)
-        h = x.new_zeros(batch, self.width) if state is None else state
-        moved, weight = self.recurrent.bias, self.input.weight  # a change may compute it
+    def run_cell(self, x: Tensor, weight: Tensor, state: State, ends: Tensor | None) -> tuple[Tensor, State]:
+        """Outputs are the states h."""
+        moved = self.recurrent.bias
         outs = _Recurrence.apply(
-            x.to(stepping.product_dtype(weight)).transpose(0, 1), weight, self.input.bias,
-            self.recurrent.weight, torch.zeros_like(self.input.bias) if moved is None else moved, h.to(weight.dtype),
+            x, weight, self.input.bias, self.recurrent.weight, torch.zeros_like(self.input.bias) if moved is None else moved,
+            state[0].to(weight.dtype),
         )
-        rows = torch.arange(batch, device=x.device)
-        last = outs[-1] if lengths is None else outs[lengths, rows]
-        out = outs[1:].transpose(0, 1)
-        if lengths is not None:
-            out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
-        return (out if positions is None else stepping.reorder(out, positions)), last
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The products of so many tokens; the state that a token meets depends on all weights."""
-        counted.maps(tokens, self.input)
-        counted.above(self)
-        counted.maps(tokens, self.recurrent)
+        last = outs[-1] if ends is None else outs[ends, torch.arange(x.shape[1], device=x.device)]
+        return outs[1:], (last,)
 
 
 class _Recurrence(torch.autograd.Function):

@@ -7,7 +7,6 @@ passes, and the gradients of weights are one product at the end.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,8 +16,8 @@ from torch.autograd.function import once_differentiable
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.recurrence import stepping
 from cloze.networks.blocks.recurrence.locked import WeightDropout
+from cloze.networks.blocks.recurrence.stepping import RecurrentLayer, State
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations
 
 
 class Clips(NamedTuple):
@@ -28,15 +27,14 @@ class Clips(NamedTuple):
     projection: float | None
 
 
-class LSTMLayer(nn.Module):
+class LSTMLayer(RecurrentLayer):
     """One direction of one layer (Hochreiter and Schmidhuber, 1997; forget gates: Gers et al., 2000).
 
     i, f, o = σ(W x + R h + b), g = tanh(…), c ← f c + i g, h = o tanh(c), and with a `projection` h = P (o tanh(c)) (Sak et
-    al., 2014). `cell_clip` and `projection_clip` bound c and h, as in ELMo. `reverse` reads each row from its last real
-    token. `weight_dropout` drops numbers of R, the same ones for all rows and steps (DropConnect: Merity et al., 2018, §2).
-    Parameters: `input.weight` (4C, I), `recurrent.weight` (4C, H), gates in the order i, f, g, o; `bias` (4C,), and with
-    `biases: two` `recurrent.bias` (4C,) as in `torch.nn.LSTM`; `projection.weight` (H, C). `forget_bias` is added to what
-    `reset_parameters` draws for the bias of f.
+    al., 2014). `cell_clip` and `projection_clip` bound c and h, as in ELMo. `weight_dropout` drops numbers of R, the same ones
+    for all rows and steps (DropConnect: Merity et al., 2018, §2). Parameters: `input.weight` (4C, I), `recurrent.weight`
+    (4C, H), gates in the order i, f, g, o; `bias` (4C,), and with `biases: two` `recurrent.bias` (4C,) as in `torch.nn.LSTM`;
+    `projection.weight` (H, C). `forget_bias` is added to what `reset_parameters` draws for the bias of f.
 
     >>> layer = LSTMLayer(input_width=3, cell=5, projection=2, clock=Clock())
     >>> out, (h, c) = layer(torch.zeros(4, 7, 3))
@@ -49,8 +47,7 @@ class LSTMLayer(nn.Module):
         projection_clip: float | None = None, forget_bias: float = 0.0, biases: Literal["one", "two"] = "one",
         weight_dropout: float = 0.0, reverse: bool = False, clock: Clock,
     ) -> None:
-        super().__init__()
-        self.cell, self.width, self.reverse = cell, projection or cell, reverse
+        super().__init__(cell=cell, state_widths=(projection or cell, cell), reverse=reverse)
         self.clips, self.forget_bias = Clips(cell_clip, projection_clip), forget_bias
         self.input = nn.Linear(input_width, 4 * cell, bias=False)
         self.recurrent = nn.Linear(self.width, 4 * cell, bias=biases == "two")
@@ -60,45 +57,20 @@ class LSTMLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw every weight and bias between -`bound` and `bound`, by default 1 / √C as torch does; then the forget bias."""
-        bound = 1 / math.sqrt(self.cell) if bound is None else bound
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        """As any recurrent layer; then the forget bias is added."""
+        super().reset_parameters(bound)
         with torch.no_grad():
             self.bias[self.cell : 2 * self.cell] += self.forget_bias
 
-    def forward(
-        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None, lengths: Tensor | None = None, ends: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """(B, L, I) to (B, L, H), zero at padding, and h (B, H), c (B, C) after each row's last token in the order of reading.
-
-        `state`: h and c before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
-        `ends` (B,): after how many steps h and c are wanted, if not after the last.
-        """
-        batch, length = x.shape[:2]
-        weight = self.input.weight  # a change may compute it
-        dtype = stepping.product_dtype(weight)
-        positions = stepping.columns_backwards(length, lengths, x.device) if self.reverse else None
-        if positions is not None:
-            x = stepping.reorder(x, positions)
-        if state is None:
-            state = x.new_zeros(batch, self.width), x.new_zeros(batch, self.cell)
+    def run_cell(self, x: Tensor, weight: Tensor, state: State, ends: Tensor | None) -> tuple[Tensor, State]:
+        """Outputs are the states h, projected where there is a projection."""
         bias = self.bias if self.recurrent.bias is None else self.bias + self.recurrent.bias
         out, h, c = _Recurrence.apply(
-            x.to(dtype).transpose(0, 1), weight, self.weight_dropout(self.recurrent.weight), bias,
+            x, weight, self.weight_dropout(self.recurrent.weight), bias,
             None if self.projection is None else self.projection.weight,
-            state[0].to(dtype), state[1].to(self.bias.dtype), lengths if ends is None else ends, self.clips,
+            state[0].to(x.dtype), state[1].to(self.bias.dtype), ends, self.clips,
         )
-        out = out.transpose(0, 1)
-        if lengths is not None:
-            out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
-        return (out if positions is None else stepping.reorder(out, positions)), (h, c)
-
-    def count_operations(self, counted: Operations, tokens: int) -> None:
-        """The products of so many tokens; the state that a token meets depends on all weights."""
-        counted.maps(tokens, self.input)
-        counted.above(self)
-        counted.maps(tokens, self.recurrent, self.projection)
+        return out, (h, c)
 
 
 class _Recurrence(torch.autograd.Function):

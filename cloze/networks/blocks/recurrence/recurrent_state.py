@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError
-
-State = tuple[Tensor, Tensor]
+from cloze.networks.blocks.recurrence.stepping import State
 
 
 class StateCache:
@@ -53,7 +52,7 @@ def recall_states(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, l
     """h (B, H) and c (B, C) of every layer out of a carry, None if it is empty; rows in `restarts` (B,) begin with zeros."""
     if not carry:
         return None
-    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
+    states: list[State] = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
     if restarts is None:
         return states
     fresh = restarts[:, None]

@@ -1,16 +1,90 @@
-"""What recurrent layers share: a product with one weight at every step, the order of reading, the states at the ends."""
+"""What recurrent layers share: the order of reading, padding, the state at the ends, a product with one weight at every step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from cloze.networks.cost import Operations
 
 Product = Callable[[Tensor, Tensor | None], Tensor]
+State = tuple[Tensor, ...]  # of a GRU h (B, H), of an LSTM h (B, H) and c (B, C)
 
 _WORTH_PACKING = 4  # steps; packing a weight costs about as much as one product of few rows
+
+
+class RecurrentLayer(nn.Module, ABC):
+    """One direction of one layer, around the cell that a subclass has. `reverse` reads each row from its last real token.
+
+    `cell` is the width C of the cell; `state_widths` are the widths of the state, of which the first is that of the output, H.
+    Parameters: `input.*` and `recurrent.*`, the maps of all gates.
+    """
+
+    input: nn.Linear
+    recurrent: nn.Linear
+
+    def __init__(self, *, cell: int, state_widths: tuple[int, ...], reverse: bool) -> None:
+        super().__init__()
+        self.cell, self.width, self.state_widths, self.reverse = cell, state_widths[0], state_widths, reverse
+
+    def reset_parameters(self, bound: float | None = None) -> None:
+        """Draw every weight and bias between -`bound` and `bound`, by default 1 / √C as torch does."""
+        bound = 1 / math.sqrt(self.cell) if bound is None else bound
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, x: Tensor, state: State | None = None, lengths: Tensor | None = None, ends: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """(B, L, I) to (B, L, H), zero at padding, and the state after each row's last token in the order of reading.
+
+        `state`: that before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
+        `ends` (B,): after how many steps the state is wanted, if not after the last.
+        """
+        batch, length = x.shape[:2]
+        weight = self.input.weight  # read once, as a change may compute it
+        positions = columns_backwards(length, lengths, x.device) if self.reverse else None
+        if positions is not None:
+            x = reorder(x, positions)
+        if state is None:
+            state = tuple(x.new_zeros(batch, width) for width in self.state_widths)
+        steps = x.to(product_dtype(weight)).transpose(0, 1)  # (L, B, I)
+        out, last = self.run_cell(steps, weight, state, lengths if ends is None else ends)
+        out = out.transpose(0, 1)
+        if lengths is not None:
+            out = torch.where(real_tokens(lengths, length), out, 0.0)
+        return (out if positions is None else reorder(out, positions)), last
+
+    @abstractmethod
+    def run_cell(self, x: Tensor, weight: Tensor, state: State, ends: Tensor | None) -> tuple[Tensor, State]:
+        """Steps x (L, B, I) to outputs (L, B, H), and the state after `ends` (B,) steps; `weight` is that of `input`."""
+
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """The products of so many tokens; the state that a token meets depends on all weights."""
+        counted.maps(tokens, self.input)
+        counted.above(self)
+        counted.maps(tokens, self, without=[self.input])
+
+
+def read_directions(
+    layers: Sequence[RecurrentLayer], x: Tensor, state: State | None, lengths: Tensor | None
+) -> tuple[Tensor, State]:
+    """x (B, L, I) read by a layer for each direction: their outputs and their last states, side by side."""
+    outputs, states = zip(*(layer(x, state, lengths) for layer in layers), strict=True)
+    return torch.cat(outputs, dim=2), tuple(torch.cat(parts, dim=1) for parts in zip(*states, strict=True))
+
+
+def count_directions(counted: Operations, layers: Sequence[RecurrentLayer], tokens: int) -> None:
+    """The products of `read_directions` for so many tokens."""
+    branches = [counted.branch() for _ in layers]
+    for layer, branch in zip(layers, branches, strict=True):
+        layer.count_operations(branch, tokens)
+    counted.join(*branches)
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
