@@ -8,7 +8,6 @@ from torch import nn
 
 from cloze.errors import RecipeError
 from cloze.recipe.recipe import Recipe
-from cloze.recipe.step_keys import objective_key
 from cloze.training.average_network import Average
 
 
@@ -23,7 +22,7 @@ def averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapp
             continue
         pairs = {name: (networks[name], networks[spec.average.of])}
         for entry in recipe.entries.values():
-            heads = [(run.network, objective_key(recipe, run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            heads = [(run.network, recipe.objective_key(run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
             trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
             for network, key, which, objective in heads:
                 if network != name or not list(objectives[key].parameters()):

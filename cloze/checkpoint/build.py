@@ -40,7 +40,6 @@ from cloze.recipe.given import build, placed, restored, stand_ins, tables_for, w
 from cloze.recipe.parts import class_of, load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
-from cloze.recipe.step_keys import head_key, objective_key
 from cloze.recipe.user_files import naming_files
 from cloze.registry import lookup
 from cloze.rng import fold
@@ -150,7 +149,7 @@ def _add_objective(
     objectives: dict[str, nn.Module],
 ) -> None:
     """Build an objective unless it exists already; objectives with one head and different sets share its parameters."""
-    key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
+    key, head = recipe.objective_key(run, spec), recipe.head_key(run, spec)
     if key in objectives:
         return
     objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
@@ -181,7 +180,7 @@ def _pass(
             take[name] = _state(entry, run, source)
     weighted = []
     for spec in run.objectives:
-        key = objective_key(recipe, run, spec)
+        key = recipe.objective_key(run, spec)
         weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
     return Pass(run.name, run.network, run.view, take, tuple(weighted), constant_order(entry), run.grad)
 
@@ -235,7 +234,7 @@ def build_feed(
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
-        readers = [network, *(step.objectives[head_key(recipe, run, spec)] for spec in run.objectives)]
+        readers = [network, *(step.objectives[recipe.head_key(run, spec)] for spec in run.objectives)]
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")

@@ -24,7 +24,6 @@ from cloze.recipe.changes import lasts
 from cloze.recipe.origins import borrowed, frozen_heads
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, Recipe
-from cloze.recipe.step_keys import head_key
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 
@@ -77,7 +76,7 @@ def begin_with(
     for entry in recipe.entries.values():
         for run, objective in entry.objectives():
             if run.network == label:
-                key = head_key(recipe, run, objective)
+                key = recipe.head_key(run, objective)
                 head = step.objectives[key]
                 stays = recipe.head_name(run, objective) in frozen
                 lacks = _load_head(head, objective, loaded, changes, transition, or_alone=stays, labels=labels)
@@ -188,7 +187,7 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
     """The parts of a step that the run's checkpoints do not hold: borrowed networks, and their heads that are never trained."""
     networks, frozen = borrowed(recipe), frozen_heads(recipe)
     heads = {
-        f"objectives.{head_key(recipe, run, spec)}" for entry in recipe.entries.values() for run, spec in entry.objectives()
+        f"objectives.{recipe.head_key(run, spec)}" for entry in recipe.entries.values() for run, spec in entry.objectives()
         if run.network in networks and recipe.head_name(run, spec) in frozen
     }
     return frozenset({f"networks.{name}" for name in networks} | heads)

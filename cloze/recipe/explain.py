@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cloze.errors import RecipeError, propose
 from cloze.recipe import parts
 from cloze.recipe.load import load_recipe, named_recipes
-from cloze.recipe.parts_of import parts_in
+from cloze.recipe.recipe import parts_in
 from cloze.recipe.schema import Argument, arguments_of_part, describe
 
 

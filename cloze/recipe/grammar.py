@@ -33,7 +33,6 @@ from cloze.recipe.recipe import (
     TrainingSpec,
 )
 from cloze.recipe.schema import Argument, Arguments, arguments_of, read_arguments, read_part
-from cloze.recipe.widths import with_widths
 
 _head: Arguments = {
     "name": Argument(str),
@@ -107,7 +106,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         if len(networks) > 1:
             faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
                        f"Write `export:` with one of {', '.join(networks)}.")
-    completed = {name: with_widths(entry, networks) for name, entry in entries.items()}  # type: ignore[arg-type]
+    completed = {name: _with_widths(entry, networks) for name, entry in entries.items()}  # type: ignore[arg-type]
     return Recipe(
         name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
         networks=networks,  # type: ignore[arg-type]
@@ -397,6 +396,26 @@ def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str
     chosen = part.arguments.get("set")
     candidates = [plain, f"{plain}/{chosen}", f"{run}.{plain}", f"{run}.{plain}/{chosen}"]
     return next((name for name in candidates if name not in taken and not name.endswith("/None")), f"{plain}#{len(taken)}")
+
+
+def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:
+    """The entry with numbers for arguments of objectives that name a reading and stand for the width of the network that it
+    comes from: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
+    parts = {run.name: networks[run.network].part for run in entry.passes if run.network in networks}
+    widths = {name: part.arguments.get("width") for name, part in parts.items() if part is not None}
+    passes = []
+    for run in entry.passes:
+        objectives = []
+        for objective in run.objectives:
+            part = objective.part
+            for name in class_of(part.kind, part.name).width_arguments:
+                state = objective.read.get(str(part.arguments.get(name)), "")
+                width = widths.get(state.rpartition(".")[0])
+                if isinstance(width, int):
+                    part = replace(part, arguments={**part.arguments, name: width})
+            objectives.append(replace(objective, part=part))
+        passes.append(replace(run, objectives=tuple(objectives)))
+    return replace(entry, passes=tuple(passes))
 
 
 def _bindings(read: str | Mapping[str, str] | None) -> dict[str, str]:
