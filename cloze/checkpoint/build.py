@@ -39,9 +39,9 @@ from cloze.networks.network import state_width
 from cloze.recipe.given import build, placed, restored, stand_ins, tables_for, wanted
 from cloze.recipe.parts import class_of, load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
-from cloze.recipe.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
+from cloze.recipe.schema import arguments_of_part, check_value, describe
 from cloze.recipe.user_files import naming_files
-from cloze.registry import lookup
+from cloze.registry import Arguments, arguments_of, lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.step import Pass, Rewrite, Step, Weighted
@@ -418,7 +418,7 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
                 "changed.\n  Open it with the version that wrote it, or copy the folder again."
             )
         if argument.section is not None and isinstance(value, Mapping):
-            _check_described(f"{owner}.{key}", argument.section, value, folder)
+            _check_described(f"{owner}.{key}", argument.fields, value, folder)
             continue
         choices = (argument.choices or names(argument.part)) if argument.part else []
         value = {value: {}} if isinstance(value, str) and value in choices else value

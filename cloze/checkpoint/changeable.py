@@ -8,7 +8,6 @@ from cloze.changes import Shape
 from cloze.checkpoint.build import build_step, plain
 from cloze.networks.blocks.initial import Undrawn
 from cloze.recipe.changes import change_of, parse_change
-from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import Recipe
 
 
@@ -17,7 +16,7 @@ def require_change(recipe: Recipe, given: str) -> None:
 
     The network is built on torch's meta device, so nothing is drawn or computed.
     """
-    change, part = change_of(parse_change(given), "change", Faults()), recipe.exported.part
+    change, part = change_of(parse_change(given)), recipe.exported.part
     if change is None or part is None:
         return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
     change.shape(Shape(recipe.name, part.name, plain(part.arguments)))

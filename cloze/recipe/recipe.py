@@ -27,13 +27,14 @@ Mixing = Literal["step", "row", "all"]
 
 @dataclass(frozen=True)
 class PartSpec:
-    """A part by kind and name, its arguments (nested parts are `PartSpec`s), and where it stands."""
+    """A part by kind and name, its arguments (nested parts are `PartSpec`s), those that the recipe reads, and where it stands."""
 
     kind: str
     name: str
     arguments: Mapping[str, Any]
     where: Where = field(default=Where("<data>"), compare=False, repr=False)
     path: str = field(default="", compare=False, repr=False)
+    reserved: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -330,8 +331,8 @@ class Recipe:
         whole["networks"] = {name: _network(network) for name, network in self.networks.items()}
         whole["tie"] = plain(self.tie)
         if self.reading.single != OWN:
-            reading = dataclasses.asdict(self.reading)
-            whole["reading"] = plain({key: value for key, value in reading.items() if key != "max_length" or value is not None})
+            reading = plain(vars(self.reading))
+            whole["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
         entries = {name: _entry(entry) for name, entry in self.entries.items()}
         if list(entries) == ["main"] and len(self.sources) == 1 and not self.tasks:
             whole |= {key: entries["main"][key] for key in ("order", "exercise", "passes")}
@@ -339,14 +340,12 @@ class Recipe:
             whole |= {"mixture": entries, "mixing": self.mixing}
         if not self.bound and whole.get("order") == "open":
             del whole["order"]  # it is the checkpoint's
-        phases = [plain(vars(phase)) for phase in self.schedule]
+        phases = plain([vars(phase) for phase in self.schedule])
         whole["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]
         training = plain(vars(self.training))
         whole["training"] = {key: value for key, value in training.items() if key not in _OPTIONAL or value != _OPTIONAL[key]}
-        if self.task is not None:
-            whole["task"] = plain(dataclasses.asdict(self.task))
-        whole["export"] = self.export
-        return whole
+        task = {} if self.task is None else {"task": plain(vars(self.task))}
+        return {**whole, **task, "export": self.export}
 
     @property
     def hash(self) -> str:
