@@ -35,17 +35,17 @@ Complete = Callable[[Node, Faults], None]
 
 def recipe_names() -> list[str]:
     """The names of the recipes for pre-training that come with cloze."""
-    return _named(resources.files("cloze") / "recipes")
+    return _named()
 
 
 def distillation_recipe_names() -> list[str]:
     """The names of the recipes for pre-training with a teacher, whose networks come from the teacher's checkpoint."""
-    return _named(resources.files("cloze") / "recipes" / "distillation")
+    return _named("distillation")
 
 
 def sentence_recipe_names() -> list[str]:
     """The names of the recipes that make an encoder of sentences of a bound checkpoint, from text alone."""
-    return _named(resources.files("cloze") / "recipes" / "sentences")
+    return _named("sentences")
 
 
 def pretraining_recipe_names() -> list[str]:
@@ -55,12 +55,12 @@ def pretraining_recipe_names() -> list[str]:
 
 def task_recipe_names() -> list[str]:
     """The names of the recipes for fine-tuning that come with cloze."""
-    return _named(resources.files("cloze") / "recipes" / "tasks")
+    return _named("tasks")
 
 
 def taught_task_recipe_names() -> list[str]:
     """The names of the recipes for fine-tuning with a bound teacher."""
-    return _named(resources.files("cloze") / "recipes" / "taught_tasks")
+    return _named("taught_tasks")
 
 
 def tuning_recipe_names() -> list[str]:
@@ -70,21 +70,19 @@ def tuning_recipe_names() -> list[str]:
 
 def own_task_recipe_names() -> list[str]:
     """The names of the recipes for tasks that begin at random, without a checkpoint."""
-    return _named(resources.files("cloze") / "recipes" / "own_tasks")
+    return _named("own_tasks")
 
 
 @cache
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
-    folders = {
-        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("sentences",): sentence_recipe_names(),
-        ("tasks",): task_recipe_names(), ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
-    }
-    return {name: folder for folder, members in folders.items() for name in members}
+    folders = [(), ("distillation",), ("sentences",), ("tasks",), ("taught_tasks",), ("own_tasks",)]
+    return {name: folder for folder in folders for name in _named(*folder)}
 
 
-def _named(folder: Any) -> list[str]:
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+def _named(*folder: str) -> list[str]:
+    files = resources.files("cloze").joinpath("recipes", *folder).iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 @checked
