@@ -227,11 +227,12 @@ class Argument:
         """The names of the parts that it may hold, those of its union; None: all of the kind."""
         if self.part is None or get_args(self.annotation)[0] is Any:
             return None
-        options = tuple(option for option in _options(self.annotation) if isinstance(option, type) and option is not type(None))
-        builders = _builders.get(self.part, {})
-        if not options:
-            return sorted(builders)
-        return sorted(name for name, builder in builders.items() if isinstance(builder, type) and issubclass(builder, options))
+        classes = tuple(option for option in _options(self.annotation) if isinstance(option, type) and option is not type(None))
+        builders = _builders.get(self.part, {}).items()
+        return sorted(
+            name for name, builder in builders
+            if not classes or (isinstance(builder, type) and issubclass(builder, classes))
+        )
 
     def inherit(self, value: Any) -> Any:
         """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
@@ -346,9 +347,8 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    fields = {
-        name: as_data(vars(value)[name], argument.part) for name, argument in signature(type(value)).items() if not argument.given
-    }
+    accepted = signature(type(value))
+    fields = {name: as_data(vars(value)[name], p.part) for name, p in accepted.items() if not p.given}
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}

@@ -52,7 +52,8 @@ def outline(name_or_path: str) -> Outline:
         root = next((written.tree for written, _ in reversed(trees.values())), root)
     networks = _named(root, "network", "networks")
     entries = [node for _, node in root.pairs_at("mixture")] or [root]
-    exercise = [_name(item) for entry in entries for item in (entry if entry.get("exercise") else root).items_at("exercise")]
+    owners = [entry if entry.get("exercise") else root for entry in entries]
+    exercise = [_name(item) for owner in owners for item in owner.items_at("exercise")]
     return Outline(
         name=_text(root.get("name")),
         paper=_text(root.get("paper")),

@@ -85,10 +85,13 @@ _examples = {
 def read(root: Node, faults: Faults) -> Recipe | None:
     """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
-    from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))  # it supplies text and reading
+    # A checkpoint or an earlier stage supplies text and reading.
+    from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))
     sources = read_sources(root, faults)
-    without_text = bool(sources) and all(s is not None and class_of("source", s.name).own_vocabulary for s in sources.values())
-    if not (from_checkpoint or without_text):
+    reads_text = not sources or any(
+        source is None or not class_of("source", source.name).own_vocabulary for source in sources.values()
+    )
+    if reads_text and not from_checkpoint:
         _require(root, "texts", faults)
     texts = {name: _text_spec(node, f"texts.{name}", faults) for name, node in root.pairs_at("texts")}
     tables = {name: read_part(node, f"tables.{name}", faults) for name, node in root.pairs_at("tables")}
@@ -106,8 +109,10 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     if mixture is None or not mixture.is_mapping:
         entries = {"main": _entry_spec("main", root, root, "", context, faults)}
     else:
-        nodes = {name: node for name, node in root.pairs_at("mixture") if node.is_mapping}
-        entries = {name: _entry_spec(name, node, root, f"mixture.{name}.", context, faults) for name, node in nodes.items()}
+        entries = {
+            name: _entry_spec(name, node, root, f"mixture.{name}.", context, faults)
+            for name, node in root.pairs_at("mixture") if node.is_mapping
+        }
     several = any(entry is not None and entry.task is not None for entry in entries.values())
     task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
     schedule = _schedule(root, faults)
@@ -222,8 +227,10 @@ def _entry_spec(
         return (node.value[key], f"{prefix}{key}") if key in node.value else (root.value.get(key), key)
 
     sources, networks = context
-    written = {key: value for key, value in [("source", inherited("source")[0]), ("odds", node.get("odds"))] if value is not None}
-    values = read_arguments(name, _entry, Node(written, node.where, {**root.keys, **node.keys}), prefix.rstrip("."), faults)
+    pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
+    written = {key: value for key, value in pairs.items() if value is not None}
+    own = Node(written, node.where, {**root.keys, **node.keys})
+    values = read_arguments(name, _entry, own, prefix.rstrip("."), faults)
     order: Any = "open"
     order_node, path = inherited("order")
     if order_node is not None and order_node.value is not None:
@@ -236,9 +243,9 @@ def _entry_spec(
     earlier = len(faults)
     passes = _passes(node, root, prefix, networks, faults)
     sound = len(faults) == earlier
-    values_of_task = None
+    task_values = None
     if prefix and "task" in node.value:
-        values_of_task = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], f"{prefix}task", faults)
+        task_values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], f"{prefix}task", faults)
     if values is None or exercise is None or passes is None or order is WRONG:
         return None
     source = values["source"]
@@ -252,7 +259,7 @@ def _entry_spec(
         faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
                    "Give one a weight above 0, or leave the entry out.")
     edit_specs = tuple(EditSpec(edit, edit.reserved["in"]) for edit in edits if edit is not None)
-    task = None if values_of_task is None else EntryTaskSpec(**values_of_task)
+    task = None if task_values is None else EntryTaskSpec(**task_values)
     return EntrySpec(name, source, order, edit_specs, passes, values["odds"], task)
 
 

@@ -74,7 +74,8 @@ def take_up(
         if name in earlier:
             before = earlier[name]
             networks, export = dict(networks_of(before.tree)), before.tree.get("export")
-            alike = label if label in networks else str(export.value) if export is not None else next(iter(networks), "")
+            exported = next(iter(networks), "") if export is None else str(export.value)
+            alike = label if label in networks else exported
             labels |= {label} if alike in before.kept else set()
             written = networks.get(alike)
             if whole and written is not None:
