@@ -85,6 +85,20 @@ class Node:
         """The pairs of a mapping; none for anything else."""
         return iter(self.value.items() if self.is_mapping else ())
 
+    def get(self, key: Key) -> Node | None:
+        """The value of a key; None where there is none, and for anything that is not a mapping."""
+        return self.value.get(key) if self.is_mapping else None
+
+    def pairs_at(self, key: Key) -> list[tuple[str, Node]]:
+        """The pairs of the mapping under a key, with names as text; none where there is no mapping."""
+        node = self.get(key)
+        return [] if node is None else [(str(name), inner) for name, inner in node.items()]
+
+    def items_at(self, key: Key) -> list[Node]:
+        """The items of the list under a key; none where there is no list. The list is the tree's own."""
+        node = self.get(key)
+        return node.value if node is not None and node.is_list else []
+
     def put(self, key: Key, node: Node) -> None:
         """Set one value of a mapping."""
         self.value[key] = node

@@ -12,8 +12,8 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
 
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 
-This module only stores builders and reads their annotations. `recipe/schema.py` checks a recipe against them,
-`recipe/given.py` calls them.
+This module stores builders and is the only one that reads their annotations: `signature` describes each parameter as an
+`Argument`. `recipe/schema.py` checks a recipe against these, `recipe/given.py` calls the builders.
 """
 
 from __future__ import annotations
@@ -173,18 +173,114 @@ def _signature(builder: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(builder, eval_str=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """One parameter of a builder: its annotation, and its default as a recipe writes it (see `as_data`)."""
+
+    annotation: Any
+    default: Any = inspect.Parameter.empty
+
+    @classmethod
+    def of_part(cls, kind: str, default: Any = inspect.Parameter.empty) -> Argument:
+        """An argument that holds a part of this kind."""
+        return cls(Annotated[Any, PartMark(kind)], default)
+
+    @property
+    def required(self) -> bool:
+        """Whether the recipe must write it."""
+        return self.default is inspect.Parameter.empty
+
+    @functools.cached_property
+    def given(self) -> bool:
+        """Whether cloze supplies it, so that a recipe may not."""
+        return any(isinstance(mark, GivenMark) for mark in marks(self.annotation))
+
+    @functools.cached_property
+    def live(self) -> bool:
+        """Whether a recipe may write a schedule part instead of the number."""
+        return any(isinstance(mark, LiveMark) for mark in marks(self.annotation))
+
+    @functools.cached_property
+    def part(self) -> str | None:
+        """The kind of part it holds, if it is a `Part[kind]`."""
+        return kind_of(self.annotation)
+
+    @functools.cached_property
+    def parts(self) -> str | None:
+        """The kind of the parts that it holds by name, if it is a `dict[str, Part[kind]]`."""
+        mappings = [option for option in (self.annotation, *get_args(self.annotation)) if get_origin(option) is dict]
+        return next((kind for mapping in mappings if (kind := kind_of(get_args(mapping)[1]))), None)
+
+    @functools.cached_property
+    def section(self) -> type | None:
+        """The dataclass of the section that it holds; None for a part and for any other value."""
+        options = () if self.part else (self.annotation, *get_args(self.annotation))
+        return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
+
+    @functools.cached_property
+    def fields(self) -> Arguments:
+        """The arguments of its section."""
+        return {} if self.section is None else arguments_of(self.section)
+
+    @property
+    def choices(self) -> list[str] | None:
+        """The names of the parts that it may hold, those of its union; None: all of the kind."""
+        if self.part is None or get_args(self.annotation)[0] is Any:
+            return None
+        classes = tuple(option for option in _options(self.annotation) if isinstance(option, type) and option is not type(None))
+        builders = _builders.get(self.part, {}).items()
+        return sorted(
+            name for name, builder in builders
+            if not classes or (isinstance(builder, type) and issubclass(builder, classes))
+        )
+
+    def inherit(self, value: Any) -> Any:
+        """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
+
+        `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
+        """
+        default = self.default if isinstance(self.default, Mapping) else {}
+        if self.part is None:
+            return {**default, **value} if self.section is not None and isinstance(value, Mapping) else value
+        part = {value: {}} if isinstance(value, str) else value
+        if not isinstance(part, Mapping):
+            return value
+        return {name: {**default.get(name, {}), **(inner or {})} for name, inner in part.items()}
+
+
+Arguments = Mapping[str, Argument]
+
+
+@functools.cache
+def signature(builder: Callable[..., Any]) -> Arguments:
+    """Every parameter of a builder, also those that cloze supplies. An annotation that cannot be evaluated is a `RecipeError`."""
+    try:
+        accepted = parameters(builder)
+    except NameError as error:
+        name = f"{builder.__module__}.{builder.__qualname__}"
+        raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
+    return {
+        name: Argument(_marked(builder, name, p.annotation), as_data(p.default, kind_of(p.annotation)))
+        for name, p in accepted.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+
+
+def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
+    """What a recipe may write for a builder: its parameters that are neither `Given` nor private."""
+    return {name: p for name, p in signature(builder).items() if not (p.given or name.startswith("_"))}
+
+
+def _marked(builder: Callable[..., Any], name: str, annotation: Any) -> Any:
+    """The annotation of a parameter, with the mark of a schedule if it is a number of a `Changing` kind."""
+    if not (isinstance(builder, type) and issubclass(builder, Changing) and dataclasses.is_dataclass(builder)):
+        return annotation
+    fixed = name in builder.described or any(isinstance(mark, (LiveMark, GivenMark)) for mark in marks(annotation))
+    return annotation if fixed or not is_number(annotation) else Annotated[annotation, LiveMark()]
+
+
 def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | None:
     """The mark of a parameter's annotation, if it carries one."""
     return next((mark for mark in marks(parameter.annotation) if isinstance(mark, (GivenMark, LiveMark, PartMark))), None)
-
-
-def is_live(builder: Callable[..., Any], name: str) -> bool:
-    """Whether a recipe may write a schedule for this parameter of a builder."""
-    annotation = parameters(builder)[name].annotation
-    if any(isinstance(mark, (LiveMark, GivenMark)) for mark in marks(annotation)):
-        return any(isinstance(mark, LiveMark) for mark in marks(annotation))
-    changing = isinstance(builder, type) and issubclass(builder, Changing) and dataclasses.is_dataclass(builder)
-    return changing and name not in builder.described and is_number(annotation)  # type: ignore[attr-defined]
 
 
 def is_number(annotation: Any) -> bool:
@@ -231,31 +327,9 @@ def marks(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
-def section_of(annotation: Any) -> type | None:
-    """The dataclass of a section parameter; None for a part and for any other parameter.
-
-    >>> section_of(int | None) is None
-    True
-    """
-    if any(isinstance(mark, PartMark) for mark in marks(annotation)):
-        return None
-    options = (annotation, *get_args(annotation))
-    return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
-
-
-def kind_of_parts(annotation: Any) -> str | None:
-    """The kind of the parts that a parameter takes by name, `dict[str, Part[kind]]`; None for any other parameter."""
-    mappings = [option for option in (annotation, *get_args(annotation)) if get_origin(option) is dict]
-    return next((mark.kind for mapping in mappings for mark in marks(get_args(mapping)[1]) if isinstance(mark, PartMark)), None)
-
-
-def choices(kind: str, annotation: Any) -> list[str]:
-    """The parts of `kind` that a parameter annotated with `PartMark(kind)` takes: those of its union, or all of the kind."""
-    options = [option for option in _options(annotation) if isinstance(option, type) and option is not type(None)]
-    builders = _builders.get(kind, {})
-    if not options:
-        return sorted(builders)
-    return sorted(name for name, builder in builders.items() if isinstance(builder, type) and issubclass(builder, tuple(options)))
+def kind_of(annotation: Any) -> str | None:
+    """The kind of part that an annotation marks; None for any other."""
+    return next((mark.kind for mark in marks(annotation) if isinstance(mark, PartMark)), None)
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:
@@ -273,27 +347,8 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    parameter_marks = {name: mark_of(p) for name, p in parameters(type(value)).items()}
-    kinds = {name: mark.kind for name, mark in parameter_marks.items() if isinstance(mark, PartMark)}
-    fields = {
-        field.name: as_data(vars(value)[field.name], kinds.get(field.name))
-        for field in dataclasses.fields(value) if field.init and not isinstance(parameter_marks.get(field.name), GivenMark)
-    }
+    accepted = signature(type(value))
+    fields = {name: as_data(vars(value)[name], p.part) for name, p in accepted.items() if not p.given}
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}
-
-
-def inherited(value: Any, parameter: inspect.Parameter) -> Any:
-    """The value of a part or section, as data, with what it leaves out from the parameter's default if that is the same part.
-
-    `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
-    """
-    kind = next((mark.kind for mark in marks(parameter.annotation) if isinstance(mark, PartMark)), None)
-    default = as_data(parameter.default, kind)
-    if kind is None:
-        both = isinstance(value, Mapping) and isinstance(default, Mapping)
-        return {**default, **value} if both and section_of(parameter.annotation) is not None else value
-    part = {value: {}} if isinstance(value, str) else value
-    base = default if isinstance(default, Mapping) else {}
-    return {name: {**base.get(name, {}), **(inner or {})} for name, inner in part.items()} if isinstance(part, Mapping) else value

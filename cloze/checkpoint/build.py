@@ -36,10 +36,9 @@ from cloze.objectives.static.negative_sampling import NegativeSampling
 from cloze.recipe.given import build, restored, stand_ins, tables_for, wanted
 from cloze.recipe.parts import load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
-from cloze.recipe.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
-from cloze.recipe.step_keys import head_key, objective_key
+from cloze.recipe.schema import arguments_of_part, check_value, describe
 from cloze.recipe.user_files import naming_files
-from cloze.registry import lookup
+from cloze.registry import Arguments, arguments_of, lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.average_network import Average
@@ -148,7 +147,7 @@ def _add_objective(
     objectives: dict[str, nn.Module],
 ) -> None:
     """Build an objective unless it exists already; objectives with one head and different sets share its parameters."""
-    key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
+    key, head = recipe.objective_key(run, spec), recipe.head_key(run, spec)
     if key in objectives:
         return
     objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
@@ -174,7 +173,7 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
             continue
         pairs = {name: (networks[name], networks[spec.average.of])}
         for entry in recipe.entries.values():
-            heads = [(run.network, objective_key(recipe, run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            heads = [(run.network, recipe.objective_key(run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
             trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
             for network, key, which, objective in heads:
                 if network != name or not list(objectives[key].parameters()):
@@ -205,7 +204,7 @@ def _pass(
             take[name] = _state(entry, run, source)
     weighted = []
     for spec in run.objectives:
-        key = objective_key(recipe, run, spec)
+        key = recipe.objective_key(run, spec)
         weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
     return Pass(run.name, run.network, run.view, take, tuple(weighted), constant_order(entry), run.grad)
 
@@ -355,7 +354,7 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
                 "changed.\n  Open it with the version that wrote it, or copy the folder again."
             )
         if argument.section is not None and isinstance(value, Mapping):
-            _check_described(f"{owner}.{key}", argument.section, value, folder)
+            _check_described(f"{owner}.{key}", argument.fields, value, folder)
             continue
         choices = (argument.choices or names(argument.part)) if argument.part else []
         value = {value: {}} if isinstance(value, str) and value in choices else value

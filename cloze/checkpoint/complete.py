@@ -358,7 +358,7 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     if read is None:
         return item
     try:
-        part, arguments = build(builder_of("objective", name), plain(read[0].arguments), {}).chosen(origin.start)
+        part, arguments = build(builder_of("objective", name), plain(read.arguments), {}).chosen(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     replacement = from_data({part: {**arguments, **common}}, item.where)

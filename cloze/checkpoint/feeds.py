@@ -17,7 +17,6 @@ from cloze.exercises.order import CONSTANT, Order
 from cloze.recipe.given import placed, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe
-from cloze.recipe.step_keys import head_key
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.step import Step
@@ -59,7 +58,7 @@ def build_feed(
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
-        readers = [network, *(step.objectives[head_key(recipe, run, spec)] for spec in run.objectives)]
+        readers = [network, *(step.objectives[recipe.head_key(run, spec)] for spec in run.objectives)]
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")

@@ -25,7 +25,6 @@ from cloze.recipe.changes import joins_vocabulary, lasts
 from cloze.recipe.given import build, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EditSpec, PartSpec, Recipe
-from cloze.recipe.step_keys import head_key
 from cloze.recipe.user_files import UserFile, write_copies
 from cloze.registry import lookup
 from cloze.tasks.result import row_length
@@ -118,7 +117,7 @@ class Publisher:
                     continue
                 orders.append(entry.order)
                 for spec in run.objectives:
-                    key = head_key(self.recipe, run, spec)
+                    key = self.recipe.head_key(run, spec)
                     parameters = part_state(state, f"objectives.{key}")
                     if not parameters and class_of("objective", spec.part.name).in_training_alone:
                         continue

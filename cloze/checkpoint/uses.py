@@ -18,7 +18,6 @@ from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.recipe.changes import change_of, parse_change
-from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import Recipe
 
 
@@ -86,7 +85,7 @@ def require_change(recipe: Recipe, text: str) -> None:
 
     The network is built on torch's meta device, so nothing is drawn or computed.
     """
-    change, part = change_of(parse_change(text), "change", Faults()), recipe.exported.part
+    change, part = change_of(parse_change(text)), recipe.exported.part
     if change is None or part is None:
         return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
     change.shape(Shape(recipe.name, part.name, plain(part.arguments)))

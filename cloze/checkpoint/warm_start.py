@@ -33,7 +33,6 @@ from cloze.recipe.changes import lasts
 from cloze.recipe.origins import borrowed, frozen_heads
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
-from cloze.recipe.step_keys import head_key
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 
@@ -163,7 +162,7 @@ def begin_with(
     for run, spec in _objectives(recipe):
         if run.network != label:
             continue
-        head: Any = step.objectives[head_key(recipe, run, spec)]
+        head: Any = step.objectives[recipe.head_key(run, spec)]
         stays = recipe.head_name(run, spec) in frozen
         lacks = _load_head(head, spec, checkpoint, or_alone=stays, labels=labels)
         if lacks and stays:
@@ -171,7 +170,7 @@ def begin_with(
         if lacks and recipe.task is None:
             new[f"head {spec.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
         elif lacks and (not start_head(head, checkpoint.loaded, pooler=not fitted) or fitted):
-            drawn_heads.add(head_key(recipe, run, spec))
+            drawn_heads.add(recipe.head_key(run, spec))
     if new:
         listed = ", ".join(f"{part} ({count:,})" for part, count in sorted(new.items(), key=lambda item: -item[1]))
         say(f"{folder}: has no weights for {sum(new.values()):,} parameters, which start fresh: {listed}.")
@@ -363,7 +362,7 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
     """
     networks, frozen = borrowed(recipe), frozen_heads(recipe)
     heads = {
-        f"objectives.{head_key(recipe, run, spec)}" for run, spec in _objectives(recipe)
+        f"objectives.{recipe.head_key(run, spec)}" for run, spec in _objectives(recipe)
         if run.network in networks and recipe.head_name(run, spec) in frozen
     }
     return frozenset({f"networks.{name}" for name in networks} | heads)

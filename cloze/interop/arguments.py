@@ -7,12 +7,11 @@ only, `attention.biases`, or the single entry None if it is absent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
 from cloze.errors import RecipeError
-from cloze.registry import PartMark, as_data, inherited, lookup, mark_of, parameters, section_of
+from cloze.registry import lookup, signature
 
 Flat = Mapping[str, Any]
 
@@ -70,24 +69,21 @@ def _builder(part: str) -> Callable[..., Any]:
 
 
 def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    accepted = parameters(builder)
+    accepted = signature(builder)
     if extra := [name for name in arguments if name not in accepted]:
         yield from ((f"{prefix}{name}", arguments[name]) for name in extra)  # reported where the network is built
-    for name, parameter in accepted.items():
-        mark, section, path = mark_of(parameter), section_of(parameter.annotation), f"{prefix}{name}"
-        if mark is not None and not isinstance(mark, PartMark):
+    for name, argument in accepted.items():
+        path = f"{prefix}{name}"
+        if argument.given or argument.live or (argument.required and name not in arguments):
             continue
-        kind = mark.kind if isinstance(mark, PartMark) else None
-        if name not in arguments and parameter.default is parameter.empty:
-            continue
-        value = inherited(arguments[name], parameter) if name in arguments else as_data(parameter.default, kind)
-        if kind is not None and value is not None:
+        value = argument.inherit(arguments[name]) if name in arguments else argument.default
+        if argument.part is not None and value is not None:
             chosen, inner = _part(value, path)
             yield path, chosen
-            yield from _flat(_known(kind, chosen, path), inner, f"{path}.")
-        elif section is not None and value is not None:
-            inner = value if isinstance(value, Mapping) else {fields(section)[0].name: value}
-            yield from _flat(section, inner, f"{path}.")
+            yield from _flat(_known(argument.part, chosen, path), inner, f"{path}.")
+        elif argument.section is not None and value is not None:
+            inner = value if isinstance(value, Mapping) else {next(iter(argument.fields)): value}
+            yield from _flat(argument.section, inner, f"{path}.")
         else:
             yield path, list(value) if isinstance(value, tuple) else value  # as in JSON
 
@@ -111,18 +107,20 @@ def _known(kind: str, name: str, path: str) -> Callable[..., Any]:
 
 def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for name, parameter in parameters(builder).items():
-        mark, section, path = mark_of(parameter), section_of(parameter.annotation), f"{prefix}{name}"
-        if isinstance(mark, PartMark):
+    for name, argument in signature(builder).items():
+        path = f"{prefix}{name}"
+        if argument.part is not None:
             inside = any(key.startswith(f"{path}.") for key in arguments)
             if path not in arguments and not inside:
                 continue
-            chosen = arguments[path] if path in arguments else next(iter(as_data(parameter.default, mark.kind)))
+            chosen = arguments[path] if path in arguments else next(iter(argument.default))
             named = isinstance(chosen, str)
-            tree[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if named else chosen
-        elif mark is None and section is not None and any(key.startswith(f"{path}.") for key in arguments):
-            inner = _nested(section, arguments, f"{path}.")
-            tree[name] = None if parameter.default is None and all(value is None for value in inner.values()) else inner
-        elif mark is None and path in arguments:
+            tree[name] = {chosen: _nested(_known(argument.part, chosen, path), arguments, f"{path}.")} if named else chosen
+        elif argument.given or argument.live:
+            continue
+        elif argument.section is not None and any(key.startswith(f"{path}.") for key in arguments):
+            inner = _nested(argument.section, arguments, f"{path}.")
+            tree[name] = None if argument.default is None and all(value is None for value in inner.values()) else inner
+        elif path in arguments:
             tree[name] = arguments[path]
     return tree

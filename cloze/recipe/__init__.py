@@ -10,9 +10,10 @@ From a file to a recipe, in the order of the calls:
     document.py   (in cloze/) YAML → a tree of `Node`s that know their lines
     stages.py     splits a recipe with `stages:` into one tree per stage
     origins.py    fills in networks that come `from:` a checkpoint or an earlier stage
-    expand.py     writes out short forms and defaults of parts; schema.py derives the legal keys from signatures
+    expand.py     writes out short forms and the defaults of parts; paths.py sets values in this form
     grammar.py    tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
     structure.py  checks names that refer to each other
 
-`given.py` calls the builders of parts and supplies their `Given` arguments.
+`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and given.py calls the
+builders and supplies their `Given` arguments.
 """

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import RecipeError, propose
+from cloze.recipe.expand import NEXT_TO_PART
 from cloze.recipe.faults import Faults
 from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.paths import NEXT_TO_PART
-from cloze.recipe.schema import arguments_of_part, check_part, check_value, expand_arguments, expand_part
+from cloze.recipe.recipe import plain
+from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments, expand_part, read_part
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.changes import Change
@@ -63,10 +64,9 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
 
     The lasting changes of the origin are put in front of the recipe's own.
     """
-    changes = network.value.get("change")
-    items = changes.value if changes is not None and changes.is_list else []
+    changes, items = network.get("change"), network.items_at("change")
     for index, item in enumerate(list(items)):
-        change = change_of(item, f"{path}.change[{index}]", faults)
+        change = change_of(item)
         part = next(key for key in network.value if key not in NEXT_TO_PART)
         arguments = network.value[part]
         if change is None or not arguments.is_mapping:
@@ -100,25 +100,22 @@ def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
     return tuple(name for part, arguments in changes for name in build(builder_of("change", part), arguments, {}).reads)
 
 
-def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:
+def complete_among(networks: Mapping[str, Node]) -> None:
     """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
     parts = {label: next((n for key, n in node.items() if key not in NEXT_TO_PART), None) for label, node in networks.items()}
     plain_parts = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
-    for label, network in networks.items():
-        changes = network.value.get("change") if network.is_mapping else None
-        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
-            change = change_of(item, f"{prefix}networks.{label}.change[{index}]", faults)
+    for network in networks.values():
+        for item in network.items_at("change"):
+            change = change_of(item)
             for key, value in {} if change is None else change.among(plain_parts).items():
                 next(iter(item.value.values())).put(key, from_data(value, item.where))
 
 
 def inherited_by(network: Node) -> list[Described]:
     """The lasting changes of a network in the tree of an earlier stage."""
-    changes = network.value.get("change")
     descriptions: list[Described] = []
-    for item in changes.value if changes is not None and changes.is_list else ():
-        faults = Faults()
-        if change_of(item, "", faults) is not None:
+    for item in network.items_at("change"):
+        if change_of(item) is not None:
             ((name, arguments),) = item.plain().items()
             descriptions += [(name, arguments)] if lasts(name) else []
     return descriptions
@@ -126,28 +123,23 @@ def inherited_by(network: Node) -> list[Described]:
 
 def require_unwritten(network: Node, path: str, faults: Faults) -> None:
     """Add a fault for a change that only sets arguments if the network's arguments are written out."""
-    changes = network.value.get("change")
-    for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
-        change = change_of(item, f"{path}.change[{index}]", faults)
+    for index, item in enumerate(network.items_at("change")):
+        change = change_of(item)
         if change is not None and change.only_arguments:
             name = next(iter(item.value))
             faults.add(item.where, f"{path}.change[{index}]", f"{name}: this network's arguments are written out.",
                        "Write these values among them, and leave the change out.")
 
 
-def change_of(item: Node, path: str, faults: Faults) -> Change | None:
+def change_of(item: Node) -> Change | None:
     """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
-    part_faults = Faults()
-    expand_part("change", item, path, part_faults)
-    if len(part_faults):
+    faults = Faults()
+    expand_part("change", item, "", faults)
+    part = None if len(faults) else read_part(item, "", faults)
+    if part is None:
         return None
-    ((name, arguments),) = item.plain().items()
-    accepted = arguments_of_part("change", name)
     try:
-        for key, value in arguments.items():
-            if not (accepted[key].live and isinstance(value, Mapping)):  # a schedule, which building checks
-                check_value(accepted[key].annotation, value)
-        change: Change = build(builder_of("change", name), arguments, {})
-    except (KeyError, TypeError, ValueError):
+        change: Change = build(builder_of("change", part.name), plain(part.arguments), {})
+    except (TypeError, ValueError):
         return None
     return change

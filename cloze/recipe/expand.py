@@ -8,11 +8,15 @@ not depend on the form that the author chose.
 from __future__ import annotations
 
 from cloze.document import Node
+from cloze.errors import did_you_mean, nearest
 from cloze.recipe.faults import Faults
-from cloze.recipe.paths import NEXT_TO_PART, SINGULAR
 from cloze.recipe.recipe import TrainingSpec
-from cloze.recipe.schema import arguments_of, expand_arguments, expand_part, unknown_keys
+from cloze.recipe.schema import expand_arguments, expand_part
+from cloze.registry import arguments_of
 
+#: The keys of a network that stand next to its part: they belong to the network, not to the part.
+NEXT_TO_PART = frozenset({"from", "average", "change", "train", "architecture", "start"})
+SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
     "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "task", "export", "stages",
@@ -32,15 +36,19 @@ def expand(root: Node, faults: Faults) -> None:
     if not root.is_mapping:
         faults.add(root.where, "", "a recipe is a mapping of keys such as name, network and training.")
         return
-    unknown_keys(root, KEYS, "", faults)
+    _unknown_keys(root, KEYS, "", faults)
     for singular, plural in SINGULAR.items():
-        _plural(root, singular, plural, faults)
+        node, where = root.get(singular), root.place(singular)
+        if node is not None and plural in root.value:
+            faults.add(where, singular, f"{singular} and {plural} are both written.", f"Keep {plural}.")
+        elif node is not None:
+            del root.value[singular]
+            root.put(plural, Node({"main": node}, where, {"main": where}))
     for name, text in _children(root, "texts", faults):
         _text(text, f"texts.{name}", faults)
-    for name, source in _children(root, "sources", faults):
-        expand_part("source", source, f"sources.{name}", faults)
-    for name, table in _children(root, "tables", faults):
-        expand_part("table", table, f"tables.{name}", faults)
+    for key, kind in (("sources", "source"), ("tables", "table")):
+        for name, part in _children(root, key, faults):
+            expand_part(kind, part, f"{key}.{name}", faults)
     for name, network in _children(root, "networks", faults):
         _network(network, f"networks.{name}", faults)
     _entry(root, "", faults)
@@ -48,39 +56,28 @@ def expand(root: Node, faults: Faults) -> None:
         if entry.value is None:
             entry.value = {}
         if _is_mapping(entry, f"mixture.{name}", faults):
-            unknown_keys(entry, ENTRY_KEYS, f"mixture.{name}", faults)
+            _unknown_keys(entry, ENTRY_KEYS, f"mixture.{name}", faults)
             _entry(entry, f"mixture.{name}.", faults)
-    training = root.value.get("training")
+    training = root.get("training")
     if training is not None and _is_mapping(training, "training", faults):
         expand_arguments(arguments_of(TrainingSpec), training, "training", faults)
 
 
 def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
-    sections = {key: root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value}
-    inner = {key: [value for _, value in node.items() if value.is_mapping] for key, node in sections.items()}
-    entries = [root, *inner.get("mixture", ())]
-    passes = [run for entry in entries if "passes" in entry.value for run in entry.value["passes"].value or ()]
-    layers = [text.value["annotate"] for text in inner.get("texts", ()) if "annotate" in text.value]
+    sections = [root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value]
+    texts, networks, mixture = (
+        [node for _, node in root.pairs_at(key) if node.is_mapping] for key in ("texts", "networks", "mixture")
+    )
+    passes = [run for entry in (root, *mixture) for run in entry.items_at("passes")]
+    layers = [text.value["annotate"] for text in texts if "annotate" in text.value]
     return [
-        *((node, SECTIONS) for node in entries),
-        *((node, _PARTS_OF_TEXT) for node in inner.get("texts", ())),
-        *((node, _PARTS_OF_NETWORK) for node in inner.get("networks", ())),
+        *((node, SECTIONS) for node in (root, *mixture)),
+        *((node, _PARTS_OF_TEXT) for node in texts),
+        *((node, _PARTS_OF_NETWORK) for node in networks),
         *((node, _PARTS_OF_PASS) for node in passes),
-        *((node, None) for node in (*sections.values(), *layers)),
+        *((node, None) for node in (*sections, *layers)),
     ]
-
-
-def _plural(root: Node, singular: str, plural: str, faults: Faults) -> None:
-    node = root.value.get(singular)
-    if node is None:
-        return
-    if plural in root.value:
-        faults.add(root.place(singular), singular, f"{singular} and {plural} are both written.", f"Keep {plural}.")
-        return
-    where = root.place(singular)
-    del root.value[singular]
-    root.put(plural, Node({"main": node}, where, {"main": where}))
 
 
 def _children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
@@ -104,13 +101,12 @@ def _is_mapping(node: Node, path: str, faults: Faults) -> bool:
 def _text(text: Node, path: str, faults: Faults) -> None:
     if not _is_mapping(text, path, faults):
         return
-    unknown_keys(text, TEXT_KEYS, path, faults)
-    if text.value.get("normalise") is None or text.value["normalise"].value is None:
+    _unknown_keys(text, TEXT_KEYS, path, faults)
+    normalise, words, annotate = (text.get(key) for key in ("normalise", "words", "annotate"))
+    if normalise is None or normalise.value is None:
         text.put("normalise", Node({}, text.where))
-    words = text.value.get("words")
     if words is not None and words.value is not None:
         expand_part("segmenter", words, f"{path}.words", faults)
-    annotate = text.value.get("annotate")
     if annotate is not None and annotate.value is not None and _is_mapping(annotate, f"{path}.annotate", faults):
         for name, layer in annotate.items():
             expand_part("annotator", layer, f"{path}.annotate.{name}", faults)
@@ -121,41 +117,28 @@ def _text(text: Node, path: str, faults: Faults) -> None:
 
 
 def _network(network: Node, path: str, faults: Faults) -> None:
-    if network.is_mapping and set(network.value) <= NEXT_TO_PART and not network.value.keys().isdisjoint({"from", "average"}):
-        named = None
-    else:
-        for key, inner in list(network.items()):
-            if key not in NEXT_TO_PART and inner.is_mapping:
-                _lift(network, inner)
-        expand_part("network", network, path, faults, NEXT_TO_PART)
-        named = network.part
-    train = network.value.get("train") if network.is_mapping else None
+    keys = set(network.value) if network.is_mapping else set()
+    whole_elsewhere = keys <= NEXT_TO_PART and not keys.isdisjoint({"from", "average"})
+    if not whole_elsewhere:
+        for inner in [node for key, node in network.items() if key not in NEXT_TO_PART and node.is_mapping]:
+            for key in sorted(NEXT_TO_PART & set(inner.value)):  # from among the arguments to the level of the name
+                network.put(key, inner.value.pop(key))
+        expand_part("network", network, path, faults, reserved=NEXT_TO_PART)
+    train, start = network.get("train"), network.get("start")
     if train is not None and train.is_mapping:
         expand_part("unfreezing", train, f"{path}.train", faults)
-    start = network.value.get("start") if network.is_mapping else None
     if start is not None and start.value is not None:
         expand_part("start", start, f"{path}.start", faults)
-    changes = network.value.get("change") if network.is_mapping else None
-    if changes is not None:
-        _parts("change", changes, f"{path}.change", faults)
-    network.part = named
-
-
-def _lift(network: Node, inner: Node) -> None:
-    """Move reserved arguments from among a network's own arguments to the level of its name."""
-    for key in sorted(NEXT_TO_PART & set(inner.value)):
-        network.put(key, inner.value.pop(key))
+    _parts("change", network, "change", f"{path}.", faults)
 
 
 def _entry(node: Node, prefix: str, faults: Faults) -> None:
-    order = node.value.get("order")
+    order = node.get("order")
     if order is not None and order.is_mapping:
         expand_part("order", order, f"{prefix}order", faults)
-    if "exercise" in node.value:
-        _parts("edit", node.value["exercise"], f"{prefix}exercise", faults)
-    if "objectives" in node.value:
-        _parts("objective", node.value["objectives"], f"{prefix}objectives", faults)
-    passes = node.value.get("passes")
+    _parts("edit", node, "exercise", prefix, faults)
+    _parts("objective", node, "objectives", prefix, faults)
+    passes = node.get("passes")
     if passes is None:
         return
     if "objectives" in node.value:
@@ -168,25 +151,29 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
         path = f"{prefix}passes[{index}]"
         if not _is_mapping(run, path, faults):
             continue
-        unknown_keys(run, PASS_KEYS, path, faults)
-        if "objectives" in run.value:
-            _parts("objective", run.value["objectives"], f"{path}.objectives", faults)
+        _unknown_keys(run, PASS_KEYS, path, faults)
+        _parts("objective", run, "objectives", f"{path}.", faults)
         if "take" in run.value and _is_mapping(run.value["take"], f"{path}.take", faults):
-            _take(run.value["take"], f"{path}.take", faults)
+            for name, value in list(run.value["take"].items()):
+                if value.is_mapping and value.part is None:  # else `field: pass.state`
+                    part = Node({name: value}, value.where, {name: run.value["take"].place(name)})
+                    expand_part("rewriter", part, f"{path}.take", faults)
+                    run.value["take"].value[name] = part
 
 
-def _take(take: Node, path: str, faults: Faults) -> None:
-    """`field: pass.state` stays; `name: {from: …}` is a rewriter."""
-    for name, value in list(take.items()):
-        if value.is_mapping and value.part is None:
-            part = Node({name: value}, value.where, {name: take.place(name)})
-            expand_part("rewriter", part, path, faults)
-            take.value[name] = part
+def _parts(kind: str, owner: Node, key: str, prefix: str, faults: Faults) -> None:
+    """Expand the list of parts of a kind that stands under a key, if there is one."""
+    node = owner.get(key)
+    if node is not None and not node.is_list:
+        faults.add(node.where, f"{prefix}{key}", f"expected a list of parts of kind {kind}.", "Begin each with `- `.")
+    for index, item in enumerate(owner.items_at(key)):
+        expand_part(kind, item, f"{prefix}{key}[{index}]", faults)
 
 
-def _parts(kind: str, node: Node, path: str, faults: Faults) -> None:
-    if not node.is_list:
-        faults.add(node.where, path, f"expected a list of parts of kind {kind}.", "Begin each with `- `.")
-        return
-    for index, item in enumerate(node.value):
-        expand_part(kind, item, f"{path}[{index}]", faults)
+def _unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) -> None:
+    """Report keys of a section that the language does not have."""
+    for key in node.value:
+        if key not in known:
+            hint = did_you_mean(nearest(str(key), known))
+            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
+            faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

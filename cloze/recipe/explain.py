@@ -11,8 +11,9 @@ from typing import NamedTuple
 from cloze.errors import RecipeError, propose
 from cloze.recipe import parts
 from cloze.recipe.load import load_recipe, named_recipes
-from cloze.recipe.parts_of import parts_in
-from cloze.recipe.schema import Argument, arguments_of_part, describe
+from cloze.recipe.recipe import parts_in
+from cloze.recipe.schema import arguments_of_part, describe
+from cloze.registry import Argument
 
 
 class Key(NamedTuple):
@@ -48,14 +49,10 @@ def summaries(kind: str | None = None) -> dict[str, dict[str, str]]:
     sentences: dict[str, dict[str, str]] = {}
     for k, n in all_parts():
         if kind in (None, k):
-            sentences.setdefault(k, {})[n] = _first_sentence(_text(k, n))
+            paragraph = " ".join(_text(k, n).split("\n\n")[0].split())
+            # up to a dot before a capital letter or code
+            sentences.setdefault(k, {})[n] = re.split(r"(?<=\.)\s(?=[A-Z`])", paragraph, maxsplit=1)[0]
     return sentences
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring: up to a dot before a capital letter or code."""
-    paragraph = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=\.)\s(?=[A-Z`])", paragraph, maxsplit=1)[0]
 
 
 def all_parts() -> list[tuple[str, str]]:

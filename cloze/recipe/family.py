@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloze.document import Node
+from cloze.recipe.expand import NEXT_TO_PART
 from cloze.recipe.faults import Faults
 from cloze.recipe.load import pretraining_recipe_names, read_tree
-from cloze.recipe.paths import NEXT_TO_PART
 from cloze.recipe.stages import stage_trees
 
 
@@ -46,21 +46,22 @@ def outlines() -> list[Outline]:
 def outline(name_or_path: str) -> Outline:
     """The outline of one recipe. Absent or malformed values are left empty; `cloze check` reports them."""
     root = read_tree(name_or_path)
-    if _get(root, "stages") is not None:  # the row of the last stage, which is what is left in the end
+    if root.get("stages") is not None:  # the row of the last stage, which is what is left in the end
         _drop_changes(root)  # they are not shown, and reading them imports torch
         trees = stage_trees(root, None, Faults())
         root = next((written.tree for written, _ in reversed(trees.values())), root)
     networks = _named(root, "network", "networks")
-    entries = [node for _, node in _pairs(_get(root, "mixture"))] or [root]
-    exercise = [_name(item) for entry in entries for item in _list(_get(entry, "exercise") or _get(root, "exercise"))]
+    entries = [node for _, node in root.pairs_at("mixture")] or [root]
+    owners = [entry if entry.get("exercise") else root for entry in entries]
+    exercise = [_name(item) for owner in owners for item in owner.items_at("exercise")]
     return Outline(
-        name=_text(_get(root, "name")),
-        paper=_text(_get(root, "paper")),
-        notes=_text(_get(root, "notes")),
-        tokenizer=", ".join(_name(_get(text, "tokenizer")) for _, text in _named(root, "text", "texts")),
+        name=_text(root.get("name")),
+        paper=_text(root.get("paper")),
+        notes=_text(root.get("notes")),
+        tokenizer=", ".join(_name(text.get("tokenizer")) for _, text in _named(root, "text", "texts")),
         source=", ".join(_name(source) for _, source in _named(root, "corpus", "sources")),
         networks=tuple(_network(name, node, only=len(networks) == 1) for name, node in networks),
-        order=", ".join(dict.fromkeys(_name(_get(e, "order") or _get(root, "order")) or "open" for e in entries)),
+        order=", ".join(dict.fromkeys(_name(e.get("order") or root.get("order")) or "open" for e in entries)),
         exercise=tuple(dict.fromkeys(exercise)),
         objectives=tuple(dict.fromkeys(name for entry in entries for name in _objectives(entry, root))),
     )
@@ -72,44 +73,28 @@ def _drop_changes(node: Node) -> None:
         node.value.pop("change", None)
         for _, inner in node.items():
             _drop_changes(inner)
-    for inner in _list(node):
+    for inner in node.value if node.is_list else ():
         _drop_changes(inner)
 
 
 def _objectives(entry: Node, root: Node) -> list[str]:
-    has_objectives = any(_get(entry, key) for key in ("passes", "objectives"))
-    owner = entry if has_objectives else root
-    runs = _list(_get(owner, "passes"))
-    lists = [_get(run, "objectives") for run in runs] if runs else [_get(owner, "objectives")]
-    return [_name(item) for node in lists for item in _list(node)]
+    owner = entry if entry.get("passes") or entry.get("objectives") else root
+    return [_name(item) for run in owner.items_at("passes") or [owner] for item in run.items_at("objectives")]
 
 
 def _network(name: str, node: Node, *, only: bool) -> str:
     kind = _name(node)
     if not kind:  # from a checkpoint
-        changes = [_name(item) for item in _list(_get(node, "change"))]
-        kind = ", ".join([f"from {_text(_get(node, 'from'))}", *changes])
-    inner = _get(node, kind)
-    size = "x".join(_text(_get(inner, key)) for key in ("layers", "width") if _get(inner, key) is not None)
+        changes = [_name(item) for item in node.items_at("change")]
+        kind = ", ".join([f"from {_text(node.get('from'))}", *changes])
+    arguments = dict(node.pairs_at(kind))
+    size = "x".join(_text(arguments[key]) for key in ("layers", "width") if key in arguments)
     return f"{kind} {size}".strip() if only else f"{name}: {kind} {size}".strip()
 
 
-def _get(node: Node | None, key: str) -> Node | None:
-    child = node.value.get(key) if node is not None and node.is_mapping else None
-    return child if isinstance(child, Node) else None
-
-
-def _pairs(node: Node | None) -> list[tuple[str, Node]]:
-    return [] if node is None else [(str(key), inner) for key, inner in node.items()]
-
-
 def _named(root: Node, singular: str, plural: str) -> list[tuple[str, Node]]:
-    node = _get(root, singular)
-    return [("main", node)] if node is not None else _pairs(_get(root, plural))
-
-
-def _list(node: Node | None) -> list[Node]:
-    return node.value if node is not None and node.is_list else []
+    node = root.get(singular)
+    return [("main", node)] if node is not None else root.pairs_at(plural)
 
 
 def _name(node: Node | None) -> str:

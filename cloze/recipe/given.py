@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,20 +12,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.exercise import Placed
 from cloze.recipe.parts import builder_of
 from cloze.recipe.recipe import EditSpec, PartSpec, plain
-from cloze.registry import (
-    Changing,
-    GivenMark,
-    LiveMark,
-    PartMark,
-    inherited,
-    is_live,
-    is_whole,
-    kind_of_parts,
-    lookup,
-    mark_of,
-    parameters,
-    section_of,
-)
+from cloze.registry import Argument, Changing, is_whole, lookup, signature
 
 #: The legal names of `Given` parameters, and what each receives.
 MEANINGS: Mapping[str, str] = {
@@ -53,7 +39,7 @@ MEANINGS: Mapping[str, str] = {
 
 def wanted(builder: Callable[..., Any]) -> set[str]:
     """The names of a builder's `Given` parameters."""
-    return {name for name, p in parameters(builder).items() if isinstance(mark_of(p), GivenMark)}
+    return {name for name, argument in signature(builder).items() if argument.given}
 
 
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
@@ -69,9 +55,10 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"cloze gives: {', '.join(MEANINGS)}."
         )
-    accepted = parameters(builder)
-    values = {name: _made(accepted[name], value, available) if name in accepted else value for name, value in arguments.items()}
-    values |= {name: course(1.0) for name, course in courses(builder, arguments).items()}
+    accepted, values = signature(builder), {name: course(1.0) for name, course in courses(builder, arguments).items()}
+    for name, value in arguments.items():
+        if name not in values:
+            values[name] = _made(accepted[name], value, available) if name in accepted else value
     return builder(**values, **{name: available[name] for name in needed if name in available})
 
 
@@ -80,11 +67,11 @@ def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[s
 
     What is built alone, as for reading a text after the training, has their last values.
     """
+    accepted, functions = signature(builder), dict[str, Callable[[float], float]]()
     if not (isinstance(builder, type) and issubclass(builder, Changing)):
-        return {}
-    accepted, functions = parameters(builder), {}
+        return functions
     for name, value in arguments.items():
-        if name in accepted and isinstance(value, Mapping) and is_live(builder, name):
+        if name in accepted and isinstance(value, Mapping) and accepted[name].live:
             course = _built("schedule", value, {})
             functions[name] = Whole(course) if is_whole(accepted[name].annotation) else course
     return functions
@@ -112,17 +99,17 @@ class Whole:
         return round(self.course(share))
 
 
-def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:
+def _made(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
     """An argument as its builder takes it: parts, sections and schedules are built, any other value is unchanged."""
-    mark, section, value = mark_of(parameter), section_of(parameter.annotation), inherited(value, parameter)
-    if section is not None and isinstance(value, Mapping):
-        return build(section, value, available)
-    if (several := kind_of_parts(parameter.annotation)) is not None and isinstance(value, Mapping):
-        return {name: _built(several, part, available) for name, part in value.items()}
-    kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
-    if kind is None or not isinstance(value, Mapping):
+    value = argument.inherit(value)
+    if not isinstance(value, Mapping):
         return value
-    return _built(kind, value, available)
+    if argument.section is not None:
+        return build(argument.section, value, available)
+    if argument.parts is not None:
+        return {name: _built(argument.parts, part, available) for name, part in value.items()}
+    kind = argument.part or ("schedule" if argument.live else None)
+    return value if kind is None else _built(kind, value, available)
 
 
 def _built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:

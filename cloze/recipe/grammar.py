@@ -32,8 +32,8 @@ from cloze.recipe.recipe import (
     TextSpec,
     TrainingSpec,
 )
-from cloze.recipe.schema import Argument, Arguments, arguments_of, read_arguments, read_part
-from cloze.recipe.widths import with_widths
+from cloze.recipe.schema import WRONG, read_arguments, read_part, read_value
+from cloze.registry import Argument, Arguments, arguments_of
 
 _head: Arguments = {
     "name": Argument(str),
@@ -47,8 +47,11 @@ _entry: Arguments = {
     "source": Argument(str | None, None),
     "odds": Argument(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
 }
-_line_ends: Arguments = {"line_ends": Argument(bool, False)}
-_named_order: Arguments = {"order": Argument(OrderName, "open")}
+_text: Arguments = {
+    "tokenizer": Argument.of_part("tokenizer"),
+    "words": Argument.of_part("segmenter", None),
+    "line_ends": Argument(bool, False),
+}
 _pass: Arguments = {
     "name": Argument(str | None, None),
     "network": Argument(str),
@@ -59,12 +62,15 @@ _network: Arguments = {
     "from": Argument(str | None, None),
     "train": Argument(str | list[str | int], "all"),
     "architecture": Argument(str | None, None),
+    "start": Argument.of_part("start", None),
 }
 _phase: Arguments = {
     "steps": Argument(Count | None, None),
     "share": Argument(Share | None, None),
     "epochs": Argument(Positive | None, None),
+    "set": Argument(dict[str, Any], {}),
 }
+_units = ("steps", "share", "epochs")  # of the length of a phase
 _examples = {
     "texts": "text: {tokenizer: {wordpiece: {size: 30522}}}",
     "sources": "corpus: {passages: {length: 128}}",
@@ -79,20 +85,34 @@ _examples = {
 def read(root: Node, faults: Faults) -> Recipe | None:
     """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
-    begins = _begins_with_checkpoint(root)
+    # A checkpoint or an earlier stage supplies text and reading.
+    from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))
     sources = read_sources(root, faults)
-    written = _optional(root, "texts") if begins or _without_text(sources) else _section(root, "texts", faults)
-    texts = {name: _text(node, f"texts.{name}", faults) for name, node in written}
-    tables = {name: _part(node, f"tables.{name}", faults) for name, node in _optional(root, "tables")}
-    networks = {
-        name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
-    }
-    networks = {name: _averaged(spec, networks) for name, spec in networks.items()}
-    of_checkpoint = begins and "reading" not in root.value
-    reading = Reading(OWN, OWN) if of_checkpoint else _read_section(Reading, root, "reading", faults)
+    reads_text = not sources or any(
+        source is None or not class_of("source", source.name).own_vocabulary for source in sources.values()
+    )
+    if reads_text and not from_checkpoint:
+        _require(root, "texts", faults)
+    texts = {name: _text_spec(node, f"texts.{name}", faults) for name, node in root.pairs_at("texts")}
+    tables = {name: read_part(node, f"tables.{name}", faults) for name, node in root.pairs_at("tables")}
+    _require(root, "networks", faults)
+    networks = {name: _network_spec(name, node, f"networks.{name}", faults) for name, node in root.pairs_at("networks")}
+    for name, network in networks.items():  # an average has the part and the changes of the network that it averages
+        of = None if network is None or network.average is None else networks.get(network.average.of)
+        if network is not None and of is not None and of.average is None:
+            networks[name] = replace(network, part=of.part, change=of.change, architecture=of.architecture)
+    completed = from_checkpoint and "reading" not in root.value
+    reading = Reading(OWN, OWN) if completed else _read_section(Reading, root, "reading", faults)
     training = _read_section(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
-    entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
+    mixture = root.get("mixture")
+    if mixture is None or not mixture.is_mapping:
+        entries = {"main": _entry_spec("main", root, root, "", context, faults)}
+    else:
+        entries = {
+            name: _entry_spec(name, node, root, f"mixture.{name}.", context, faults)
+            for name, node in root.pairs_at("mixture") if node.is_mapping
+        }
     several = any(entry is not None and entry.task is not None for entry in entries.values())
     task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
     schedule = _schedule(root, faults)
@@ -107,18 +127,18 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         if len(networks) > 1:
             faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
                        f"Write `export:` with one of {', '.join(networks)}.")
-    completed = {name: with_widths(entry, networks) for name, entry in entries.items()}  # type: ignore[arg-type]
     return Recipe(
         name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
-        networks=networks,  # type: ignore[arg-type]
-        tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=completed, mixing=head["mixing"],
-        schedule=schedule, training=training, export=export, task=task,
+        networks=networks, tie=tuple(tuple(group) for group in head["tie"]), reading=reading,  # type: ignore[arg-type]
+        entries={name: _with_widths(entry, networks) for name, entry in entries.items()},  # type: ignore[arg-type]
+        mixing=head["mixing"], schedule=schedule, training=training, export=export, task=task,
     )
 
 
 def read_sources(root: Node, faults: Faults) -> dict[str, PartSpec | None]:
     """The sources of an expanded recipe by name; None where there are faults."""
-    return {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
+    _require(root, "sources", faults)
+    return {name: read_part(node, f"sources.{name}", faults) for name, node in root.pairs_at("sources")}
 
 
 def _only(node: Node, keys: Arguments) -> Node:
@@ -126,54 +146,34 @@ def _only(node: Node, keys: Arguments) -> Node:
     return Node({key: value for key, value in node.items() if key in keys}, node.where, node.keys)
 
 
-def _missing(root: Node, key: str, faults: Faults) -> None:
-    name = {"texts": "text", "sources": "corpus", "networks": "network", "passes": "objectives"}.get(key, key)
-    faults.add(root.where, name, "is missing.", f"For example `{_examples[key]}`.")
-
-
-def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
-    node = root.value.get(key)
+def _require(root: Node, key: str, faults: Faults) -> None:
+    """Add a fault, with an example, if nothing is written under a key."""
+    node = root.get(key)
     if node is None or node.value is None:
-        _missing(root, key, faults)
-        return []
-    return [(str(name), inner) for name, inner in node.items()]
+        name = {"texts": "text", "sources": "corpus", "networks": "network", "passes": "objectives"}.get(key, key)
+        faults.add(root.where, name, "is missing.", f"For example `{_examples[key]}`.")
 
 
-def _begins_with_checkpoint(root: Node) -> bool:
-    """Whether a network comes from a checkpoint or an earlier stage, which then supplies `text` and `reading`."""
-    return any(node.is_mapping and "from" in node.value for _, node in _optional(root, "networks"))
+def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:
+    node = root.get(key)
+    if node is None:
+        _require(root, key, faults)
+        return None
+    values = read_arguments(key, arguments_of(cls), node, key, faults)
+    return None if values is None else cls(**values)
 
 
-def _without_text(sources: Mapping[str, PartSpec | None]) -> bool:
-    """Whether no source reads text: each has a vocabulary of its own."""
-    specs = [spec for spec in sources.values() if spec is not None]
-    return bool(specs) and all(class_of("source", spec.name).own_vocabulary for spec in specs)
-
-
-def _optional(root: Node, key: str) -> list[tuple[str, Node]]:
-    node = root.value.get(key)
-    return [(str(name), inner) for name, inner in node.items()] if node is not None and node.is_mapping else []
-
-
-def _part(node: Node, path: str, faults: Faults) -> PartSpec | None:
-    parsed = read_part(node, path, faults)
-    return None if parsed is None else parsed[0]
-
-
-def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
+def _text_spec(node: Node, path: str, faults: Faults) -> TextSpec | None:
     from cloze.text.normalise import Normalise
 
     if not node.is_mapping or "tokenizer" not in node.value:
         return None
     switches = read_arguments("normalise", arguments_of(Normalise), node.value["normalise"], f"{path}.normalise", faults)
-    tokenizer = _part(node.value["tokenizer"], f"{path}.tokenizer", faults)
-    words = node.value.get("words")
-    segmenter = None if words is None or words.value is None else _part(words, f"{path}.words", faults)
-    layers = {name: _part(inner, f"{path}.annotate.{name}", faults) for name, inner in _optional(node, "annotate")}
-    ends = read_arguments("text", _line_ends, _only(node, _line_ends), path, faults)
-    if switches is None or ends is None or tokenizer is None or any(layer is None for layer in layers.values()):
+    values = read_arguments("text", _text, _only(node, _text), path, faults)
+    layers = {name: read_part(inner, f"{path}.annotate.{name}", faults) for name, inner in node.pairs_at("annotate")}
+    if switches is None or values is None or any(layer is None for layer in layers.values()):
         return None
-    return TextSpec(switches, tokenizer, segmenter, layers, **ends)  # type: ignore[arg-type]
+    return TextSpec(switches, annotate=layers, **values)  # type: ignore[arg-type]
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
@@ -182,31 +182,19 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
         return None
     if "average" in node.value:
         return _average(name, node, path, faults)
-    way = node.value.get("train")
-    unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
-    plain = {key: argument for key, argument in _network.items() if unfreezing is None or key != "train"}
-    reserved = read_arguments(name, plain, _only(node, plain), path, faults)
-    part = _part(Node({k: v for k, v in node.items() if k not in NEXT_TO_PART}, node.where, node.keys, node.part), path, faults)
-    changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
-    change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
-    start = _start(node, path, faults)
-    if reserved is None or (part is None and (node.part is not None or reserved["from"] is None)):
-        return None
-    written: Any = reserved.get("train", unfreezing)
-    train = tuple(written) if isinstance(written, list) else written
-    changed = tuple(c for c in change if c is not None)
-    return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"], start=start)
-
-
-def _start(node: Node, path: str, faults: Faults) -> PartSpec | None:
-    """What the token table of a network starts from, which is for a network that starts at random."""
-    start = node.value.get("start")
-    if start is None or start.value is None:
-        return None
-    if "from" in node.value:
+    values = read_arguments(name, _network, _only(node, _network), path, faults)
+    own = Node({key: value for key, value in node.items() if key not in NEXT_TO_PART}, node.where, node.keys, node.part)
+    part = read_part(own, path, faults)
+    changes = [read_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(node.items_at("change"))]
+    start = node.get("start")
+    if start is not None and start.value is not None and "from" in node.value:
         faults.add(node.place("start"), f"{path}.start", "the rows of its table come from a checkpoint or an earlier stage.",
                    "Leave out `start` or `from`.")
-    return _part(start, f"{path}.start", faults)
+    if values is None or (part is None and (node.part is not None or values["from"] is None)):
+        return None
+    train = tuple(values["train"]) if isinstance(values["train"], list) else values["train"]
+    change = tuple(spec for spec in changes if spec is not None)
+    return NetworkSpec(name, part, values["from"], change, train, values["architecture"], start=values["start"])
 
 
 def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
@@ -224,46 +212,41 @@ def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | 
     return NetworkSpec(name, None, train="none", average=AverageSpec(**arguments))
 
 
-def _averaged(spec: NetworkSpec | None, networks: Mapping[str, NetworkSpec | None]) -> NetworkSpec | None:
-    """The network with the part and the changes of the one that it averages."""
-    of = None if spec is None or spec.average is None else networks.get(spec.average.of)
-    if spec is None or of is None or of.average is not None:  # structure.py reports an unknown name
-        return spec
-    return replace(spec, part=of.part, change=of.change, architecture=of.architecture)
-
-
-def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:
-    node = root.value.get(key)
-    if node is None:
-        _missing(root, key, faults)
-        return None
-    values = read_arguments(key, arguments_of(cls), node, key, faults)
-    return None if values is None else cls(**values)
-
-
 # ---- entries and passes ----------------------------------------------------------------------------------------------
 
 
-def _entries(root: Node) -> list[tuple[str, Node, str]]:
-    """(name, node, path prefix) of every entry; without a mixture the recipe itself is the entry `main`."""
-    mixture = root.value.get("mixture")
-    if mixture is None or not mixture.is_mapping:
-        return [("main", root, "")]
-    return [(str(name), node, f"mixture.{name}.") for name, node in mixture.items() if node.is_mapping]
-
-
-def _read_entry(
+def _entry_spec(
     name: str, node: Node, root: Node, prefix: str, context: tuple[list[str], list[str]], faults: Faults
 ) -> EntrySpec | None:
+    """An entry of the mixture, whose value paths begin with `prefix`; what it does not write, but `odds`, is that of the root.
+
+    `context` are the names of the sources and of the networks.
+    """
+
+    def inherited(key: str) -> tuple[Node | None, str]:
+        return (node.value[key], f"{prefix}{key}") if key in node.value else (root.value.get(key), key)
+
     sources, networks = context
-    values = read_arguments(name, _entry, _inherited(node, root, ("source", "odds")), prefix.rstrip("."), faults)
-    order = _order(*_whose(node, root, prefix, "order"), faults)
-    exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
+    pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
+    written = {key: value for key, value in pairs.items() if value is not None}
+    own = Node(written, node.where, {**root.keys, **node.keys})
+    values = read_arguments(name, _entry, own, prefix.rstrip("."), faults)
+    order: Any = "open"
+    order_node, path = inherited("order")
+    if order_node is not None and order_node.value is not None:
+        order = read_value(Argument(OrderName), order_node, path, faults)
+    exercise, path = inherited("exercise")
+    if exercise is None:
+        _require(root, "exercise", faults)
+    items = exercise.value if exercise is not None and exercise.is_list else []
+    edits = [read_part(item, f"{path}[{index}]", faults) for index, item in enumerate(items)]
     earlier = len(faults)
     passes = _passes(node, root, prefix, networks, faults)
     sound = len(faults) == earlier
-    task = _entry_task(node, f"{prefix}task", faults) if prefix and "task" in node.value else None
-    if values is None or exercise is None or passes is None or order is None:
+    task_values = None
+    if prefix and "task" in node.value:
+        task_values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], f"{prefix}task", faults)
+    if values is None or exercise is None or passes is None or order is WRONG:
         return None
     source = values["source"]
     if source is None:
@@ -275,70 +258,32 @@ def _read_entry(
     if sound and objectives and all(objective.weight == 0 for objective in objectives):
         faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
                    "Give one a weight above 0, or leave the entry out.")
-    return EntrySpec(name, source, order, exercise, passes, values["odds"], task)
-
-
-def _entry_task(node: Node, path: str, faults: Faults) -> EntryTaskSpec | None:
-    values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], path, faults)
-    return None if values is None else EntryTaskSpec(**values)
-
-
-def _order(owner: Node, prefix: str, key: str, faults: Faults) -> str | PartSpec | None:
-    """A name, or a part that makes the order row by row (`order: {permutation: {}}`); open if nothing is written."""
-    node = owner.value.get(key)
-    if node is None or node.value is None:
-        return "open"
-    if node.part is not None:
-        return _part(node, f"{prefix}order", faults)
-    values = read_arguments("order", _named_order, Node({key: node}, node.where, {key: node.where}), prefix.rstrip("."), faults)
-    return None if values is None else str(values["order"])
-
-
-def _inherited(node: Node, root: Node, keys: tuple[str, ...]) -> Node:
-    """An entry's own keys, and from the top level those it does not write; `odds` is never inherited."""
-    pairs = {key: root.value[key] for key in keys if key in root.value and key != "odds"}
-    pairs |= {key: node.value[key] for key in keys if key in node.value}
-    return Node(pairs, node.where, {**root.keys, **node.keys})
-
-
-def _whose(node: Node, root: Node, prefix: str, key: str) -> tuple[Node, str, str]:
-    return (node, prefix, key) if key in node.value else (root, "", key)
-
-
-def _exercise(owner: Node, prefix: str, key: str, faults: Faults) -> tuple[EditSpec, ...] | None:
-    node = owner.value.get(key)
-    if node is None:
-        _missing(owner, key, faults)
-        return None
-    edits = []
-    for index, item in enumerate(node.value if node.is_list else ()):
-        parsed = read_part(item, f"{prefix}exercise[{index}]", faults)
-        if parsed is not None:
-            edits.append(EditSpec(parsed[0], parsed[1]["in"]))
-    return tuple(edits)
+    edit_specs = tuple(EditSpec(edit, edit.reserved["in"]) for edit in edits if edit is not None)
+    task = None if task_values is None else EntryTaskSpec(**task_values)
+    return EntrySpec(name, source, order, edit_specs, passes, values["odds"], task)
 
 
 def _passes(
     node: Node, root: Node, prefix: str, networks: list[str], faults: Faults
 ) -> tuple[PassSpec, ...] | None:
+    """The passes of an entry, those of the root if it writes none."""
     has_objectives = any(key in node.value for key in ("passes", "objectives"))
     owner, at = (node, prefix) if has_objectives else (root, "")
     if "passes" in owner.value:
-        runs = owner.value["passes"]
-        if not runs.is_list or not runs.value:
-            faults.add(runs.where, f"{at}passes", "is empty.", f"For example `{_examples['passes']}`.")
+        if not owner.items_at("passes"):
+            faults.add(owner.value["passes"].where, f"{at}passes", "is empty.", f"For example `{_examples['passes']}`.")
             return None
         named: list[ObjectiveSpec] = []
-        passes = [_pass_spec(run, f"{at}passes[{i}]", named, faults) for i, run in enumerate(runs.value)]
+        passes = [_pass_spec(run, f"{at}passes[{i}]", named, faults) for i, run in enumerate(owner.items_at("passes"))]
         return None if any(run is None for run in passes) else tuple(run for run in passes if run is not None)
     if "objectives" not in owner.value:
-        _missing(owner, "passes", faults)
+        _require(owner, "passes", faults)
         return None
     if len(networks) != 1:
         faults.add(owner.place("objectives"), f"{at}objectives", f"there are {len(networks)} networks.",
                    "Write `passes:`, one for each network that runs.")
         return None
-    objectives = _objectives(owner.value["objectives"], networks[0], f"{at}objectives", [], faults)
+    objectives = _objectives(owner, networks[0], f"{at}objectives", [], faults)
     return (PassSpec(networks[0], networks[0], objectives=objectives),)
 
 
@@ -349,17 +294,15 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
     if values is None:
         return None
     name = values["name"] or values["network"]
-    objectives: tuple[ObjectiveSpec, ...] = ()
-    if "objectives" in node.value:
-        objectives = _objectives(node.value["objectives"], name, f"{path}.objectives", named, faults)
+    objectives = _objectives(node, name, f"{path}.objectives", named, faults)
     take: dict[str, str | RewriterSpec] = {}
-    for field, value in node.value["take"].items() if "take" in node.value else ():
+    for field, value in node.pairs_at("take"):
         if value.part == "rewriter":
-            parsed = read_part(value, f"{path}.take", faults)
-            if parsed is not None:
-                take[str(field)] = RewriterSpec(parsed[0], _bindings(parsed[1]["from"]))
+            rewriter = read_part(value, f"{path}.take", faults)
+            if rewriter is not None:
+                take[field] = RewriterSpec(rewriter, _bindings(rewriter.reserved["from"]))
         elif isinstance(value.value, str):
-            take[str(field)] = value.value
+            take[field] = value.value
         elif not value.is_mapping:
             faults.add(value.where, f"{path}.take.{field}",
                        f"expected `pass.state` or `view.field`, got {value.plain()!r}.")
@@ -367,18 +310,18 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
 
 
 def _objectives(
-    node: Node, run: str, path: str, named: list[ObjectiveSpec], faults: Faults
+    owner: Node, run: str, path: str, named: list[ObjectiveSpec], faults: Faults
 ) -> tuple[ObjectiveSpec, ...]:
     """The objectives of one pass; each gets a name that no objective before it in the entry has."""
     specs = []
-    for index, item in enumerate(node.value if node.is_list else ()):
-        parsed = read_part(item, f"{path}[{index}]", faults)
-        if parsed is None:
+    for index, item in enumerate(owner.items_at("objectives")):
+        part = read_part(item, f"{path}[{index}]", faults)
+        if part is None:
             continue
-        part, reserved = parsed
-        _require_module_name(reserved["head"] or part.name, item, f"{path}[{index}].{part.name}.head", faults)
-        name = _unused(part, reserved["head"], run, [objective.name for objective in named])
-        specs.append(ObjectiveSpec(part, name, _bindings(reserved["read"]), reserved["head"], reserved["weight"]))
+        read, head, weight = (part.reserved[key] for key in ("read", "head", "weight"))
+        _require_module_name(head or part.name, item, f"{path}[{index}].{part.name}.head", faults)
+        name = _unused(part, head, run, [objective.name for objective in named])
+        specs.append(ObjectiveSpec(part, name, _bindings(read), head, weight))
         named.append(specs[-1])
     return tuple(specs)
 
@@ -399,6 +342,26 @@ def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str
     return next((name for name in candidates if name not in taken and not name.endswith("/None")), f"{plain}#{len(taken)}")
 
 
+def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:
+    """The entry with numbers for arguments of objectives that name a reading and stand for the width of the network that it
+    comes from: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
+    parts = {run.name: networks[run.network].part for run in entry.passes if run.network in networks}
+    widths = {name: part.arguments.get("width") for name, part in parts.items() if part is not None}
+    passes = []
+    for run in entry.passes:
+        objectives = []
+        for objective in run.objectives:
+            part = objective.part
+            for name in class_of(part.kind, part.name).width_arguments:
+                state = objective.read.get(str(part.arguments.get(name)), "")
+                width = widths.get(state.rpartition(".")[0])
+                if isinstance(width, int):
+                    part = replace(part, arguments={**part.arguments, name: width})
+            objectives.append(replace(objective, part=part))
+        passes.append(replace(run, objectives=tuple(objectives)))
+    return replace(entry, passes=tuple(passes))
+
+
 def _bindings(read: str | Mapping[str, str] | None) -> dict[str, str]:
     return {} if read is None else {"": read} if isinstance(read, str) else dict(read)
 
@@ -417,16 +380,15 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
     phases = []
     for index, item in enumerate(node.value):
         path = f"schedule[{index}]"
-        accepted = {**_phase, "set": Argument(dict[str, Any], {})}
-        values = read_arguments("a phase", accepted, item, path, faults)
+        values = read_arguments("a phase", _phase, item, path, faults)
         if values is None:
             continue
-        written = [key for key in _phase if values[key] is not None]
+        written = [unit for unit in _units if values[unit] is not None]
         if len(written) != 1:
             faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(written)}.")
             continue
         phases.append(Phase(**values))
-    units = {key for phase in phases for key in _phase if vars(phase)[key] is not None}
+    units = {unit for phase in phases for unit in _units if vars(phase)[unit] is not None}
     if len(units) > 1:
         faults.add(node.where, "schedule", f"the phases mix {' and '.join(sorted(units))}; all of them use one unit.")
     shares = [phase.share for phase in phases if phase.share is not None]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cloze.arguments import checked
-from cloze.document import Node, Where, from_data, read_value, read_yaml, text_of
+from cloze.document import Node, Where, from_data, read_yaml, text_of
 from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
-from cloze.recipe.expand import expand, structure
+from cloze.recipe.expand import expand
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import read, read_sources
 from cloze.recipe.origins import Checkpoints, Written, networks_of, take_up
@@ -33,23 +33,19 @@ _OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sourc
 Complete = Callable[[Node, Faults], None]
 
 
-def _nothing(root: Node, faults: Faults) -> None:
-    """Completes nothing."""
-
-
 def recipe_names() -> list[str]:
     """The names of the recipes for pre-training that come with cloze."""
-    return _named(resources.files("cloze") / "recipes")
+    return _named()
 
 
 def distillation_recipe_names() -> list[str]:
     """The names of the recipes for pre-training with a teacher, whose networks come from the teacher's checkpoint."""
-    return _named(resources.files("cloze") / "recipes" / "distillation")
+    return _named("distillation")
 
 
 def sentence_recipe_names() -> list[str]:
     """The names of the recipes that make an encoder of sentences of a bound checkpoint, from text alone."""
-    return _named(resources.files("cloze") / "recipes" / "sentences")
+    return _named("sentences")
 
 
 def pretraining_recipe_names() -> list[str]:
@@ -59,12 +55,12 @@ def pretraining_recipe_names() -> list[str]:
 
 def task_recipe_names() -> list[str]:
     """The names of the recipes for fine-tuning that come with cloze."""
-    return _named(resources.files("cloze") / "recipes" / "tasks")
+    return _named("tasks")
 
 
 def taught_task_recipe_names() -> list[str]:
     """The names of the recipes for fine-tuning with a bound teacher."""
-    return _named(resources.files("cloze") / "recipes" / "taught_tasks")
+    return _named("taught_tasks")
 
 
 def tuning_recipe_names() -> list[str]:
@@ -74,21 +70,19 @@ def tuning_recipe_names() -> list[str]:
 
 def own_task_recipe_names() -> list[str]:
     """The names of the recipes for tasks that begin at random, without a checkpoint."""
-    return _named(resources.files("cloze") / "recipes" / "own_tasks")
+    return _named("own_tasks")
 
 
 @cache
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
-    folders = {
-        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("sentences",): sentence_recipe_names(),
-        ("tasks",): task_recipe_names(), ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
-    }
-    return {name: folder for folder, members in folders.items() for name in members}
+    folders = [(), ("distillation",), ("sentences",), ("tasks",), ("taught_tasks",), ("own_tasks",)]
+    return {name: folder for folder in folders for name in _named(*folder)}
 
 
-def _named(folder: Any) -> list[str]:
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+def _named(*folder: str) -> list[str]:
+    files = resources.files("cloze").joinpath("recipes", *folder).iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 @checked
@@ -116,8 +110,8 @@ def load_recipe(
         RecipeError: Holds every fault of the recipe, each with file, line and value path.
     """
     import_files(with_files)
-    if complete is None:
-        complete = _nothing if checkpoints is None else checkpoints.complete
+    if complete is None and checkpoints is not None:
+        complete = checkpoints.complete
     return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
 
 
@@ -135,7 +129,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     expand(root, faults)
     faults.raise_if_any()
     for override in overrides:
-        _override(root, override, faults)
+        paths.apply_override(root, override, faults)
     sources = read_sources(root, faults)
     faults.raise_if_any()
     return {name: source for name, source in sources.items() if source is not None}
@@ -157,11 +151,8 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
         root = from_data(replace(recipe, stages=()).canonical(), Where(recipe.name))
         faults = Faults()
         expand(root, faults)
-        _apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
-        phase_recipe = read(root, faults)
-        faults.raise_if_any()
-        assert phase_recipe is not None  # no faults
-        recipes.append(phase_recipe)
+        paths.apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
+        recipes.append(_read(root, faults))
     return recipes
 
 
@@ -218,7 +209,7 @@ def _similar_recipe(name: str) -> str:
 
 def _assemble(
     root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None = None,
-    complete: Complete = _nothing,
+    complete: Complete | None = None,
 ) -> Recipe:
     if not root.is_mapping:
         return _recipe(Written(root), size, overrides)
@@ -237,34 +228,34 @@ def _assemble(
 def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> None:
     """Apply the overrides of changes of networks to the tree as written."""
     for label, network in networks_of(root):
-        changes = network.value.get("change") if network.is_mapping else None
-        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+        for index, item in enumerate(network.items_at("change")):
             expand_part("change", item, f"networks.{label}.change[{index}]", faults)
     for override in overrides:
-        _override(root, override, faults)
+        paths.apply_override(root, override, faults)
 
 
 def _recipe(
-    written: Written, size: str | None, overrides: Sequence[str], complete: Complete = _nothing
+    written: Written, size: str | None, overrides: Sequence[str], complete: Complete | None = None
 ) -> Recipe:
     root, faults = written.tree, Faults()
     expand(root, faults)
     if not len(faults):
         overrides = _override_first(root, overrides, faults)
-        complete(root, faults)
+        if complete is not None:
+            complete(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # to report further faults at once
     faults.raise_if_any()
     if size is not None:
         from cloze.recipe.size import rescale
 
-        rescale(root, _read(root), size, kept=written.kept)
+        rescale(root, _read(root, faults), size, kept=written.kept)
     for override in overrides:
-        _override(root, override, faults)
+        paths.apply_override(root, override, faults)
     if overrides and not len(faults):
         expand(root, faults)  # what they have set where nothing was
     faults.raise_if_any()
-    recipe = _read(root)
+    recipe = _read(root, faults)
     check_structure(recipe, lambda path: _place(root, path), faults)
     if recipe.schedule:
         _check_phases(root, recipe, faults)
@@ -283,7 +274,7 @@ def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> lis
     if reading and "reading" not in root.value:
         root.put("reading", from_data({}, root.where))
     for override in [*reading, *texts, *chosen]:
-        _override(root, override, faults)
+        paths.apply_override(root, override, faults)
     return [override for override in overrides if override not in chosen]
 
 
@@ -318,110 +309,12 @@ def _place(root: Node, path: str) -> Where:
     return root.where if node is None else node.where if location.container.is_list else location.container.place(location.key)
 
 
-def _read(root: Node) -> Recipe:
-    faults = Faults()
+def _read(root: Node, faults: Faults) -> Recipe:
+    """The recipe. Raises all faults, those of its reading and those before."""
     recipe = read(root, faults)
     faults.raise_if_any()
     assert recipe is not None  # no faults
     return recipe
-
-
-# ---- setting values --------------------------------------------------------------------------------------------------
-
-
-def _override(root: Node, override: str, faults: Faults) -> None:
-    """Apply one `path=value`; a phase that sets the same path takes the new value too."""
-    path, equals, text = override.partition("=")
-    where = Where.of_override(override)
-    value = from_data(read_value(text, where).plain() if equals else None, where)
-    with faults.catching(where, ""):
-        if not equals:
-            raise RecipeError("a value is set as path=value, for example training.batch=64.")
-        path = path.strip()
-        for full_path in paths.lengths(root) if path == "length" else [path]:
-            _set(root, full_path, value.copy())
-            _set_in_phases(root, full_path, value)
-
-
-def _annotator(old: Node, new: Node, path: str) -> Node:
-    """Another annotator of a layer, with what it leaves out from the old one, above all the labels that count."""
-    faults = Faults()
-    expand_part("annotator", new, path, faults)
-    faults.raise_if_any()
-    (before,), ((part, after),) = (inner for _, inner in old.items()), new.items()
-    for key in (arguments_of_part("annotator", str(part)).keys() & before.value.keys()) - {"file"} - after.value.keys():
-        after.put(key, before.value[key])
-    return new
-
-
-def _set(root: Node, path: str, value: Node) -> str:
-    location = paths.find(root, path)
-    old = location.node
-    if old is not None and old.first is not None:
-        value.first, old = old.first, None  # a section that one number may stand for
-    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
-    _require_shape(root, location)
-    if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
-        value, old = _annotator(old, value, location.path), None
-    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
-        old = None
-    elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
-        raise RecipeError(
-            f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
-            f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
-        )
-    if isinstance(location.container.value, list):
-        location.container.value[int(location.key)] = value
-    else:
-        location.container.put(location.key, value)
-        location.container.keys[location.key] = value.where
-    return location.path
-
-
-def _require_shape(root: Node, location: paths.Location) -> None:
-    """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
-    networks = root.value.get("networks")
-    for name, network in networks.items() if networks is not None else ():
-        if location.container is network and network.part is None and location.key not in paths.NEXT_TO_PART:
-            if "from" not in network.value:
-                raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
-            origin = network.value["from"].plain()
-            raise RecipeError(
-                f"networks.{name} has only `from: {origin}`, which decides its arguments.\n"
-                f"  Bind the checkpoint first: --bind {origin}=FOLDER."
-            )
-
-
-def _structural(node: Node) -> bool:
-    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part is not None for item in node.value))
-
-
-def _set_in_phases(root: Node, path: str, value: Node) -> None:
-    schedule = root.value.get("schedule")
-    target = paths.find(root, path).path
-    for phase in schedule.value if schedule is not None and schedule.is_list else ():
-        chosen = phase.value.get("set") if phase.is_mapping else None
-        if chosen is None or not chosen.is_mapping:
-            continue
-        for key in list(chosen.value):
-            if target in _targets(root, str(key)):
-                chosen.put(key, value.copy())
-
-
-def _targets(root: Node, path: str) -> list[str]:
-    """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
-    try:
-        return [paths.find(root, full_path).path for full_path in (paths.lengths(root) if path == "length" else [path])]
-    except RecipeError:
-        return []
-
-
-def _apply_phase(root: Node, values: Mapping[str, Any], where: Where, prefix: str, faults: Faults) -> None:
-    for path, value in values.items():
-        with faults.catching(where, f"{prefix}.{path}"):
-            for full_path in paths.lengths(root) if path == "length" else [path]:
-                _set(root, full_path, from_data(value, where))
-    root.value.pop("schedule", None)
 
 
 def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
@@ -431,7 +324,7 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
         where = schedule.value[index].where
         tree = root.copy()
         phase_faults = Faults()
-        _apply_phase(tree, phase.set, where, f"schedule[{index}].set", phase_faults)
+        paths.apply_phase(tree, phase.set, where, f"schedule[{index}].set", phase_faults)
         phase_recipe = read(tree, phase_faults) if not len(phase_faults) else None
         if phase_recipe is not None:
             for path in phase.set:

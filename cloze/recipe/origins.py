@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cloze.document import Node, from_data
+from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
+from cloze.recipe.expand import NEXT_TO_PART
 from cloze.recipe.faults import Faults
-from cloze.recipe.paths import NEXT_TO_PART
 from cloze.recipe.recipe import Recipe
-from cloze.recipe.teachers import check_order
 from cloze.training.schedule.phases import sets_train
 from cloze.training.schedule.untrained import require_trained
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
     from cloze.interop import Imported
+
+#: Orders of which a network that has learned one knows nothing of another.
+_APART = ("open", "left_to_right", "right_to_left")
 
 
 class Checkpoints(Protocol):
@@ -70,9 +73,11 @@ def take_up(
             require_unwritten(network, path, faults)
         if name in earlier:
             before = earlier[name]
-            alike = _alike(before.tree, label)
+            networks, export = dict(networks_of(before.tree)), before.tree.get("export")
+            exported = next(iter(networks), "") if export is None else str(export.value)
+            alike = label if label in networks else exported
             labels |= {label} if alike in before.kept else set()
-            written = dict(networks_of(before.tree)).get(alike)
+            written = networks.get(alike)
             if whole and written is not None:
                 for key, node in written.items():
                     if key not in ("from", "change", "train", "start", *network.value):
@@ -80,23 +85,60 @@ def take_up(
                 take_over(network, inherited_by(written), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:
             hint = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
+            close = f"{did_you_mean(nearest(name, [*earlier, *checkpoints]))} ".lstrip()
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
-                       f"{hint}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
+                       f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
         elif checkpoints is not None and whole:
             labels.add(label)
             described = checkpoints.described(name, label)
-            check_order(tree, label, described, path, faults)
+            _check_order(tree, label, described, path, faults)
             part = described.model.part
             network.put(part, from_data(dict(described.model.arguments), network.where))
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
-    complete_among(dict(networks_of(tree)), prefix, faults)
+    complete_among(dict(networks_of(tree)))
     return Written(tree, frozenset(labels))
+
+
+def _check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults: Faults) -> None:
+    """Add a fault if the recipe reads its network `label`, which is never trained, in an order that the checkpoint has not seen.
+
+    A recipe without `reading` takes the checkpoint's order, and one with a mixture may have several.
+    """
+    network = dict(tree.pairs_at("networks")).get(label)
+    train = None if network is None else network.get("train")
+    if train is None or train.value != "none" or "reading" not in tree.value or "mixture" in tree.value:
+        return
+    order, trained = _order(tree), checkpoint.model.order
+    if order == trained or order not in _APART or trained not in _APART or order in checkpoint.reading.orders:
+        return
+    name = tree.get("name")
+    faults.add(
+        train.where, f"{path}.from",
+        f"{checkpoint.folder} was trained to read in the order {trained}, and the recipe reads it in the order {order}.",
+        f"Bind a checkpoint that reads in the order {order}{_recipes_for(trained, '' if name is None else str(name.value))}.",
+    )
+
+
+def _recipes_for(order: str, recipe: str) -> str:
+    """The end of a hint, which names the recipes whose teacher reads in this order; empty if `recipe` has no teacher."""
+    files = {file.name.removesuffix(".yaml"): file for file in (resources.files("cloze") / "recipes" / "distillation").iterdir()}
+    if recipe not in files:
+        return ""
+    orders = {name: _order(read_yaml(file.read_text(encoding="utf-8"), name)) for name, file in files.items() if name != recipe}
+    names = sorted(name for name, teacher_order in orders.items() if teacher_order == order)
+    return f", or take a recipe for a teacher that reads in the order {order}: {', '.join(names)}" if names else ""
+
+
+def _order(tree: Node) -> str:
+    """The order of a recipe as written."""
+    node = tree.value.get("order")
+    return "open" if node is None else str(node.plain())
 
 
 def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
     """Add changes, as the command line has them, to every network of a recipe and its stages that comes `from` this origin."""
-    stages = tree.value.get("stages") if tree.is_mapping else None
+    stages = tree.get("stages")
     for recipe in [tree] if stages is None else [stage for _, stage in stages.items()]:
         for _, network in networks_of(recipe) if recipe.is_mapping else ():
             if not begins_with(network, origin):
@@ -114,15 +156,12 @@ def begins_with(network: Node, origin: str) -> bool:
 
 def networks_of(tree: Node) -> list[tuple[str, Node]]:
     """The networks of a recipe as written, by name."""
-    if "network" in tree.value:
-        return [("main", tree.value["network"])]
-    networks = tree.value.get("networks")
-    return [(str(label), node) for label, node in networks.items()] if networks is not None else []
+    return [("main", tree.value["network"])] if "network" in tree.value else tree.pairs_at("networks")
 
 
 def origins_in(tree: Node) -> set[str]:
     """The names that networks of a recipe as written, and of its stages, come `from`."""
-    stages = tree.value.get("stages") if tree.is_mapping else None
+    stages = tree.get("stages")
     recipes = [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]
     nodes = [_origin(network) for recipe in recipes if recipe.is_mapping for _, network in networks_of(recipe)]
     return {str(origin.value) for origin in nodes if origin is not None}
@@ -132,17 +171,6 @@ def _origin(network: Node) -> Node | None:
     """The `from` of a network, next to its part or among the part's arguments."""
     inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
-
-
-def _alike(tree: Node, label: str) -> str:
-    """The network of another recipe that a network of this name starts from: the one of the same name, else the exported one."""
-    named = [name for name, _ in networks_of(tree)]
-    export = tree.value.get("export")
-    return label if label in named else str(export.value) if export is not None else next(iter(named), "")
-
-
-def _close(name: str, known: Sequence[str]) -> str:
-    return f"{did_you_mean(nearest(name, known))} ".lstrip()
 
 
 def checkpoint_names(recipe: Recipe) -> list[str]:

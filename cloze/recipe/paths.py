@@ -1,24 +1,24 @@
 """Value paths: `training.batch`, `exercise.mask.rate`, `text.tokenizer.size`, `networks.generator.layers`.
 
 A list item is addressed by part name where that is unique, else by index: `exercise[2].rate`. The name of a part may be
-left out: `training.rate.peak` is `training.rate.linear.peak`. Errors, `--set`, `--vary` and phases use the same paths.
+left out: `training.rate.peak` is `training.rate.linear.peak`. Errors, `--set`, `--vary` and phases use the same paths. `find`
+looks one up; `apply_override` (`--set`) and `apply_phase` set values.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from cloze.document import Key, Node
+from cloze.document import Key, Node, Where, from_data, read_value
 from cloze.errors import RecipeError, propose
+from cloze.recipe.expand import NEXT_TO_PART, SINGULAR, structure
+from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import TrainingSpec
+from cloze.recipe.schema import arguments_of_part, expand_part
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
-
-#: The keys of a network that stand next to its part: they belong to the network, not to the part.
-NEXT_TO_PART = frozenset({"from", "average", "change", "train", "architecture", "start"})
-SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
-
 
 class Location(NamedTuple):
     """A place in the tree: a container, a key in it, and the full path."""
@@ -75,10 +75,9 @@ def find(root: Node, path: str) -> Location:
     raise RecipeError(f"{path!r} is not a value path.")
 
 
-def lengths(root: Node) -> list[str]:
-    """The paths that `length` stands for: the length of every source."""
-    sources = root.value.get("sources")
-    return [f"sources.{name}.length" for name, node in sources.items() if node.part] if sources else []
+def meant_by(root: Node, path: str) -> list[str]:
+    """The paths that a path stands for: `length` is the length of every source."""
+    return [f"sources.{name}.length" for name, node in root.pairs_at("sources") if node.part] if path == "length" else [path]
 
 
 def _unabbreviated(root: Node, steps: list[str | int]) -> list[str | int]:
@@ -102,8 +101,7 @@ def _unabbreviated(root: Node, steps: list[str | int]) -> list[str | int]:
 
 
 def _single(entry: Node) -> bool:
-    passes = entry.value.get("passes")
-    return passes is not None and passes.is_list and len(passes.value) == 1
+    return len(entry.items_at("passes")) == 1
 
 
 def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, Key]:
@@ -154,3 +152,93 @@ def _part_name(node: Node) -> str:
 def _known(container: Node) -> str:
     keys = [str(key) for key in container.value] if container.is_mapping else []
     return f"There is: {', '.join(keys)}." if keys else ""
+
+
+# ---- setting values --------------------------------------------------------------------------------------------------
+
+
+def apply_override(root: Node, override: str, faults: Faults) -> None:
+    """Apply one `path=value`; a phase that sets the same path takes the new value too."""
+    path, equals, text = override.partition("=")
+    where = Where.of_override(override)
+    value = from_data(read_value(text, where).plain() if equals else None, where)
+    with faults.catching(where, ""):
+        if not equals:
+            raise RecipeError("a value is set as path=value, for example training.batch=64.")
+        path = path.strip()
+        for full_path in meant_by(root, path):
+            _set(root, full_path, value.copy())
+            target = find(root, full_path).path
+            for phase in root.items_at("schedule"):
+                for key, _ in phase.pairs_at("set"):
+                    if target in _targets(root, key):
+                        phase.value["set"].put(key, value.copy())
+
+
+def _annotator(old: Node, new: Node, path: str) -> Node:
+    """Another annotator of a layer, with what it leaves out from the old one, above all the labels that count."""
+    faults = Faults()
+    expand_part("annotator", new, path, faults)
+    faults.raise_if_any()
+    (before,), ((part, after),) = (inner for _, inner in old.items()), new.items()
+    for key in (arguments_of_part("annotator", str(part)).keys() & before.value.keys()) - {"file"} - after.value.keys():
+        after.put(key, before.value[key])
+    return new
+
+
+def _set(root: Node, path: str, value: Node) -> None:
+    """Put a value at a path, unless that would change the structure of the recipe."""
+    location = find(root, path)
+    old = location.node
+    if old is not None and old.first is not None:
+        value.first, old = old.first, None  # a section that one number may stand for
+    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    _require_shape(root, location)
+    if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
+        value, old = _annotator(old, value, location.path), None
+    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
+        old = None
+    elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+        raise RecipeError(
+            f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
+            f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
+        )
+    if isinstance(location.container.value, list):
+        location.container.value[int(location.key)] = value
+    else:
+        location.container.put(location.key, value)
+        location.container.keys[location.key] = value.where
+
+
+def _require_shape(root: Node, location: Location) -> None:
+    """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
+    for name, network in root.pairs_at("networks"):
+        if location.container is network and network.part is None and location.key not in NEXT_TO_PART:
+            if "from" not in network.value:
+                raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
+            origin = network.value["from"].plain()
+            raise RecipeError(
+                f"networks.{name} has only `from: {origin}`, which decides its arguments.\n"
+                f"  Bind the checkpoint first: --bind {origin}=FOLDER."
+            )
+
+
+def _structural(node: Node) -> bool:
+    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part is not None for item in node.value))
+
+
+def _targets(root: Node, path: str) -> list[str]:
+    """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
+    try:
+        return [find(root, full_path).path for full_path in meant_by(root, path)]
+    except RecipeError:
+        return []
+
+
+def apply_phase(root: Node, values: Mapping[str, Any], where: Where, prefix: str, faults: Faults) -> None:
+    """Set the values of a phase, whose own path is `prefix`, and drop the schedule."""
+    for path, value in values.items():
+        with faults.catching(where, f"{prefix}.{path}"):
+            for full_path in meant_by(root, path):
+                _set(root, full_path, from_data(value, where))
+    root.value.pop("schedule", None)

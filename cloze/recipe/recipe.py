@@ -17,7 +17,6 @@ from cloze.errors import RecipeError
 from cloze.reading import Reading
 from cloze.recipe.canonical import to_json
 from cloze.recipe.parts import builder_of, class_of
-from cloze.recipe.weights_average import WeightsAverage
 from cloze.registry import Part
 from cloze.training.schedule.rates import follows_losses
 
@@ -28,13 +27,21 @@ Mixing = Literal["step", "row", "all"]
 
 @dataclass(frozen=True)
 class PartSpec:
-    """A part by kind and name, its arguments (nested parts are `PartSpec`s), and where it stands."""
+    """A part by kind and name, its arguments (nested parts are `PartSpec`s), those that the recipe reads, and where it stands."""
 
     kind: str
     name: str
     arguments: Mapping[str, Any]
     where: Where = field(default=Where("<data>"), compare=False, repr=False)
     path: str = field(default="", compare=False, repr=False)
+    reserved: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class WeightsAverage:
+    """The exponential mean of all weights that a run measures and exports. The signature is the schema of `training.average`."""
+
+    decay: BelowOne
 
 
 if TYPE_CHECKING:
@@ -312,13 +319,58 @@ class Recipe:
         return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
 
     def canonical(self) -> dict[str, Any]:
-        """The full form with every default filled in, as plain data that is itself a legal recipe."""
-        return _canonical(self)
+        """The full form with every default filled in, as plain data that is itself a legal recipe; keys in a fixed order."""
+        whole: dict[str, Any] = {"name": self.name, "paper": self.paper, "notes": self.notes}
+        if self.stages:
+            return whole | {"stages": {stage.name: _stage(stage, stage.recipe.canonical()) for stage in self.stages}}
+        if self.texts:
+            whole["texts"] = {name: _text(text) for name, text in self.texts.items()}
+        whole["sources"] = plain(self.sources)
+        if self.tables:
+            whole["tables"] = plain(self.tables)
+        whole["networks"] = {name: _network(network) for name, network in self.networks.items()}
+        whole["tie"] = plain(self.tie)
+        if self.reading.single != OWN:
+            reading = plain(vars(self.reading))
+            whole["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
+        entries = {name: _entry(entry) for name, entry in self.entries.items()}
+        if list(entries) == ["main"] and len(self.sources) == 1 and not self.tasks:
+            whole |= {key: entries["main"][key] for key in ("order", "exercise", "passes")}
+        else:
+            whole |= {"mixture": entries, "mixing": self.mixing}
+        if not self.bound and whole.get("order") == "open":
+            del whole["order"]  # it is the checkpoint's
+        phases = plain([vars(phase) for phase in self.schedule])
+        whole["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]
+        training = plain(vars(self.training))
+        whole["training"] = {key: value for key, value in training.items() if key not in _OPTIONAL or value != _OPTIONAL[key]}
+        task = {} if self.task is None else {"task": plain(vars(self.task))}
+        return {**whole, **task, "export": self.export}
 
     @property
     def hash(self) -> str:
         """sha256 of what decides the result: the canonical form without name, paper, notes, budget and book-keeping."""
-        return sha256(to_json(_identity(self)).encode()).hexdigest()
+        return sha256(to_json(self._identity()).encode()).hexdigest()
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
+
+        Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
+        (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`, `keep_best`).
+        """
+        if self.stages:
+            return {"stages": {stage.name: _stage(stage, stage.recipe._identity()) for stage in self.stages}}
+        whole = {key: value for key, value in self.canonical().items() if key not in ("name", "paper", "notes")}
+        selects = self.task is not None or self.training.keep_best is not None
+        aside = RECORD_ONLY - {"evaluate_every"} if self.follows_losses or selects else RECORD_ONLY
+        inner = [value.arguments for value in self.training.rate.arguments.values() if isinstance(value, PartSpec)]
+        aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
+        training = {key: value for key, value in whole["training"].items() if key not in aside}
+        name, arguments = next(iter(training["rate"].items()))
+        if self.training.steps and arguments.get("warmup_steps"):
+            arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / self.training.steps}
+            training["rate"] = {name: arguments}
+        return {**whole, "training": training}
 
     @property
     def follows_losses(self) -> bool:
@@ -351,69 +403,31 @@ class Recipe:
         the network if several networks have such a head."""
         if objective.head is not None:
             return objective.head
-        owners = {
-            p.network for entry in self.entries.values() for p, o in entry.objectives()
-            if o.head is None and o.part.name == objective.part.name
-        }
+        pairs = [pair for entry in self.entries.values() for pair in entry.objectives()]
+        owners = {p.network for p, o in pairs if o.head is None and o.part.name == objective.part.name}
         return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"
+
+    def head_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+        """The key of an objective's parameters in `Step.objectives`; a module's name cannot hold a dot."""
+        return self.head_name(run, objective).replace(".", ":")
+
+    def objective_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+        """The key of an objective in `Step.objectives`: that of its head, with its set if an earlier objective uses the head."""
+        key = self.head_key(run, objective)
+        owner = next(o for entry in self.entries.values() for r, o in entry.objectives() if self.head_key(r, o) == key)
+        return key if owner.set == objective.set else f"{key}:{objective.set}"
+
+
+def parts_in(value: Any) -> Iterator[PartSpec]:
+    """Every part inside a recipe, nested ones too."""
+    if isinstance(value, PartSpec):
+        yield value
+    inner = vars(value) if dataclasses.is_dataclass(value) else value
+    for child in inner.values() if isinstance(inner, Mapping) else inner if isinstance(inner, (list, tuple)) else ():
+        yield from parts_in(child)
 
 
 # ---- the canonical form ------------------------------------------------------------------------------------------------
-
-
-def _canonical(recipe: Recipe) -> dict[str, Any]:
-    """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
-    whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
-    if recipe.stages:
-        return whole | {"stages": {stage.name: _stage(stage, _canonical(stage.recipe)) for stage in recipe.stages}}
-    if recipe.texts:
-        whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
-    whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
-    if recipe.tables:
-        whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
-    whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
-    whole["tie"] = plain(recipe.tie)
-    if recipe.reading.single != OWN:
-        reading = dataclasses.asdict(recipe.reading)
-        whole["reading"] = plain({key: value for key, value in reading.items() if key != "max_length" or value is not None})
-    entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
-    if list(entries) == ["main"] and len(recipe.sources) == 1 and not recipe.tasks:
-        alone = entries["main"]
-        whole |= {key: alone[key] for key in ("order", "exercise", "passes")}
-    else:
-        whole |= {"mixture": entries, "mixing": recipe.mixing}
-    if not recipe.bound and whole.get("order") == "open":
-        del whole["order"]  # it is the checkpoint's
-    whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
-    whole["training"] = plain(vars(recipe.training))
-    for key, usual in _OPTIONAL.items():
-        if whole["training"][key] == usual:
-            del whole["training"][key]
-    if recipe.task is not None:
-        whole["task"] = plain(dataclasses.asdict(recipe.task))
-    whole["export"] = recipe.export
-    return whole
-
-
-def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
-
-    Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
-    (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`, `keep_best`).
-    """
-    if recipe.stages:
-        return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}
-    whole = {key: value for key, value in _canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    selects = recipe.task is not None or recipe.training.keep_best is not None
-    aside = RECORD_ONLY - {"evaluate_every"} if recipe.follows_losses or selects else RECORD_ONLY
-    inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
-    aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
-    training = {key: value for key, value in whole["training"].items() if key not in aside}
-    name, arguments = next(iter(training["rate"].items()))
-    if recipe.training.steps and arguments.get("warmup_steps"):
-        arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
-        training["rate"] = {name: arguments}
-    return {**whole, "training": training}
 
 
 def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
@@ -421,10 +435,9 @@ def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: TextSpec) -> dict[str, Any]:
-    values = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
-    further = {"words": text.words and _part(text.words), "line_ends": text.line_ends,
-               "annotate": {name: _part(layer) for name, layer in text.annotate.items()}}  # fmt: skip
-    return values | {key: value for key, value in further.items() if value}
+    optional = {"words": plain(text.words), "line_ends": text.line_ends, "annotate": plain(text.annotate)}
+    chosen = {key: value for key, value in optional.items() if value}
+    return {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer), **chosen}
 
 
 def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
@@ -434,23 +447,18 @@ def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
 def _network(network: NetworkSpec) -> dict[str, Any]:
     if network.average is not None:
         return {"average": dataclasses.asdict(network.average)}
-    values: dict[str, Any] = {} if network.part is None else _part(network.part)
-    if network.origin is not None:
-        values["from"] = network.origin
-    if network.change:
-        values["change"] = [_part(change) for change in network.change]
-    if network.architecture is not None:
-        values["architecture"] = network.architecture
-    if network.start is not None:
-        values["start"] = _part(network.start)
-    return {**values, "train": plain(network.train)}
+    part = {} if network.part is None else _part(network.part)
+    beside = {
+        "from": network.origin, "change": plain(network.change) or None, "architecture": network.architecture,
+        "start": plain(network.start),
+    }
+    return {**part, **{key: value for key, value in beside.items() if value is not None}, "train": plain(network.train)}
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:
-    own_task = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
     return {
         "odds": plain(entry.odds),
-        **own_task,
+        **({} if entry.task is None else {"task": plain(vars(entry.task))}),
         "source": entry.source,
         "order": plain(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
@@ -459,15 +467,10 @@ def _entry(entry: EntrySpec) -> dict[str, Any]:
 
 
 def _pass(run: PassSpec) -> dict[str, Any]:
-    take = {
-        field: _part(origin.part, **{"from": _read(origin.read)})[origin.part.name]
-        if isinstance(origin, RewriterSpec) else origin
-        for field, origin in run.take.items()
-    }
+    rewriters = {name: origin for name, origin in run.take.items() if isinstance(origin, RewriterSpec)}
+    fields = {name: {**plain(origin.part.arguments), "from": _read(origin.read)} for name, origin in rewriters.items()}
     objectives = [_objective(objective) for objective in run.objectives]
-    return {
-        "name": run.name, "network": run.network, "view": run.view, "take": take, "objectives": objectives, "grad": run.grad,
-    }
+    return {**vars(run), "take": {**run.take, **fields}, "objectives": objectives}
 
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
@@ -493,7 +496,3 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise RecipeError(f"a default of type {type(value).__name__} cannot be written in a recipe; make it Given[…].")
-
-
-def _dropping_nulls(phase: dict[str, Any]) -> dict[str, Any]:
-    return {key: plain(value) for key, value in phase.items() if value is not None}

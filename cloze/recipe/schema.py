@@ -1,8 +1,8 @@
 """A builder's signature as the schema of its arguments: short forms, types, defaults, nearest names.
 
-`arguments_of` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of its nested
-parts and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a `PartSpec`
-and a section a mapping. An unknown argument is refused with the nearest name.
+`registry.arguments_of` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of
+its nested parts and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a
+`PartSpec` and a section a mapping. An unknown argument is refused with the nearest name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, Union
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -26,77 +26,11 @@ from cloze.recipe import parts
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import PartSpec
 from cloze.recipe.user_files import file_to_give
-from cloze.registry import (
-    GivenMark,
-    LiveMark,
-    PartMark,
-    as_data,
-    choices,
-    is_live,
-    is_whole,
-    kind_of_parts,
-    marks,
-    parameters,
-    section_of,
-    takes_numbers,
-)
+from cloze.registry import Argument, Arguments, LiveMark, arguments_of, is_whole, marks, takes_numbers
 
-_REQUIRED: Any = inspect.Parameter.empty
-
-
-class Argument(NamedTuple):
-    """One argument that a recipe may write: its annotation and its default, a nested part or a section as plain data."""
-
-    annotation: Any
-    default: Any = _REQUIRED
-
-    @property
-    def required(self) -> bool:
-        """Whether the recipe must write it."""
-        return self.default is _REQUIRED
-
-    @property
-    def part(self) -> str | None:
-        """The kind of part it holds, if it is a `Part[kind]`."""
-        return next((mark.kind for mark in self._marks() if isinstance(mark, PartMark)), None)
-
-    @property
-    def parts(self) -> str | None:
-        """The kind of the parts that it holds by name, if it is a mapping of them."""
-        return kind_of_parts(self.annotation)
-
-    @property
-    def section(self) -> Arguments | None:
-        """The fields of the section that it holds; None if it holds none."""
-        cls = section_of(self.annotation)
-        return None if cls is None else arguments_of(cls)
-
-    @property
-    def choices(self) -> list[str] | None:
-        """The names of the parts that it may hold; None: all of the kind."""
-        assert self.part is not None
-        if typing.get_args(self.annotation)[0] is Any:
-            return None
-        parts.load_kind(self.part)
-        return choices(self.part, self.annotation)
-
-    @property
-    def live(self) -> bool:
-        """Whether a recipe may write a schedule part instead of the number."""
-        return any(isinstance(mark, LiveMark) for mark in self._marks())
-
-    @property
-    def given(self) -> bool:
-        """Whether cloze supplies it, so that a recipe may not."""
-        return any(isinstance(mark, GivenMark) for mark in self._marks())
-
-    def _marks(self) -> tuple[Any, ...]:
-        return marks(self.annotation)
-
-
-Arguments = Mapping[str, Argument]
-
-# Arguments that recipes read themselves and does not pass to the builder.
+#: In place of a value that an argument does not take.
+WRONG: Any = object()
+# Arguments that recipes read themselves and do not pass to the builder.
 RESERVED: Mapping[str, Arguments] = {
     "edit": {"in": Argument(str, "main")},
     "objective": {
@@ -108,36 +42,6 @@ RESERVED: Mapping[str, Arguments] = {
 }
 
 
-def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
-    """What a recipe may write for a builder: its parameters that are neither `Given` nor private."""
-    try:
-        return dict(_arguments_of(builder))
-    except NameError as error:
-        name = f"{builder.__module__}.{builder.__qualname__}"
-        raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
-
-
-@cache
-def _arguments_of(builder: Callable[..., Any]) -> Arguments:
-    signature = parameters(builder)
-    arguments = {
-        name: Argument(_annotation(builder, name, p), as_data(p.default, _kind(p.annotation))) for name, p in signature.items()
-        if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }
-    return {name: argument for name, argument in arguments.items() if not argument.given}
-
-
-def _annotation(builder: Callable[..., Any], name: str, parameter: inspect.Parameter) -> Any:
-    """The annotation of a parameter, with the mark of a schedule if it may follow one."""
-    plain = parameter.annotation
-    marked = any(isinstance(mark, LiveMark) for mark in marks(plain))
-    return Annotated[plain, LiveMark()] if not marked and is_live(builder, name) else plain
-
-
-def _kind(annotation: Any) -> str | None:
-    return next((mark.kind for mark in marks(annotation) if isinstance(mark, PartMark)), None)
-
-
 def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
     """The arguments of a part, then those that a recipe reads for its kind."""
     return {**arguments_of(parts.builder_of(kind, name)), **RESERVED.get(kind, {})}
@@ -147,17 +51,16 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, reserved: frozenset[str] = frozenset(), known: Sequence[str] | None = None,
-    default: Any = None,
+    kind: str, node: Node, path: str, faults: Faults, p: Argument | None = None, reserved: frozenset[str] = frozenset()
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
 
-    Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain next to the name. `known` are the
-    legal names, by default all of the kind. What the part leaves out comes from `default` if that is the same part.
+    As the value of the argument `p` it must be among the choices of `p`, and what it leaves out comes from the default of `p` if
+    that is the same part. Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain next to the
+    name.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
-        node.value, node.keys = {}, {}
     elif node.is_mapping and len(named := [key for key in node.value if key not in reserved]) == 1:
         name, inner = str(named[0]), node.value[named[0]]
     else:
@@ -165,8 +68,9 @@ def expand_part(
         faults.add(node.where, path, f"expected one {kind}, got {got}.", "Write `name`, or `name: {argument: value}`.")
         return
     try:
-        if known is not None and name not in known and len(known) < len(parts.names(kind)):
-            raise RecipeError(f"{kind} cannot be {name!r} here. {propose(name, known)}")
+        choices = None if p is None else p.choices
+        if choices is not None and name not in choices and len(choices) < len(parts.names(kind)):
+            raise RecipeError(f"{kind} cannot be {name!r} here. {propose(name, choices)}")
         accepted = arguments_of_part(kind, name)
     except RecipeError as error:
         where = node.place(name)
@@ -180,9 +84,12 @@ def expand_part(
             faults.add(inner.where, f"{path}.{name}", f"{name} takes no arguments, got {_shown(inner)}.")
             return
         inner = Node({first: inner}, inner.where, {first: inner.where})
+    if not node.is_mapping:
+        node.value, node.keys = {}, {}
     node.put(name, inner)
     node.part = kind
-    _inherit(inner, default.get(name) if isinstance(default, Mapping) else None)
+    if p is not None and isinstance(p.default, Mapping):
+        _inherit(inner, p.default.get(name))
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
 
 
@@ -193,17 +100,17 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
-            node.value[key].first = next(iter(argument.section))  # one number may stand for it
+            node.value[key].first = next(iter(argument.fields))  # one number may stand for it
     for written_key, value in node.items():
         p = accepted.get(str(written_key))
         if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{written_key}", faults, known=p.choices, default=p.default)
+            expand_part(p.part, value, f"{path}.{written_key}", faults, p)
         elif p is not None and p.parts and value.is_mapping:
             for name, inner in value.items():
                 expand_part(p.parts, inner, f"{path}.{written_key}.{name}", faults)
         elif p is not None and p.section and value.is_mapping:
             _inherit(value, p.default)
-            expand_arguments(p.section, value, f"{path}.{written_key}", faults)
+            expand_arguments(p.fields, value, f"{path}.{written_key}", faults)
         elif p is not None and p.live and value.is_mapping:
             expand_part("schedule", value, f"{path}.{written_key}", faults)
 
@@ -218,8 +125,8 @@ def _inherit(node: Node, default: Any) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str, Any]] | None:
-    """An expanded part as a `PartSpec`, and separately its reserved arguments; None if there are faults."""
+def read_part(node: Node, path: str, faults: Faults) -> PartSpec | None:
+    """An expanded part; None if there are faults."""
     if node.part is None:
         return None
     kind = node.part
@@ -228,8 +135,8 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
     values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults)
     if values is None:
         return None
-    apart = {key: values.pop(key) for key in RESERVED.get(kind, {})}
-    return PartSpec(kind, name, values, node.place(name), f"{path}.{name}"), apart
+    reserved = {key: values.pop(key) for key in RESERVED.get(kind, {})}
+    return PartSpec(kind, name, values, node.place(name), f"{path}.{name}", reserved)
 
 
 def check_part(kind: str, node: Node) -> None:
@@ -259,8 +166,8 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
     values: dict[str, Any] = {}
     for name, p in accepted.items():
         if name in node.value:
-            good, values[name] = _read_value(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
-            sound &= good
+            values[name] = read_value(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
+            sound &= values[name] is not WRONG
         elif p.required:
             sound = False
             faults.add(node.where, path, f'{owner} needs "{name}" ({describe(p.annotation)}).', f"Add `{name}: …` here.")
@@ -269,57 +176,42 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
     return values if sound else None
 
 
-def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
-    if p.part is not None and node.part is None and node.value is not None:  # what `--set` put where there was no part
-        expand_part(p.part, node, path, faults, known=p.choices, default=p.default)
+def read_value(p: Argument, node: Node, path: str, faults: Faults) -> Any:
+    """The value of one argument, a part as a `PartSpec`. `WRONG`, and faults, if it is none that the argument takes."""
+    if node.part is None and p.part is not None and node.value is not None:  # what `--set` put where there was no part
+        expand_part(p.part, node, path, faults, p)
     if node.part is not None:
-        read = read_part(node, path, faults)
-        if read is None:
-            return False, None
-        return _within(p, read[0], node, path, faults), read[0]
+        part = read_part(node, path, faults)
+        return WRONG if part is None or not _within(p, part, node, path, faults) else part
     if p.parts is not None and node.is_mapping:
-        named = {str(name): _read_named(p.parts, inner, f"{path}.{name}", faults) for name, inner in node.items()}
-        return all(part is not None for part in named.values()), named
+        member = Argument.of_part(p.parts)
+        named = {str(name): read_value(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
+        return WRONG if WRONG in named.values() else named
     if p.section is not None and node.is_mapping:
-        values = read_arguments(path.rpartition(".")[2], p.section, node, path, faults)
-        return values is not None, values
+        values = read_arguments(path.rpartition(".")[2], p.fields, node, path, faults)
+        return WRONG if values is None else values
     if p.part is not None:  # a part that could not be expanded has been reported already
-        return node.value is None and p.default is None, None
+        return None if node.value is None and p.default is None else WRONG
     if p.live and node.is_mapping:
-        return False, None
+        return WRONG
     try:
-        return True, check_value(p.annotation, node.plain())
+        return check_value(p.annotation, node.plain())
     except ValueError as error:
         faults.add(node.where, path, *_why(error, p, node))
-        return False, None
-
-
-def _read_named(kind: str, node: Node, path: str, faults: Faults) -> PartSpec | None:
-    """One of several parts by name; a part that could not be expanded has been reported already."""
-    if node.part is None and isinstance(node.value, str):
-        expand_part(kind, node, path, faults)
-    parsed = read_part(node, path, faults)
-    return None if parsed is None else parsed[0]
+        return WRONG
 
 
 def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
     """Whether both ends of a schedule are values that the number itself could have."""
+    ends = {end: schedule.arguments[end] for end in ("start", "end") if end in schedule.arguments}
     sound = True
-    for end in ("start", "end") if p.live and schedule.kind == "schedule" else ():
-        if end not in schedule.arguments:
-            continue
+    for end, value in ends.items() if p.live and schedule.kind == "schedule" else ():
         try:
-            check_value(p.annotation, _as_whole(p.annotation, schedule.arguments[end]))
+            check_value(p.annotation, int(value) if is_whole(p.annotation) and value == int(value) else value)
         except ValueError:
             sound = False
-            fault = f"got {schedule.arguments[end]}, expected {describe(p.annotation)}."
-            faults.add(node.where, f"{path}.{schedule.name}.{end}", fault)
+            faults.add(node.where, f"{path}.{schedule.name}.{end}", f"got {value}, expected {describe(p.annotation)}.")
     return sound
-
-
-def _as_whole(annotation: Any, value: float) -> float:
-    """The end of a schedule as a whole number, if it is one and the argument takes only these."""
-    return int(value) if is_whole(annotation) and value == int(value) else value
 
 
 def check_value(annotation: Any, value: Any) -> Any:
@@ -372,11 +264,10 @@ def describe(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in _words:
         return _words[annotation]
-    if origin is typing.Annotated:
-        mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
-        if isinstance(mark, PartMark):
-            named = Argument(annotation).choices
-            return f"a part: {mark.kind}" + (f" ({', '.join(named)})" if named else "")
+    argument = Argument(annotation)
+    if argument.part is not None:
+        return f"a part: {argument.part}" + (f" ({', '.join(argument.choices)})" if argument.choices else "")
+    if origin is Annotated:
         return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(str(value) for value in arguments)
@@ -389,8 +280,8 @@ def describe(annotation: Any) -> str:
         return f"a list of {_several(inner[0])}" if inner else "a list"
     if origin is dict:
         return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
-    if (section := section_of(annotation)) is not None:
-        return f"a mapping of {', '.join(arguments_of(section))}"
+    if argument.section is not None:
+        return f"a mapping of {', '.join(argument.fields)}"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -428,12 +319,3 @@ def _shown(node: Node) -> str:
         return "nothing"
     text = json.dumps(node.plain(), ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) -> None:
-    """Report keys of a section that the language does not have."""
-    for key in node.value:
-        if key not in known:
-            hint = did_you_mean(nearest(str(key), known))
-            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
-            faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

@@ -1,20 +1,23 @@
-"""Stages: runs that follow one another in one recipe. Each stage is a recipe that inherits whole keys from the top level."""
+"""Stages: runs that follow one another in one recipe. Each stage is a recipe that inherits whole keys from the top level.
+
+A stage with `each: depth_group` stands for one stage per depth group of the checkpoint's network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cloze.document import Node, Where, from_data, read_value
+from cloze.document import Key, Node, Where, from_data, read_value
 from cloze.errors import Parameter, RecipeError, propose
+from cloze.recipe.expand import SINGULAR
 from cloze.recipe.faults import Faults
 from cloze.recipe.origins import Checkpoints, Written, take_up
-from cloze.recipe.paths import SINGULAR
 from cloze.recipe.recipe import Recipe, Stage
-from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
 _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
+EACH, GROUP, PREVIOUS = "each", "depth_group", "previous"
 _ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
 
 Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
@@ -64,11 +67,10 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
 def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
     stage_overrides = []
     for override in overrides:
-        head, _, rest = override.partition("stages.")
-        if head or not override.startswith("stages."):
+        if not override.startswith("stages."):
             stage_overrides.append(override)
             continue
-        stage, _, assignment = rest.partition(".")
+        stage, _, assignment = override.removeprefix("stages.").partition(".")
         if stage not in stages:
             raise RecipeError(Parameter.of_override(override), f": there is no stage {stage!r}. {propose(stage, stages)}")
         if stage == name:
@@ -95,7 +97,7 @@ def stage_trees(
             continue
         for key in [key for key in _ABOVE if key in node.value]:
             faults.add(node.place(key), f"{path}.{key}", f"{key} belongs to the whole recipe.", "Write it at the top level.")
-        share = node.value.get("share")
+        share = node.get("share")
         amount = 1.0 if share is None else share.value
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or not amount > 0:
             where = node.where if share is None else share.where
@@ -117,17 +119,88 @@ def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
     for key, node in nodes.items():
         tree.put(key, node.copy())
         tree.keys[key] = stage.place(key)
-    source = stage.value.get("source")
-    if source is not None:
-        _choose_source(tree, str(source.value), source, f"stages.{name}.source", faults)
+    chosen = stage.get("source")
+    if chosen is None:
+        return tree
+    names = [name for name, _ in tree.pairs_at("sources")]
+    if str(chosen.value) in names:  # the stage keeps one of the sources of the top level
+        sources, source = tree.value["sources"], str(chosen.value)
+        tree.put("sources", Node({source: sources.value[source]}, sources.where, {source: sources.place(source)}))
+    else:
+        way_out = propose(str(chosen.value), names) if names else "Write `sources:`."
+        faults.add(chosen.where, f"stages.{name}.source", f"there is no source {str(chosen.value)!r}.", way_out)
     return tree
 
 
-def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Faults) -> None:
-    """Keep one of the sources of the top level."""
-    sources = tree.value.get("sources")
-    names = list(sources.value) if sources is not None and sources.is_mapping else []
-    if chosen not in names:
-        faults.add(node.where, path, f"there is no source {chosen!r}.", propose(chosen, names) if names else "Write `sources:`.")
-        return
-    tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))
+# ---- repeated stages ------------------------------------------------------------------------------------------------
+
+
+def repeats(root: Node) -> bool:
+    """Whether a recipe has a stage that is repeated."""
+    return any(stage.get(EACH) is not None for _, stage in root.pairs_at("stages"))
+
+
+def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> Node:
+    """The recipe with a stage for each of the depth `groups` in place of every stage with `each: depth_group`.
+
+    In such a stage the value `depth_group` stands for the group. In every stage `from: previous` stands for the stage before it.
+    A recipe whose checkpoint is not known yet has one such stage, for the embeddings. A `RecipeError` for any other `each`, and
+    for a first stage that comes from the previous one.
+    """
+    stages = root.get("stages")
+    if stages is None or not stages.is_mapping:
+        return root
+    new_stages: dict[Key, Node] = {}
+    for name, stage in stages.items():
+        repetition = stage.get(EACH)
+        if repetition is not None and repetition.value != GROUP:
+            raise RecipeError(f"{repetition.where}: stages.{name}.each: got {repetition.value!r}, expected {GROUP}.")
+        for group in [None] if repetition is None else groups:
+            before = next(reversed(new_stages), None)
+            named = {} if before is None else {PREVIOUS: before}
+            repeated = _put(stage, "from", named)
+            if group is not None:
+                del repeated.value[EACH]
+                repeated = _put(repeated, None, {GROUP: group})
+            if before is None and any((above, scalar.value) == ("from", PREVIOUS) for above, scalar in _scalars(stage)):
+                raise RecipeError(
+                    f"{stage.where}: stages.{name}: is the first stage, so `from: {PREVIOUS}` has no stage to begin with. "
+                    "Name a checkpoint."
+                )
+            new_stages[name if group is None else f"{name}_{group}"] = repeated
+    whole = root.copy()
+    whole.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
+    return whole
+
+
+def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str | int] = ("embeddings",)) -> list[str]:
+    """Overrides of the stages that `repeat_stages` makes: a value of a repeated stage, by the name that it is written with
+    (`stages.layers.training.batch=8`), is one of each repetition."""
+    repeated = {f"stages.{name}.": name for name, stage in root.pairs_at("stages") if stage.get(EACH) is not None}
+    new_overrides: list[str] = []
+    for override in overrides:
+        lead = next((lead for lead in repeated if override.startswith(lead)), None)
+        if lead is None:
+            new_overrides.append(override)
+        else:
+            new_overrides += [f"stages.{repeated[lead]}_{group}.{override.removeprefix(lead)}" for group in groups]
+    return new_overrides
+
+
+def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
+    """A copy in which the values of `key`, or of any key if it is None, that are among `values` are replaced."""
+    copy = node.copy()
+    for above, scalar in _scalars(copy):
+        if key in (None, above) and isinstance(scalar.value, str) and scalar.value in values:
+            scalar.value = values[scalar.value]
+    return copy
+
+
+def _scalars(node: Node, above: Key | None = None) -> Iterator[tuple[Key | None, Node]]:
+    """Every scalar of a tree with the key that it stands under."""
+    if node.is_mapping or node.is_list:
+        pairs = node.items() if node.is_mapping else [(above, child) for child in node.value]
+        for key, inner in pairs:
+            yield from _scalars(inner, key)
+    else:
+        yield above, node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from cloze.document import Where
@@ -14,26 +15,30 @@ from cloze.recipe.parts import architectures, class_of
 from cloze.recipe.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 
 At = Callable[[str], Where]  # the place of a value path in the file
+Report = Callable[..., None]  # adds a fault: its value path, what is wrong, what to do
 
 
 def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
     """Add a fault for every unknown name and every contradiction between settings."""
-    _known("export", recipe.export, recipe.networks, "network", at("export"), faults)
+
+    def report(path: str, what: str, way_out: str = "", *more: Part) -> None:
+        faults.add(at(path), path, what, way_out, *more)
+
+    _known("export", recipe.export, recipe.networks, "network", report)
     for entry in recipe.entries.values():
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
-            _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
+            _known(f"{prefix}source", entry.source, recipe.sources, "source", report)
         _check_passes(recipe, entry, prefix, at, faults)
     if not any(entry.odds for entry in recipe.entries.values()):
-        faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
-    _check_architectures(recipe, at, faults)
-    _check_averages(recipe, at, faults)
-    _check_mixing(recipe, at, faults)
-    _check_tasks(recipe, at, faults)
-    _check_lanes(recipe, at, faults)
+        report("mixture", "every entry has odds of 0, so nothing would ever be trained.")
+    _check_networks(recipe, report)
+    _check_mixing(recipe, report)
+    _check_tasks(recipe, report)
+    _check_lanes(recipe, report, faults)
     _check_heads(recipe, faults)
-    _check_ties(recipe, at, faults)
-    _check_training(recipe, at, faults)
+    _check_ties(recipe, report)
+    _check_training(recipe, report)
 
 
 def views(entry: EntrySpec) -> list[str]:
@@ -56,47 +61,41 @@ def reading_twins(recipe: Recipe) -> set[str]:
     return twins
 
 
-def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
+def _known(path: str, name: str, known: Iterable[str], what: str, report: Report) -> None:
     if name not in list(known):
-        faults.add(where, path, f"there is no {what} {name!r}.", propose(name, known))
+        report(path, f"there is no {what} {name!r}.", propose(name, known))
 
 
-def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
-    """Check that the type of a network's folder is one that can express such networks."""
-    for name, network in recipe.networks.items():
-        if network.architecture is not None:
-            path = f"networks.{name}.architecture"
-            kin = architectures(None if network.part is None else network.part.name)
-            _known(path, network.architecture, kin, "architecture", at(path), faults)
-
-
-def _check_averages(recipe: Recipe, at: At, faults: Faults) -> None:
-    """Check that an average is of a network that is trained, and only runs without gradient."""
+def _check_networks(recipe: Recipe, report: Report) -> None:
+    """Check that the type of a network's folder is one that can express such networks, that an average is of a network that is
+    trained, and that it only runs without gradient."""
     trained = [name for name, network in recipe.networks.items() if network.average is None]
     for name, network in recipe.networks.items():
+        if network.architecture is not None:
+            kin = architectures(None if network.part is None else network.part.name)
+            _known(f"networks.{name}.architecture", network.architecture, kin, "architecture", report)
         if network.average is None:
             continue
         path = f"networks.{name}.average"
-        _known(f"{path}.of", network.average.of, trained, "network that is trained", at(path), faults)
+        _known(f"{path}.of", network.average.of, trained, "network that is trained", report)
         if name == recipe.export:
-            faults.add(at("export"), "export", f"{name} is an average.", f"Export {network.average.of}.")
-        for entry in recipe.entries.values():
-            if any(run.network == name and run.grad for run in entry.passes):
-                faults.add(at(path), path, f"a pass of {name} has a gradient, but an average is never trained.",
-                           "Write `grad: false` in that pass.")
+            report("export", f"{name} is an average.", f"Export {network.average.of}.")
+        if any(run.network == name and run.grad for entry in recipe.entries.values() for run in entry.passes):
+            report(path, f"a pass of {name} has a gradient, but an average is never trained.",
+                   "Write `grad: false` in that pass.")
 
 
 def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:
     view_names = views(entry)
     for index, edit in enumerate(entry.exercise):
         earlier_views = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
-        _known(f"{edit.part.path}.in", edit.view, earlier_views, "view", edit.part.where, faults)
+        _known(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
     earlier: list[str] = []
     for index, run in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
         where = run.objectives[0].part.where if run.objectives else at(path)
-        _known(f"{path}.network", run.network, recipe.networks, "network", where, faults)
-        _known(f"{path}.view", run.view, view_names, "view", where, faults)
+        _known(f"{path}.network", run.network, recipe.networks, "network", partial(faults.add, where))
+        _known(f"{path}.view", run.view, view_names, "view", partial(faults.add, where))
         if run.name in earlier:
             faults.add(where, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
         if run.name in view_names and run.name != run.view:
@@ -136,34 +135,34 @@ def _check_references(
                            propose(owner, [*earlier, run.name]))
 
 
-def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
+def _check_mixing(recipe: Recipe, report: Report) -> None:
     """Entries can share batches only if their passes are the same; the first difference is named."""
     if recipe.mixing != "row" or len(recipe.entries) == 1:
         return
     first, *others = recipe.entries.values()
     if recipe.training.packing:
-        faults.add(at("mixing"), "mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
+        report("mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
     for entry in others:
         for name in ("name", "network", "view", "take", "grad"):
             if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
-                faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
+                report("mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
                            "Rows of one batch go through the same passes; write `mixing: step`.")
                 break
 
 
-def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
+def _check_tasks(recipe: Recipe, report: Report) -> None:
     """Check that there is one task, or one for each of several entries."""
     if recipe.task is None:
         return
     if recipe.task.type is None and not recipe.tasks:
-        faults.add(at("task"), "task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
+        report("task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
     for key in ("type", "metric") if recipe.tasks else ():
         if vars(recipe.task)[key] is not None:
-            faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} each have a task of their own.",
+            report(f"task.{key}", f"the entries {', '.join(recipe.tasks)} each have a task of their own.",
                        "Write type and metric there, and here only keep and patience.")
 
 
-def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
+def _check_lanes(recipe: Recipe, report: Report, faults: Faults) -> None:
     """Rows of a source that continue from step to step cannot be packed or mixed."""
     for name, source in recipe.sources.items():
         if not class_of("source", source.name).lanes:
@@ -172,7 +171,7 @@ def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
             faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
                        "stream continue from step to step.", "Write `packing: false`.")
         if recipe.mixing == "row" and len(recipe.entries) > 1:
-            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} continue from step to step: no mixing by row.",
+            report("mixing", f"row, but rows of {source.name} continue from step to step: no mixing by row.",
                        "Write `mixing: step`.")
 
 
@@ -195,48 +194,45 @@ def _check_heads(recipe: Recipe, faults: Faults) -> None:
                                "Name the heads apart with `head:`, or give both the same settings.")
 
 
-def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
+def _check_ties(recipe: Recipe, report: Report) -> None:
     for index, group in enumerate(recipe.tie):
         if len(group) < 2:
-            faults.add(at(f"tie[{index}]"), f"tie[{index}]", "ties one thing; a tie joins two or more.",
+            report(f"tie[{index}]", "ties one thing; a tie joins two or more.",
                        "For example `tie: [[generator.embeddings, discriminator.embeddings]]`.")
         for member in group:
             owner, dot, _ = member.partition(".")
             if not dot or owner not in recipe.networks:
-                faults.add(at(f"tie[{index}]"), f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
+                report(f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
                            propose(owner, recipe.networks))
 
 
-def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
+def _check_training(recipe: Recipe, report: Report) -> None:
     training = recipe.training
 
-    def wrong(key: str, what: str, *more: Part) -> None:
-        faults.add(at(f"training.{key}"), f"training.{key}", what, "", *more)
-
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
-        wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
+        report("training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
         way = Phrase(" Leave one of them out, for example: ", Parameter(f"training.{budgets[1]}", "null"))
-        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.", way)
+        report(f"training.{budgets[1]}", f"{' and '.join(budgets)} are both written; a recipe has one budget.", "", way)
     if training.average is not None and class_of("optimizer", training.optimizer.name).averages:
-        wrong("average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
+        report("training.average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
     if training.keep_best is not None:
-        _check_keep_best(recipe, training.keep_best, at("training.keep_best"), faults)
+        _check_keep_best(recipe, training.keep_best, report)
 
 
-def _check_keep_best(recipe: Recipe, name: str, where: Where, faults: Faults) -> None:
+def _check_keep_best(recipe: Recipe, name: str, report: Report) -> None:
     """Check that the loss which chooses the checkpoint is measured on held-out text."""
     path, several = "training.keep_best", len(recipe.step_entries) > 1
     names = [
         f"{entry}/{objective.name}" if several else objective.name
         for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
     ]
-    _known(path, name, names, "objective", where, faults)
+    _known(path, name, names, "objective", report)
     if recipe.task is not None:
-        faults.add(where, path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
+        report(path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
     elif not recipe.training.held_out or not recipe.training.evaluate_every:
-        faults.add(where, path, "no held-out loss is measured.", "Set held_out and evaluate_every above 0, such as 0.01 and 0.1.")
+        report(path, "no held-out loss is measured.", "Set held_out and evaluate_every above 0, such as 0.01 and 0.1.")
 
 
 def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from cloze import registry
 from cloze.errors import CheckpointError, RecipeError, UnknownPart
 from cloze.recipe.parts import load_kind
-from cloze.recipe.parts_of import parts_in
+from cloze.recipe.recipe import parts_in
 
 FOLDER = Path("cloze") / "code"  # of a run or a checkpoint
 

@@ -27,7 +27,6 @@ from cloze.recipe.given import naming
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
-from cloze.recipe.step_keys import head_key
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.result import FILES
@@ -294,7 +293,7 @@ def as_loaded(
     reads: dict[str, dict[str, str]] = {}
     for run, objective in entry.objectives():
         if run.network == name:
-            heads[objective.state] = step.objectives[head_key(recipe, run, objective)]
+            heads[objective.state] = step.objectives[recipe.head_key(run, objective)]
             readings = {reading: path for reading, path in objective.read.items() if "." not in path}
             reads |= {objective.state: readings} if readings else {}
     annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))

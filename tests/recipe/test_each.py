@@ -7,7 +7,7 @@ import pytest
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
 from cloze.recipe.load import load_recipe
-from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages
+from cloze.recipe.stages import repeat_overrides, repeat_stages
 
 STAGES = """
 stages:

@@ -11,7 +11,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.recipe.expand import KEYS
 from cloze.recipe.load import load_recipe
-from cloze.recipe.schema import arguments_of
+from cloze.registry import arguments_of
 from tests.small_recipe import message_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"

@@ -91,6 +91,11 @@ mixture:
     assert recipe_from_data(recipe.canonical()) == recipe
 
 
+def test_an_unknown_part_of_an_argument_is_one_fault(write: Write) -> None:
+    message = message_of(lambda: load_recipe(write(("optimizer: adamw", "optimizer: adamx"))))
+    assert "unknown optimizer 'adamx'" in message and message.count("training.optimizer") == 1
+
+
 def test_the_hash_ignores_names_budget_and_bookkeeping_only(write: Write) -> None:
     plain = load_recipe(write()).hash
     for change in ("name=other", "notes=words", "training.steps=7", "training.workers=2", "training.keep=9"):

@@ -18,9 +18,9 @@ from cloze.cli.main import main
 from cloze.cli.verbs import VERBS
 from cloze.errors import CheckpointError, RecipeError
 from cloze.recipe.parts import names
-from cloze.recipe.schema import arguments_of, arguments_of_part
+from cloze.recipe.schema import arguments_of_part
 from cloze.recipe.user_files import import_files
-from cloze.registry import lookup, parameters
+from cloze.registry import arguments_of, lookup, parameters
 
 PARTS = '''
 from cloze.networks.transformer import Transformer

@@ -30,7 +30,7 @@ from cloze.processes import rank
 from cloze.recipe.load import load_recipe, named_recipes, overrides_of_heads, own_task_recipe_names, read_tree
 from cloze.recipe.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.recipe.recipe import Recipe
-from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
+from cloze.recipe.stages import repeat_overrides, repeat_stages, repeats
 from cloze.recipe.user_files import import_files
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.finetuning.assignment import KEEP_CHECKPOINTS, Assignment
