@@ -118,8 +118,8 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
             if path not in arguments and not inside:
                 continue
             chosen = arguments[path] if path in arguments else next(iter(as_data(parameter.default, mark.kind)))
-            named = isinstance(chosen, str)
-            tree[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if named else chosen
+            by_name = isinstance(chosen, str)
+            tree[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if by_name else chosen
         elif mark is None and section is not None and any(key.startswith(f"{path}.") for key in arguments):
             inner = _nested(section, arguments, f"{path}.")
             tree[name] = None if parameter.default is None and all(value is None for value in inner.values()) else inner
