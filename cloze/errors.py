@@ -57,8 +57,8 @@ class Parameter:
     @property
     def assignment(self) -> str:
         """As `path=value`, with quotes if a shell needs them; the path alone without a value."""
-        written = self.path if self.value is None else f"{self.path}={self._value}"
-        return f"'{written}'" if self.quoted else written
+        text = self.path if self.value is None else f"{self.path}={self._value}"
+        return f"'{text}'" if self.quoted else text
 
     @property
     def _value(self) -> str:
@@ -133,8 +133,8 @@ class UserError(ClozeError):
         return "".join(map(self._spelled, self.args))
 
     def _spelled(self, part: object) -> str:
-        written = (spelling(part) for spelling in self._spellings) if isinstance(part, Phrase) else ()
-        return next((text for text in written if text is not None), str(part))
+        texts = (spelling(part) for spelling in self._spellings) if isinstance(part, Phrase) else ()
+        return next((text for text in texts if text is not None), str(part))
 
 
 class RecipeError(UserError):

@@ -136,8 +136,8 @@ class RayWorkers:
             try:
                 ray.init(**({"address": place} if "://" in place else {}), log_to_driver=False)
             except ConnectionError as error:
-                first, *others = str(error).strip().splitlines()
-                reason = " ".join([first, *others[-1:]])  # the last line of the server's traceback says what went wrong
+                first, *rest = str(error).strip().splitlines()
+                reason = " ".join([first, *rest[-1:]])  # the last line of the server's traceback says what went wrong
                 raise UserError(
                     f"--on {place}: no Ray cluster answers there ({reason}).\n"
                     "  Start one with `ray start --head`, and give the port of its client server: ray://HOST:10001.\n"

@@ -245,8 +245,8 @@ def load_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, other
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *position, count, otherwise = arguments
         bits = builder.zext(_load_bits(context, builder, signature.args[0], position, count), _WORDS)
-        wide = builder.bitcast(builder.shl(bits, _same(_WORDS, 16)), _VECTOR)
-        return builder.select(_within(builder, count), wide, _everywhere(builder, _VECTOR, otherwise))
+        floats = builder.bitcast(builder.shl(bits, _same(_WORDS, 16)), _VECTOR)
+        return builder.select(_within(builder, count), floats, _everywhere(builder, _VECTOR, otherwise))
 
     return _FULL_REGISTER(matrix, types.int64, types.int64, types.int64, types.float32), generate
 
@@ -366,12 +366,12 @@ def exponential(typing: Any, value: Any) -> Any:
         round_ = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.rint.v{SIMD_WIDTH}f32"
         )
-        whole = builder.call(round_, [power])
-        rest = builder.fsub(power, whole)
+        integer = builder.call(round_, [power])
+        rest = builder.fsub(power, integer)
         estimate = _same(_VECTOR, _POWERS[0])
         for factor in _POWERS[1:]:
             estimate = builder.fadd(builder.fmul(estimate, rest, flags=_EXACT), _same(_VECTOR, factor), flags=_EXACT)
-        shifted = builder.shl(builder.fptosi(whole, _WORDS), _same(_WORDS, 23))
+        shifted = builder.shl(builder.fptosi(integer, _WORDS), _same(_WORDS, 23))
         estimate = builder.bitcast(builder.add(builder.bitcast(estimate, _WORDS), shifted), _VECTOR)
         return builder.select(too_low, _same(_VECTOR, 0.0), estimate)
 

@@ -335,10 +335,10 @@ def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     token sees the whole row and hidden ones have neighbours. Others learn no faster with offsets (reproductions/budgets.md)."""
     learned, initial = learned_positions(part), part.arguments.get("initial")
     drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
-    whole = all(entry.order == "open" for entry in recipe.entries.values())
+    bidirectional = all(entry.order == "open" for entry in recipe.entries.values())
     edits = [edit.part for entry in recipe.entries.values() for edit in entry.exercise]
     runs = any(edit.arguments.get("unit") in RUNS for edit in edits)
-    fits = class_of("network", part.name).fits_offsets and learned and drawn and whole and not runs
+    fits = class_of("network", part.name).fits_offsets and learned and drawn and bidirectional and not runs
     return offsets_of(part) or (OFFSETS[: part.arguments.get("heads") or 1] if fits else [])  # within the first layer
 
 

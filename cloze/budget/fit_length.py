@@ -154,10 +154,10 @@ def reading_of(entry: EntrySpec, lengths: Lengths, length: int) -> tuple[float, 
 def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
     """The share of the rows that an entry reads whole."""
     row, text, target = _rooms(entry, length)
-    whole = [np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text]
+    fits = [np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text]
     if target is not None:
-        whole.append(np.array(lengths.targets) + FRAME <= target)
-    return min((float(shares.mean()) for shares in whole if len(shares)), default=1.0)
+        fits.append(np.array(lengths.targets) + FRAME <= target)
+    return min((float(shares.mean()) for shares in fits if len(shares)), default=1.0)
 
 
 def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:

@@ -150,8 +150,11 @@ def _with(load: Load, changes: Sequence[Change]) -> Recipe:
 def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
     """The changes that the user's own values leave in effect, and the recipe with them."""
     recipe = _with(load, changes)
-    wholes = {"": recipe, **{f"stages.{stage.name}.": stage.recipe for stage in recipe.stages}}
-    trees = {at: from_data(replace(whole, stages=()).canonical(), Where(recipe.name)) for at, whole in wholes.items()}
+    recipes = {"": recipe, **{f"stages.{stage.name}.": stage.recipe for stage in recipe.stages}}
+    trees = {
+        prefix: from_data(replace(stage_recipe, stages=()).canonical(), Where(recipe.name))
+        for prefix, stage_recipe in recipes.items()
+    }
     for tree in trees.values():
         expand(tree, Faults())
     return [change for change in changes if _value(trees, change.path) == change.here], recipe

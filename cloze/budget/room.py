@@ -50,8 +50,8 @@ def make_room(
         if not resumes and rank() == 0:
             say(f"no forecast of {why}")
         return None
-    cost, whole = within_memory(forecast(run, trials=trials), run, recipe), data.micro_batch
-    if cost.micro_batch != whole:
+    cost, requested = within_memory(forecast(run, trials=trials), run, recipe), data.micro_batch
+    if cost.micro_batch != requested:
         data.split(cost.micro_batch)
         run.micro_batch = cost.micro_batch
         if resumes:

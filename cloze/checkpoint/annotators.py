@@ -53,8 +53,8 @@ def _arguments(part: str, text: str, where: Where) -> dict[str, Any]:
 def add_annotators(tree: Node, given: Given) -> None:
     """Add annotators to every source of labelled text of a recipe as written, and of its stages."""
     for source, arguments in sources_that_take("annotate", tree) if given else ():
-        written = arguments.value.get("annotate")
-        annotators = {} if written is None or written.value is None else written.plain()
+        node = arguments.value.get("annotate")
+        annotators = {} if node is None or node.value is None else node.plain()
         arguments.put("annotate", from_data({**annotators, **given}, source.where))
 
 
@@ -161,8 +161,8 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
         file = arguments.pop("file", None)
         if "labels" in arguments and arguments["labels"] is None:
             arguments["labels"] = list(labels[layer]) if layer in labels else None
-        whole = file is not None and builder_of("annotator", spec.name).of_any_text  # type: ignore[attr-defined]
-        annotators[layer] = Annotating(spec.name, arguments, Path(file).expanduser().resolve() if whole else None)
+        of_any_text = file is not None and builder_of("annotator", spec.name).of_any_text  # type: ignore[attr-defined]
+        annotators[layer] = Annotating(spec.name, arguments, Path(file).expanduser().resolve() if of_any_text else None)
     return annotators
 
 

@@ -236,8 +236,8 @@ def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]
         for part, arguments in source.items():
             if source.part is None or "annotate" not in arguments_of_part("source", part):
                 continue
-            written = arguments.value.get("annotate")
-            existing = {} if written is None or written.value is None else written.plain()
+            node = arguments.value.get("annotate")
+            existing = {} if node is None or node.value is None else node.plain()
             arguments.put("annotate", from_data({**annotators, **completed(existing, origin.annotators)} or None, root.where))
             expand_part("source", source, f"sources.{name}", faults)
             layers_by_source[str(name)] = {*annotators, *existing} & layers

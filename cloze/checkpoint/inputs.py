@@ -146,8 +146,8 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
         if differs:
             option = "--init" if here["from"] is None else f"--bind {here['from']}"
             raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
-    begun = {label: weights for label, weights in old["networks"].items() if weights["from"] is None}  # by --init
-    new = {**new, "networks": {**begun, **new["networks"]}}
+    by_init = {label: weights for label, weights in old["networks"].items() if weights["from"] is None}
+    new = {**new, "networks": {**by_init, **new["networks"]}}
     if new["init"] is None:
         return {**new, "init": old["init"]}
     if old["init"] is None:

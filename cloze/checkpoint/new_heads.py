@@ -56,8 +56,8 @@ def copy_pool(head: Classify, loaded: Loaded) -> bool:
     pool = head.head.pool if isinstance(head.head, ClassHead) else None
     if pool is None:
         return False
-    others = [other.layers for other in loaded.heads.values()]
-    states = [other.pool.state_dict() for other in others if isinstance(other, ClassHead) and other.pool is not None]
+    heads = [other.layers for other in loaded.heads.values()]
+    states = [other.pool.state_dict() for other in heads if isinstance(other, ClassHead) and other.pool is not None]
     if loaded.imported.architecture == "bert":
         spare = loaded.imported.model.spare
         states.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})

@@ -166,8 +166,8 @@ def read_peft(folder: Path) -> Imported:
     change, state = (_read_updates if method is None else method.read)(path, imported, tensors, config)
     model = replace(imported.model, network={**imported.model.network, **state}, changes=(change,))
     _require_heads(path, imported, {name.removeprefix(_LEAD) for name in tensors})
-    heads, labels, others = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
-    remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
+    heads, labels, unread = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
+    remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(unread))}."] if unread else []
     model = replace(model, heads={**model.heads, **heads})
     return replace(
         imported, folder=folder, model=in_plain_form(model, imported.tokenizer, {}), remarks=(*imported.remarks, *remarks),

@@ -77,10 +77,10 @@ def _write_prefix(model: Model) -> Written:
 def _read_prefix(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
     """The change and its tensors under our names; a `CheckpointError` for another shape."""
     rows, arguments = tensors.pop(NAME, None), given.model.arguments
-    wide = 2 * arguments.get("layers", 0) * arguments.get("width", 0)
-    if rows is None or rows.shape[1] != wide:
+    row_width = 2 * arguments.get("layers", 0) * arguments.get("width", 0)
+    if rows is None or rows.shape[1] != row_width:
         raise CheckpointError(
-            f"{place}: cloze reads one {NAME}, (tokens, 2 · layers · width), here (…, {wide}); "
+            f"{place}: cloze reads one {NAME}, (tokens, 2 · layers · width), here (…, {row_width}); "
             f"it is {'missing' if rows is None else tuple(rows.shape)}."
         )
     shape = len(rows), arguments["layers"], 2, arguments.get("heads", 1), -1

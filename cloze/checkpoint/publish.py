@@ -124,12 +124,12 @@ class Publisher:
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
                     heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
-        named = [value for spec in edits for value in spec.arguments.values()]
+        table_names = [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain(part.arguments), part.name)
-        named += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
-        looked_up = set(map(str, named)) & self.tables.keys()
-        begun = class_of("network", part.name).begins_with
-        arguments = {key: value for key, value in plain(part.arguments).items() if key not in begun}
+        table_names += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
+        looked_up = set(map(str, table_names)) & self.tables.keys()
+        initial_names = class_of("network", part.name).begins_with
+        arguments = {key: value for key, value in plain(part.arguments).items() if key not in initial_names}
         model = Model(
             arguments=complete(arguments, part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,

@@ -54,10 +54,10 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
             f"{source}: its network has no change, such as lora or adapters, that could be saved alone.\n"
             "  Export it whole: --to huggingface."
         )
-    others = sorted(read_by(imported.model))
-    if others:
+    networks = sorted(read_by(imported.model))
+    if networks:
         raise CheckpointError(
-            f"{source}: its network reads the states of {', '.join(others)}, which a change saved alone would lack.\n"
+            f"{source}: its network reads the states of {', '.join(networks)}, which a change saved alone would lack.\n"
             "  Export the folder whole: --to huggingface."
         )
     base = _base_of(source) if base is None else base
@@ -90,8 +90,8 @@ def _base_of(source: Path) -> Path:
     """The folder of weights that a run started from, from its run.json."""
     paths = [source / "cloze" / "run.json", *sorted(source.glob("cloze/seeds/*/cloze/run.json"))]
     inputs: dict[str, Any] = next((read_json(path, "the run").get("inputs", {}) for path in paths if path.is_file()), {})
-    named: list[Any] = [*inputs.get("networks", {}).values(), inputs.get("init")]
-    folders = [Path(origin["given"]) for origin in named if origin]
+    origins: list[Any] = [*inputs.get("networks", {}).values(), inputs.get("init")]
+    folders = [Path(origin["given"]) for origin in origins if origin]
     if len(folders) != 1 or not folders[0].is_dir():
         reason = f"{folders[0]} is not there" if len(folders) == 1 else f"{len(folders)} are known"
         raise CheckpointError(f"{source}: the network that it began with: {reason}. Name its folder: --base FOLDER.")

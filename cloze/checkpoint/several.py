@@ -82,17 +82,17 @@ def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
     recipes = {name: read_tree(task.type).plain() for name, task in tasks.items()}
     entries = {name: _entry(name, recipe) for name, recipe in recipes.items()}
     first: Mapping[str, Any] = next(iter(recipes.values()))
-    whole = {
+    shared = {
         "name": "-".join(tasks), "sources": {name: recipe["corpus"] for name, recipe in recipes.items()},
         "network": {"from": START}, "training": first["training"],
     }  # fmt: skip
     if len(entries) == 1:
-        return {**whole, **next(iter(entries.values())), "task": first["task"]}
+        return {**shared, **next(iter(entries.values())), "task": first["task"]}
     mixture = {
         name: {"source": name, "odds": "by_size", **entry, "task": _of(recipes[name], _ASKED, True)}
         for name, entry in entries.items()
     }
-    return {**whole, "mixture": mixture, "task": _of(first, _ASKED, False)}
+    return {**shared, "mixture": mixture, "task": _of(first, _ASKED, False)}
 
 
 def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The exercise and the objectives of a task; its heads are named after it."""
     entry = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
     runs = [entry, *entry.get("passes", ())]
-    named = [inner for run in runs for objective in run.get("objectives", ()) for inner in objective.values() if "head" in inner]
-    for inner in named:
-        inner["head"] = name if len(named) == 1 else f"{name}-{inner['head']}"
+    objectives = [inner for run in runs for part in run.get("objectives", ()) for inner in part.values() if "head" in inner]
+    for inner in objectives:
+        inner["head"] = name if len(objectives) == 1 else f"{name}-{inner['head']}"
     return entry
 
 

@@ -176,9 +176,9 @@ def _results(source: Path, task: str | None) -> str:
     all tasks."""
     described = _described(source, task)
     if described is not None:
-        named = [f"{name} ({facts['task']})" for name, facts in described.get("tasks", {}).items()]
+        task_names = [f"{name} ({facts['task']})" for name, facts in described.get("tasks", {}).items()]
         return (
-            f"Fine-tuned for {' and '.join(named) or described.get('task')}; on the dev examples: "
+            f"Fine-tuned for {' and '.join(task_names) or described.get('task')}; on the dev examples: "
             f"{_figures(described.get('dev') or {})}."
         )
     log = source / "cloze" / "log.jsonl"

@@ -32,9 +32,9 @@ class Table:
 
         held = self.parameter.data
         self.rows, self.taken = aligned(len(held), self.padded), True
-        wide = torch.from_numpy(self.rows)
-        wide[:, : self.width] = held
-        self.parameter.data = wide[:, : self.width]
+        padded = torch.from_numpy(self.rows)
+        padded[:, : self.width] = held
+        self.parameter.data = padded[:, : self.width]
 
     def give_back(self) -> None:
         """Make the parameter contiguous again."""

@@ -39,15 +39,15 @@ class Placed:
 
     def __post_init__(self) -> None:
         edits = [self._edit(share) for share in _TRIED] if self.courses else []
-        named = " and ".join(self.courses)
+        names = " and ".join(self.courses)
         if len({_fields(edit) for edit in edits}) > 1:
             raise RecipeError(
-                f"the schedule of {named} reaches a value at which this edit makes other fields.\n"
+                f"the schedule of {names} reaches a value at which this edit makes other fields.\n"
                 "  Let it end before that value, such as at 0.01 instead of 0."
             )
         if len({(edit.room(_LONG), edit.raw(_LONG), edit.displaces) for edit in edits}) > 1:
             raise RecipeError(
-                f"texts are cut once, and {named} decides how they are cut here, so it cannot follow a schedule.\n"
+                f"texts are cut once, and {names} decides how they are cut here, so it cannot follow a schedule.\n"
                 "  Write a number."
             )
 

@@ -234,10 +234,10 @@ class Architecture:
         plain, same_parts = flat({}, self.part), usual(arguments, self.part)
         requirements = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
         judged = [name for name in arguments if name not in covered and not name.startswith("initial.")]
-        others = {name: requirements.get(name) for name in judged if name in plain or "." in name}
-        if "embedding.project" in others:
-            others["embedding.project"] = _narrower(arguments)
-        return {**others, **self.fixed}
+        demands = {name: requirements.get(name) for name in judged if name in plain or "." in name}
+        if "embedding.project" in demands:
+            demands["embedding.project"] = _narrower(arguments)
+        return {**demands, **self.fixed}
 
 
 def _narrower(arguments: Mapping[str, Any]) -> bool:

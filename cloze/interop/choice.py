@@ -84,8 +84,8 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
             best = (cls, placed)
     for name in model.heads:
         if name not in best[1] and name not in left:
-            others = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
-            left[name] = f"transformers' {architecture.title} has no class with {others}"
+            combination = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
+            left[name] = f"transformers' {architecture.title} has no class with {combination}"
     return Choice(architecture, best[0], best[1], left)
 
 

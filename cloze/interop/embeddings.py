@@ -36,11 +36,12 @@ def added_up(model: Model) -> dict[str, Tensor]:
 
 def with_plain_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the network in the folder: those of a network whose vectors of senses or labels are added up."""
-    written = arguments.get("embedding")
-    kind = next((name for name in _OWN if isinstance(written, Mapping) and name in written), None)
-    if kind is None or not isinstance(written, Mapping):
+    embedding = arguments.get("embedding")
+    kind = next((name for name in _OWN if isinstance(embedding, Mapping) and name in embedding), None)
+    if kind is None or not isinstance(embedding, Mapping):
         return dict(arguments)
-    return {**arguments, "embedding": {"table": {key: value for key, value in written[kind].items() if key != _OWN[kind]}}}
+    table = {key: value for key, value in embedding[kind].items() if key != _OWN[kind]}
+    return {**arguments, "embedding": {"table": table}}
 
 
 def plain_embeddings(model: Model) -> Model:

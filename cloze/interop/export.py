@@ -188,8 +188,8 @@ def config_of(
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
-            named = labels or model.heads[name].arguments.get("relations")
-            words = list(named or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
+            label_names = labels or model.heads[name].arguments.get("relations")
+            words = list(label_names or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}
             config["classifier_dropout"] = model.heads[name].argument("dropout")
@@ -217,9 +217,9 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
     remarks += choice.architecture.beware(model.flat)
     title = choice.architecture.title
-    others = [order for order in reading.orders if order not in choice.architecture.orders]
-    if others:
-        remarks.append(f"transformers' {title} does not read in the order {' or '.join(others)}; cloze does.")
+    orders = [order for order in reading.orders if order not in choice.architecture.orders]
+    if orders:
+        remarks.append(f"transformers' {title} does not read in the order {' or '.join(orders)}; cloze does.")
     if reading.shift and choice.placed:
         remarks.append(
             f"a masked token is asked {reading.shift} place to the left of where it stands; "

@@ -206,8 +206,8 @@ def _damage(path: Path, error: Exception) -> str:
 
 
 def _no_weights(folder: Path) -> str:
-    others = [name for name in _OTHERS if (folder / name).exists()]
-    contents = f"only {others[0]}" if others else "no weights"
+    files = [name for name in _OTHERS if (folder / name).exists()]
+    contents = f"only {files[0]}" if files else "no weights"
     return f"{folder}: {contents}; expected {WEIGHTS} or {PICKLE}, or an index with its shards.\n  Copy the missing file."
 
 

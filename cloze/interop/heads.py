@@ -88,8 +88,8 @@ def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[
     candidates = classes_of(architecture, config)
     if table.by_class:
         return any(table.role in cls.roles for cls in candidates)
-    others = {other.role for other in architecture.heads if other.by_class and set(other.sign) & set(table.sign)}
-    return not any(cls.roles & others for cls in candidates)
+    roles = {other.role for other in architecture.heads if other.by_class and set(other.sign) & set(table.sign)}
+    return not any(cls.roles & roles for cls in candidates)
 
 
 def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:

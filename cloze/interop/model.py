@@ -49,8 +49,8 @@ class Head:
     def transform(self) -> Transform:
         """The part `transform` of a classifier's head."""
         value = self.argument("transform")
-        named: Mapping[str, Any] = {value: {}} if isinstance(value, str) else value or {}
-        return next((lookup("transform", name)(**(arguments or {})) for name, arguments in named.items()), None)
+        parts: Mapping[str, Any] = {value: {}} if isinstance(value, str) else value or {}
+        return next((lookup("transform", name)(**(arguments or {})) for name, arguments in parts.items()), None)
 
 
 #: Objectives that share the head of a classifier but learn something else or say more → transformers' `problem_type`.

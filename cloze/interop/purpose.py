@@ -108,19 +108,19 @@ def unread_head(folder: Path) -> str:
         return ""
     config = read_config(folder)
     architecture = architecture_of(folder, config)
-    named, class_names = config.get("architectures") or [], sorted(cls.name for cls in architecture.classes)
-    if not named:
+    architectures, class_names = config.get("architectures") or [], sorted(cls.name for cls in architecture.classes)
+    if not architectures:
         example = next((cls for cls in architecture.classes if cls.roles & _ROLES.keys()), architecture.classes[0])
         return f'{config_file(folder)} names no class, such as "architectures": ["{example.name}"]'
     if not classes_of(architecture, config):
-        return f"cloze does not read the head of {named[0]}; of {architecture.title} it reads {', '.join(class_names)}"
+        return f"cloze does not read the head of {architectures[0]}; of {architecture.title} it reads {', '.join(class_names)}"
     return ""
 
 
 def _number_of_labels(config: Mapping[str, Any]) -> int:
     """How many outputs a classifier has; two if config.json does not say."""
-    named, number = config.get("id2label"), config.get("num_labels", config.get("_num_labels"))
-    if isinstance(named, dict):
-        return len(named)
+    labels, number = config.get("id2label"), config.get("num_labels", config.get("_num_labels"))
+    if isinstance(labels, dict):
+        return len(labels)
     return number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 20 else 2
 

@@ -109,8 +109,8 @@ def import_heads(
     arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     lead = architecture.base
-    named = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
-    tensors |= {name: further[upstream] for name, upstream in named.items()}
+    upstream_names = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
+    tensors |= {name: further[upstream] for name, upstream in upstream_names.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts, source = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
     _fold_segments(tensors, architecture, config, arguments, base, source)
@@ -121,7 +121,7 @@ def import_heads(
     head_tables, _ = read_heads(variant, config, tensors, network, arguments, facts, source)
     heads = own_names(head_tables, None, folder, config)
     labels = _labels(folder, config, heads, dict(names_of(head_tables, config)))
-    return heads, labels, [upstream for name, upstream in named.items() if name in tensors]
+    return heads, labels, [upstream for name, upstream in upstream_names.items() if name in tensors]
 
 
 def _model(
@@ -258,8 +258,8 @@ def _sound(value: Any, example: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
-    return (value is None and example is None) or whole
+    positive = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    return (value is None and example is None) or positive
 
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
@@ -273,8 +273,8 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
         value = setting.there(arguments[setting.ours])
         if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "positions.max_length" else value):
             return False
-    written = architecture.keys(arguments, architecture.orders[0])
-    return dict(architecture.read({**written, **config})) == dict(architecture.read(written))
+    expected = architecture.keys(arguments, architecture.orders[0])
+    return dict(architecture.read({**expected, **config})) == dict(architecture.read(expected))
 
 
 def _modern(name: str) -> str:

@@ -72,8 +72,8 @@ def write_sentences(stage: Path, model: Model, reading: Reading) -> None:
             "in_features": weight.shape[1], "out_features": weight.shape[0], "bias": "head.bias" in head.state,
             "activation_function": _TORCH[settings["activation"]],
         })  # fmt: skip
-        named = {f"linear.{name.removeprefix('head.')}": tensor for name, tensor in head.state.items()}
-        write_tensors(stage / _DENSE / "model.safetensors", named)
+        tensors = {f"linear.{name.removeprefix('head.')}": tensor for name, tensor in head.state.items()}
+        write_tensors(stage / _DENSE / "model.safetensors", tensors)
     if settings["normalise"]:
         modules.append((_NORM, "Normalize"))
     listed = [
@@ -141,12 +141,13 @@ def _pooling(place: Path, width: int, reading: Reading) -> str:
 def _dense(place: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
     """The arguments and the parameters of a dense map."""
     config = read_json(place / "config.json", "the dense map that modules.json lists")
-    named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     inputs, outputs, bias = (config.get(key, usual) for key, usual in (("in_features", 0), ("out_features", 0), ("bias", True)))
     further = [key for key in ("module_input_name", "module_output_name") if config.get(key, "sentence_embedding") not in (
         "sentence_embedding", None)]  # fmt: skip
-    if named not in _ACTIVATIONS or config.get("use_residual") or further:
-        raise _refused(place / "config.json", f"a dense map with {named}, a residual or other inputs", "Tanh or Identity alone")
+    if activation not in _ACTIVATIONS or config.get("use_residual") or further:
+        problem = f"a dense map with {activation}, a residual or other inputs"
+        raise _refused(place / "config.json", problem, "Tanh or Identity alone")
     if not (place / "model.safetensors").is_file() and (place / "pytorch_model.bin").is_file():
         raise CheckpointError(
             f"{place}: the weights are in pytorch_model.bin, a pickle, which can run any code when it is opened; expected "
@@ -158,7 +159,7 @@ def _dense(place: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor
     if inputs != width or {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise CheckpointError(f"{place}: a map from {inputs!r} to {outputs!r} numbers whose weights do not fit. Copy it again.")
     state = {f"head.{name.removeprefix('linear.')}": tensor for name, tensor in tensors.items()}
-    return {"project": outputs, "activation": _ACTIVATIONS[named], "bias": bool(bias)}, state
+    return {"project": outputs, "activation": _ACTIVATIONS[activation], "bias": bool(bias)}, state
 
 
 def _length(folder: Path) -> int | None:

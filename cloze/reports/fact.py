@@ -37,11 +37,11 @@ class About:
         return {**values, "next": list(self.next)}
 
     def __str__(self) -> str:
-        wide = max((len(fact.name) for fact in self.facts), default=0)
+        width = max((len(fact.name) for fact in self.facts), default=0)
         lines = [f"{self.path}: {self.summary}"]
         for fact in self.facts:
             first, *rest = [fact.text] if isinstance(fact.text, str) else fact.text or [""]
-            lines += [f"  {fact.name.replace('_', ' '):<{wide}}  {first}", *(f"  {'':<{wide}}  {line}" for line in rest)]
+            lines += [f"  {fact.name.replace('_', ' '):<{width}}  {first}", *(f"  {'':<{width}}  {line}" for line in rest)]
         lines += [f"  {part.path}: {part.summary}" for part in self.parts]
         if self.next:
             lines += ["next:", *(f"  {command}" for command in self.next)]

@@ -126,11 +126,11 @@ def levels(runs: Sequence[Run], x: str) -> list[Line]:
     if len(runs) != 1 or len(runs[0].objectives) != 1 or len(baselines) != 1 or not points:
         return []
     (baseline,) = baselines
-    named = {"single tokens": baseline.single, "pairs": baseline.pairs}
+    values_by_name = {"single tokens": baseline.single, "pairs": baseline.pairs}
     ends = points[0][0], points[-1][0]
     return [
         Line(name, [(end, level) for end in ends], colour, dashed=True, labelled=True)
-        for colour, (name, level) in enumerate(named.items(), 1) if level is not None
+        for colour, (name, level) in enumerate(values_by_name.items(), 1) if level is not None
     ]
 
 

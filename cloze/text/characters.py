@@ -61,8 +61,8 @@ def word_pattern(*, alone: str = "", first: str = "", joins: str = "", symbols: 
     run = rf"{letter}++(?:{_EXTENSION}(?:(?<!\u20e3){letter}++)?+)*+"
     word = rf"{run}(?:{joins}{run})*+" if joins else run
     single = rf"[{alone}](?:{_EXTENSION})?+" if alone else ""
-    others = [_FLAG, _SYMBOL, rf"_(?:{_EXTENSION})?+"] if symbols else []
-    return re.compile("|".join(filter(None, [first, word, single, *others])))
+    symbol_patterns = [_FLAG, _SYMBOL, rf"_(?:{_EXTENSION})?+"] if symbols else []
+    return re.compile("|".join(filter(None, [first, word, single, *symbol_patterns])))
 
 
 def ideograph(character: str) -> bool:

@@ -138,8 +138,8 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
         data = _with_added(folder, data, config)
     else:
-        others = [name for name in _OTHERS if (folder / name).exists()]
-        only = f", only {others[0]}" if others else ""
+        files = [name for name in _OTHERS if (folder / name).exists()]
+        only = f", only {files[0]}" if files else ""
         raise CheckpointError(
             f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
         )
@@ -258,9 +258,9 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
         if isinstance(literal, str) and literal in pieces:
             literals[role] = literal
     ours = config.get(_OUR_ROLES)
-    named = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
+    our_literals = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
     special = {token["content"] for token in data["added_tokens"]}
-    literals.update({role: literal for role, literal in named.items() if literal in special})
+    literals.update({role: literal for role, literal in our_literals.items() if literal in special})
     guessed = guess_literals(pieces)
     if not literals:
         return guessed

@@ -123,8 +123,8 @@ def _split_plain(text: str, pattern: re.Pattern[str]) -> list[str]:
     """The sentences of a text with only English marks and no line end."""
     match = pattern.search(text)
     if match is None:
-        whole = text.strip()
-        return [whole] if whole else []
+        sentence = text.strip()
+        return [sentence] if sentence else []
     sentences: list[str] = []
     begin = 0
     while match is not None:

@@ -85,10 +85,10 @@ class Tokenizer:
         self.sentinels: NDArray[np.int32] = _sentinels(data)
         self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
         # Tokens that users added have no role: no template or edit writes them, texts do.
-        written = [t for t in data.get("added_tokens", []) if t["special"] and not _has_role(t, literals)]
-        for token in written:
+        plain_tokens = [t for t in data.get("added_tokens", []) if t["special"] and not _has_role(t, literals)]
+        for token in plain_tokens:
             token["special"] = False
-        self._plain = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False) if written else self._json)
+        self._plain = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False) if plain_tokens else self._json)
         del data  # a large vocabulary is in memory once at a time
         self._plain.encode_special_tokens = True
         self.size: int = 1 + max(self._plain.get_vocab(with_added_tokens=True).values())

@@ -280,9 +280,9 @@ def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults
 def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> str:
     """The sets of targets that a pass has; if it has none, those of other views among all `available` fields."""
     sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
-    others = sorted(name for name in available if fields.split(name).field == "targets")
-    if others and not sets:
-        return f"Targets in other views: {', '.join(others)}. A pass reads those of its own view; a decoder, those of `decoder`."
+    names = sorted(name for name in available if fields.split(name).field == "targets")
+    if names and not sets:
+        return f"Targets in other views: {', '.join(names)}. A pass reads those of its own view; a decoder, those of `decoder`."
     if not sets:
         return "There are no targets yet; the edit `predict` makes targets of tokens."
     return f"Sets of targets: {', '.join(sets)}. Write `set:` with one of them."

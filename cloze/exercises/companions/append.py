@@ -65,10 +65,11 @@ class Append(Edit):
                 continue
             both = _places(count, more, value.shape[1])
             real = before(count + more, both.shape[1])
-            wide = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
-            filler = -1 if wide.dtype.kind == "i" else 0
-            values = wide[np.arange(len(wide))[:, None], np.minimum(both, wide.shape[1] - 1)] if wide.shape[1] else wide
-            arrays[field] = np.where(real.reshape(real.shape + (1,) * (wide.ndim - 2)), values, wide.dtype.type(filler))
+            table = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
+            filler = -1 if table.dtype.kind == "i" else 0
+            last = table.shape[1] - 1
+            values = table[np.arange(len(table))[:, None], np.minimum(both, last)] if table.shape[1] else table
+            arrays[field] = np.where(real.reshape(real.shape + (1,) * (table.ndim - 2)), values, table.dtype.type(filler))
         return arrays
 
 

@@ -86,8 +86,8 @@ class Pair(Edit):
     @cached_property
     def labels(self) -> dict[str, int]:
         """The label of each way to be wrong."""
-        others = (number for number in range(len(self.ways) + 1) if number != self.right)
-        return dict(zip(self.ways, others, strict=True))
+        numbers = (number for number in range(len(self.ways) + 1) if number != self.right)
+        return dict(zip(self.ways, numbers, strict=True))
 
     @property
     def has_target(self) -> bool:

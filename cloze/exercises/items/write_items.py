@@ -70,10 +70,10 @@ class WriteItems(Edit):
             )
         step = 1 + draw.integers("write_items", self.steps)
         sampled = np.arange(width) % step[:, None] == 0
-        written = before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & sampled
-        columns = columns_of(written)
+        mask = before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & sampled
+        columns = columns_of(mask)
         tokens = np.take_along_axis(numbers, columns, 1) if width else np.zeros_like(columns)
         return rows.having_all({
             f"{self.to}.tokens": (tokens + self._ids.first).astype(np.int32),
-            f"{self.to}.length": counted(written).astype(np.int32),
+            f"{self.to}.length": counted(mask).astype(np.int32),
         })  # fmt: skip

@@ -164,11 +164,11 @@ def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
     np.add.at(added, (branches.row, branches.column), branches.size)
     moved = np.arange(width) + np.cumsum(added, axis=1) - added  # the new column of every old one
     length = rows["length"].astype(np.int64) + added.sum(axis=1)
-    wide = width + int(added.sum(axis=1).max(initial=0))
-    column = np.zeros((count, wide), np.int64)
+    new_width = width + int(added.sum(axis=1).max(initial=0))
+    column = np.zeros((count, new_width), np.int64)
     np.put_along_axis(column, moved, np.broadcast_to(np.arange(width), moved.shape), axis=1)
     column = np.maximum.accumulate(column, axis=1)
-    branch, offset, word = np.zeros((3, count, wide), np.int64)
+    branch, offset, word = np.zeros((3, count, new_width), np.int64)
     hung = np.zeros(len(entities.row) + 1, np.bool_)
     hung[branches.word] = True
     at = _inserted_columns(branches, moved)
@@ -180,7 +180,7 @@ def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
     inner = entities.start[of] + slots(entities.size[hung[1:]])
     word[entities.row[of], moved[entities.row[of], inner]] = of + 1
     spliced = rows.splice(column, length.astype(rows["length"].dtype))
-    flat = row * wide + at
+    flat = row * new_width + at
     changed: dict[str, NDArray[Any]] = {}
     for name, value in spliced.items():
         entry = fields.find(name)

@@ -127,10 +127,10 @@ class ReplaceMentions(Edit):
             bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
             at = np.where(owned > 0, groups.first_owned[found.entity] + below(bits[:, 0], owned), 0)
             kind, member = groups.kind[at], groups.place[at]
-            others = groups.sizes[kind] - (member >= 0)  # the members without the mentioned entity, if it is one
-            drawn = below(bits[:, 1], np.maximum(others, 1))
+            candidates = groups.sizes[kind] - (member >= 0)  # the members without the mentioned entity, if it is one
+            drawn = below(bits[:, 1], np.maximum(candidates, 1))
             drawn += (member >= 0) & (drawn >= member)
-            real = (owned > 0) & (others > 0)
+            real = (owned > 0) & (candidates > 0)
             drawn = groups.members[np.where(real, groups.first[kind] + drawn, 0)]
             fresh = real & (other == 0) & ~names.same(drawn, found.entity)
             other[fresh] = drawn[fresh]

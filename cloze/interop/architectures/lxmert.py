@@ -74,8 +74,8 @@ _TRANSFORM = (
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
-    named = "LxmertForPreTraining" in config.get("architectures", ())
-    transform = config.get("item_transform", named and config.get("task_obj_predict", True))
+    pretraining = "LxmertForPreTraining" in config.get("architectures", ())
+    transform = config.get("item_transform", pretraining and config.get("task_obj_predict", True))
     return {"items.transform": bool(transform)}
 
 

@@ -65,8 +65,8 @@ def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     ending = "*" if arguments["attention.biases"] else "weight"
     prefix = "{base}layers.{i}.attn."
     apart = tuple(f"{prefix}{letter}_proj.{ending}" for letter in "qkv")
-    fused, *others = modernbert.body(arguments)
-    return (replace(fused, theirs=apart, move=STACKED), *others)
+    fused, *rest = modernbert.body(arguments)
+    return (replace(fused, theirs=apart, move=STACKED), *rest)
 
 
 MODERNBERT_DECODER = add(replace(

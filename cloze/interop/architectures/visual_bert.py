@@ -47,8 +47,8 @@ def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[
 
 def masked_lm_objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     """The reasons why a head is not that of masked words."""
-    named = {**arguments, "norm.epsilon": arguments["norm_epsilon"]}
-    return encoder.prediction_objections(head, named, arguments["feed_forward.activation"])
+    head_arguments = {**arguments, "norm.epsilon": arguments["norm_epsilon"]}
+    return encoder.prediction_objections(head, head_arguments, arguments["feed_forward.activation"])
 
 
 def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:

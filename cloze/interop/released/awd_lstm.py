@@ -42,8 +42,10 @@ def find(source: Path) -> Mapping[str, Path]:
     if not words or not weights:
         return {}
     if len(weights) > 1 or len(words) > 1:
-        named = weights[0] if len(weights) > 1 else words[0]
-        raise CheckpointError(f"{source}: several models, {named.name} among them; put one .pth and its itos.pkl into a folder.")
+        example = weights[0] if len(weights) > 1 else words[0]
+        raise CheckpointError(
+            f"{source}: several models, {example.name} among them; put one .pth and its itos.pkl into a folder."
+        )
     return {"weights": weights[0], "words": words[0]}
 
 

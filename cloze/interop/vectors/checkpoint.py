@@ -101,8 +101,8 @@ def _vectors(
 
 def _ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """The ids of words: all but the roles; a role that is spelled like a word of a vectors' file (`</s>`) is one, too."""
-    named = {id for role, id in tokenizer.roles.items() if tokenizer.kind == "words" and tokenizer.literals[role] != role}
-    left = [id for id in tokenizer.special_ids.tolist() if id not in named]
+    roles = {id for role, id in tokenizer.roles.items() if tokenizer.kind == "words" and tokenizer.literals[role] != role}
+    left = [id for id in tokenizer.special_ids.tolist() if id not in roles]
     return np.setdiff1d(np.arange(tokenizer.size), left)
 
 

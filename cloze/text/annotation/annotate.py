@@ -208,9 +208,9 @@ class Places(NamedTuple):
         that spell one character only the first can; characters that the normaliser dropped belong to the next token.
         """
         reached = np.maximum.accumulate(self.end)
-        begun = np.searchsorted(starts, reached, "left")
-        begins = np.ones(len(begun), dtype=np.bool_)
-        begins[1:] = begun[1:] > begun[:-1]
+        word_counts = np.searchsorted(starts, reached, "left")
+        begins = np.ones(len(word_counts), dtype=np.bool_)
+        begins[1:] = word_counts[1:] > word_counts[:-1]
         return begins | self.first
 
     def within(self, spans: Sequence[Sequence[Span | Unit]], base: Int64) -> tuple[NDArray[np.uint8], Int64]:

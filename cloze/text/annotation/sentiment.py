@@ -73,17 +73,18 @@ class WordSenses(Annotator):
         try:
             _, _, good, bad, terms, gloss = cells[:6]
             score = float(good) - float(bad)
-            named = [(word.replace("_", " ").lower(), int(rank)) for word, _, rank in (t.rpartition("#") for t in terms.split())]
+            parts = [term.rpartition("#") for term in terms.split()]
+            ranks = [(word.replace("_", " ").lower(), int(rank)) for word, _, rank in parts]
         except ValueError:
-            named = []
+            ranks = []
             score, gloss = 0.0, ""
-        if not named or not all(word and rank > 0 for word, rank in named):
+        if not ranks or not all(word and rank > 0 for word, rank in ranks):
             raise RecipeError(
                 f"{where}: {row[:60]!r}; expected part of speech, id, positive score, negative score, terms such as good#1, and "
                 "a gloss, with tabs between them."
             )
         words = _counts(gloss.partition('"')[0])  # the gloss, without its examples
-        for word, rank in named:
+        for word, rank in ranks:
             self._senses.setdefault(word, []).append(WordSense(rank, score, words))
 
     @property

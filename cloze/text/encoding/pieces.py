@@ -110,9 +110,9 @@ class _GreedyMatch:
     def __call__(self, word: bytes) -> list[int] | None:
         if not word.isalnum() and not (len(word) == 1 and word.isascii() and b"!" <= word <= b"~"):
             return None
-        whole = self._first.get(word)
-        if whole is not None:
-            return [whole]
+        word_id = self._first.get(word)
+        if word_id is not None:
+            return [word_id]
         size = len(word)
         if size > self._longest_word:
             return self._unknown

@@ -125,8 +125,8 @@ class MergeTable:
 
 def _symbols(piece: str, suffix: str) -> list[str]:
     """The symbols that a piece is made of, the last with the mark of the end of a word if the piece has it."""
-    bare = piece.removesuffix(suffix) if suffix and piece != suffix else piece
-    symbols = list(bare)
-    if bare != piece and symbols:
+    stem = piece.removesuffix(suffix) if suffix and piece != suffix else piece
+    symbols = list(stem)
+    if stem != piece and symbols:
         symbols[-1] += suffix
     return symbols
