@@ -85,7 +85,7 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
 def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str], Path], files: tuple[Path, Path]) -> None:
     from cloze.checkpoint.build import build_feed, build_step
     from cloze.exercises import TokenFacts
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("span_classification", loaded, overrides=VALUES)

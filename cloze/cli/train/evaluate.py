@@ -12,7 +12,21 @@ import typer
 
 from cloze.cli.hints import note_unfinished, suggest
 from cloze.cli.modes import Mode, mode_of, takes_options_of
-from cloze.cli.options import AsJson, Batch, Columns, Device, Encoding, FileFormat, Length, Quoting, Seed, Task
+from cloze.cli.options import (
+    Annotate,
+    AsJson,
+    Batch,
+    Columns,
+    Device,
+    Encoding,
+    FileFormat,
+    Items,
+    Length,
+    Quoting,
+    Seed,
+    Task,
+    WithFiles,
+)
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.train.facts import Facts
 from cloze.cli.train.links import Links
@@ -20,7 +34,6 @@ from cloze.cli.train.measures import show
 from cloze.cli.train.pictures import Pictures
 from cloze.cli.train.senses import Senses
 from cloze.cli.vectors import WordVectors
-from cloze.cli.with_files import Annotate, Items, WithFiles
 from cloze.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.hints import note_unfinished
-from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Length, Quoting
+from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFormat, Items, Length, Quoting, WithFiles
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
-from cloze.cli.with_files import Annotate, Items, WithFiles
 
 if TYPE_CHECKING:
     from cloze.corpus.readers.labelled import Table

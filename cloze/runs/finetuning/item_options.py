@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cloze.checkpoint.annotators import sources_that_take
@@ -17,31 +17,20 @@ from cloze.tasks.pictures import AboutPictures
 USUAL = "image"
 
 
-@dataclass(frozen=True)
-class ShownItems:
-    """The files of items that the user gives, `NAME=FILE` or `FILE`, and the column that names the picture of a row."""
-
-    given: Sequence[str] = ()
-    picture: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.picture is not None and not self.given:
-            raise TaskError(f"--picture {self.picture}: the items of the pictures are needed, too. Add their file: --items FILE")
-
-    def arguments(self, loaded: Loaded) -> dict[str, Any]:
-        """The arguments of the source of labelled text: the arrays that the checkpoint's network reads, and their files. Files
-        that it cannot read are an error."""
-        if not self.given:
-            return {}
-        files = files_of(loaded, self.given)
-        sets = {name: first_picture(name, path) for name, path in files.items()}
-        require_items(loaded, sets, " ".join(files.values()))
-        takes: frozenset[str] = loaded.network.takes  # type: ignore[assignment]
-        items = {
-            name: [array for array, kind in item_set.kinds.items() if kind.field(name, array) in takes]
-            for name, item_set in sets.items()
-        }
-        return {"items": items, "item_files": files, "picture": self.picture or USUAL}
+def item_arguments(loaded: Loaded, files: Sequence[str], picture: str | None) -> dict[str, Any]:
+    """The arguments of the source of labelled text: the arrays that the checkpoint's network reads, their `files` (`NAME=FILE` or
+    `FILE`), and the column with the key of a row's `picture`. Files that the network cannot read are an error."""
+    if not files:
+        return {}
+    item_files = files_of(loaded, files)
+    sets = {name: first_picture(name, path) for name, path in item_files.items()}
+    require_items(loaded, sets, " ".join(item_files.values()))
+    takes: frozenset[str] = loaded.network.takes  # type: ignore[assignment]
+    items = {
+        name: [array for array, kind in item_set.kinds.items() if kind.field(name, array) in takes]
+        for name, item_set in sets.items()
+    }
+    return {"items": items, "item_files": item_files, "picture": picture or USUAL}
 
 
 def add_items(tree: Node, arguments: Mapping[str, Any]) -> None:
