@@ -20,7 +20,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import Phrase, TaskError, spelled_by
 from cloze.runs import run as running
 from cloze.runs.finetuning.finetune import learn
-from cloze.runs.finetuning.item_options import USUAL
+from cloze.runs.finetuning.task_recipe import PICTURE
 from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.given import Named, as_records, naming_rows
@@ -138,7 +138,7 @@ def finetune(
     """
     source = model.folder if isinstance(model, Model) else Path(model)
     item_paths = item_files(items)
-    columns = {**({"picture": USUAL} if item_paths else {}), **(columns or {})}
+    columns = {**({"picture": PICTURE} if item_paths else {}), **(columns or {})}
     read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     if isinstance(dev, float):

@@ -17,11 +17,11 @@ from cloze.budget.fit_words import learns_words
 from cloze.budget.fitted import Fitted, fitted
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
+from cloze.interop.files import read_json
 from cloze.processes import processes, rank
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, require_text
-from cloze.runs.finished_run import outcome_of
 from cloze.runs.held_texts import HeldTexts, record, trained_on
 from cloze.runs.options import PretrainOptions, takes
 from cloze.runs.out_folder import claimed
@@ -121,7 +121,8 @@ def run_stage(
             request.say(fit.table(spend.typed, request.options.stage))
         if request.closed:
             require_same(loaded, request, out, begin)
-            return outcome_of(out)
+            described = read_json(out / "cloze" / "network.json", "the network of a run")
+            return Outcome(out, int(described.get("step") or 0), finished=True, reason="budget", held_out=None)
         if read_run_record(out) is None and rank() == 0:
             _advise(loaded, request, begin)
             for note in trained_on(request.measure, request.corpus):

@@ -35,6 +35,7 @@ from cloze.cli.train.pictures import Pictures
 from cloze.cli.train.senses import Senses
 from cloze.cli.vectors import WordVectors
 from cloze.errors import UserError
+from cloze.runs.options import words_of
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
@@ -139,7 +140,7 @@ class Labelled(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import Progress
-        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.runs.finetuning.tuned import with_pictures
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
@@ -203,12 +204,7 @@ class Tuned(Labelled):
 
     def suggest(self, checkpoint: Path, file: str) -> None:
         """Print the command that labels texts."""
-        options = {
-            "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
-            "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
-            "--encoding": self.encoding,
-        }  # fmt: skip
-        words = [word for option, value in options.items() if value for word in (option, value)]
+        words = words_of(self, "task", "text", "text_b", "columns", "file_format", "quoting", "encoding")
         suggest("cloze", "predict", checkpoint, file, *words, "--out", "predictions.jsonl")
 
 

@@ -86,7 +86,7 @@ def command(
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.runs.finetuning.tuned import with_pictures
         from cloze.tasks.kinds.prompted import prompted
         from cloze.tasks.result import load_tuned
 

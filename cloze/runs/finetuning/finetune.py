@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import START, Labelled
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import TaskError
+from cloze.errors import CheckpointError, TaskError
 from cloze.processes import rank
 from cloze.recipe.load import own_task_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
@@ -38,9 +40,8 @@ from cloze.runs.finetuning.task_checks import (
 )
 from cloze.runs.finetuning.task_recipe import begins_alone, quiet, recipe_maker
 from cloze.runs.finetuning.tuned import Tuned, judged_on_dev, write_description
-from cloze.runs.finished_run import drop_checkpoints, is_closed
 from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
-from cloze.runs.out_folder import SEEDS, claimed, is_tuned, require_usable
+from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, is_tuned, require_usable
 from cloze.runs.request import Request, begin_of, the_budget
 from cloze.runs.run import run_stage, run_stages
 from cloze.tasks.measures.metrics import spread
@@ -53,15 +54,17 @@ from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
 from cloze.training.schedule.budget import Budget
 
+_REMOVED = ".checkpoints.removed"
+
 
 def learn(options: FinetuneOptions) -> Tuned:
     """Fine-tune a checkpoint on labelled text, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
-    checkpoint; its tokenizer is trained on the training text. `overwrite` replaces a result in `out` (`out_folder.py`), and
-    `keep_checkpoints` keeps what `extend` needs (`finished_run.py`). Raises a `ClozeError` before training if the recipe cannot
-    be trained.
+    checkpoint; its tokenizer is trained on the training text. `overwrite` replaces a result in `out` (`out_folder.py`).
+    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimiser's state, several times the size of the
+    model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None
     out, outcomes, note = options.out, dict[int, Outcome](), _notes(options)
@@ -98,6 +101,34 @@ def learn(options: FinetuneOptions) -> Tuned:
 
 #: `learn` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
 finetune = takes(FinetuneOptions)(learn)
+
+
+def drop_checkpoints(out: Path) -> None:
+    """Remove the checkpoints of a finished run, of its stages and of its seeds; each folder of them disappears in one step."""
+    inner = out / "cloze"
+    for folder in [*inner.glob("**/checkpoints")]:
+        hidden = folder.with_name(_REMOVED)
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.replace(folder, hidden)
+    for hidden in [*inner.glob(f"**/{_REMOVED}")]:  # also those of a process that was killed
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
+    """Whether a run has finished and keeps no checkpoints, so that nothing is trained.
+
+    Raises `CheckpointError` for `extend` and for other `seeds`, which would have to train.
+    """
+    if not is_tuned(out) or has_checkpoint(out):
+        return False
+    trained = [int(trial["seed"]) for trial in contents_of(out)["trials"]]
+    if not extend and set(seeds) == set(trained):
+        return True
+    what = "--extend" if extend else f"--seeds {','.join(map(str, seeds))}"
+    raise CheckpointError(
+        f"{out}: has finished with --seeds {','.join(map(str, trained))} and keeps no checkpoints, which {what} needs.\n"
+        "  Train again, in another --out or with --overwrite. To be able to go on later, add --keep-checkpoints."
+    )
 
 
 def _notes(options: FinetuneOptions) -> Any:

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import holding, table_of
 from cloze.budget.label_counts import Counts
-from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators
+from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.complete import Origin, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
 from cloze.checkpoint.several import START, Labelled, after, several, similar_task
+from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
 from cloze.errors import TaskError, propose
@@ -35,9 +35,9 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
 from cloze.runs.binds import bound_tables, parse_binds
 from cloze.runs.finetuning.auxiliary import add_language_model
-from cloze.runs.finetuning.item_options import add_items, item_arguments
 from cloze.runs.options import FinetuneOptions, Say
 
+PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
 _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a checkpoint says as well as a recipe
 
@@ -54,7 +54,7 @@ class RecipeMaker(Protocol):
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
-    auxiliary: str | None = None, annotate: Given | None = None, items: Mapping[str, Any] = MappingProxyType({}),
+    auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
     teachers: Mapping[str, Origin] | None = None, labels: Mapping[str, Counts] | None = None, from_scratch: bool = False,
     report: Say = quiet,
@@ -63,8 +63,8 @@ def recipe_onto(
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
-    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items` the
-    arguments of its source about pictures (`item_arguments`). `checkpoints` are further ones that it asks for, and `teachers`
+    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
+    the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
     describes them. With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that
     begins with an earlier one reads text as the checkpoint does, too.
     """
@@ -76,7 +76,8 @@ def recipe_onto(
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)
     add_annotators(tree, annotate or {})
-    add_items(tree, items)
+    if items:
+        add_items(tree, loaded, items, picture or PICTURE)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
 
@@ -112,6 +113,22 @@ def recipe_onto(
     return fitted_recipe
 
 
+def add_items(tree: Node, loaded: Loaded, files: Sequence[str], picture: str) -> None:
+    """Give every source of labelled text of a recipe, and of its stages, the items of pictures: the arrays that the checkpoint's
+    network reads, their `files` (`NAME=FILE` or `FILE`), and the column of the keys. Files that it cannot read are an error."""
+    item_files = files_of(loaded, files)
+    sets = {name: first_picture(name, path) for name, path in item_files.items()}
+    require_items(loaded, sets, " ".join(item_files.values()))
+    takes: frozenset[str] = loaded.network.takes  # type: ignore[assignment]
+    items = {
+        name: [array for array, kind in item_set.kinds.items() if kind.field(name, array) in takes]
+        for name, item_set in sets.items()
+    }
+    for source, arguments in sources_that_take("item_files", tree):
+        for key, value in {"items": items, "item_files": item_files, "picture": picture}.items():
+            arguments.put(key, from_data(value, source.where))
+
+
 def begins_alone(checkpoint: str | Path) -> bool:
     """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
     return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
@@ -143,7 +160,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
         recipe_onto, recipe, loaded, checkpoints=bound,
         teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in named},
         overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
-        annotate=parse_annotators(options.annotate), items=item_arguments(loaded, options.items, options.picture),
+        annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
         with_files=options.with_files, from_scratch=options.from_scratch,
     )
     tables = bound_tables(make(), parse_binds(options.binds)) if options.binds else {}

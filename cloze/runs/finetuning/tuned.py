@@ -11,19 +11,21 @@ from typing import Any
 
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
-from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import Labelled
 from cloze.corpus import RecordStore, Store
+from cloze.decoding.pictures import shown_pictures
+from cloze.errors import TaskError
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import measuring
-from cloze.runs.finetuning.item_options import with_pictures
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.runs.options import FinetuneOptions, Say
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import Linear
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
+from cloze.tasks.pictures import AboutPictures
 from cloze.tasks.result import TASK_FILE, load_tuned, task_of
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
@@ -80,6 +82,20 @@ def judged_on_dev(
         described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
+    """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
+    is."""
+    if not given:
+        return loaded
+    named = [
+        example_set.pictures for example_set in examples
+        if isinstance(example_set, AboutPictures) and example_set.pictures is not None
+    ]
+    if not named:
+        raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
+    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))
 
 
 def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
