@@ -1,7 +1,7 @@
-"""A verb that does several things: each is a mode, a dataclass whose fields are its options. The verb takes those of all modes.
+"""The options of a verb are the fields of a dataclass; a verb that does several things has one for each, a mode.
 
-`takes_options_of` puts the fields into the signature of a command, `mode_of` finds the mode that the options ask for and refuses
-those of other modes, and `HelpByMode` groups them in `--help`.
+`with_options` puts the fields of one dataclass into the signature of a command, `takes_options_of` those of all modes. `mode_of`
+finds the mode that the options ask for and refuses those of other modes, and `HelpByMode` groups them in `--help`.
 """
 
 from __future__ import annotations
@@ -68,22 +68,23 @@ def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
 def with_options(kind: type[T], **before: str) -> Callable[[Callable[Concatenate[T, ...], None]], Command]:
     """Replace the first parameter of a command, a dataclass, by the options that its fields are.
 
-    A further parameter that has the name of a field stands in its place, and its value goes to the command itself. Help lists the
-    others last, or `before` a field.
+    A further parameter with the name of a field takes its place, and the value goes to the command itself. Help lists the other
+    parameters last, or `before` a field.
     """
 
     def changed(command: Callable[Concatenate[T, ...], None]) -> Command:
         others = {parameter.name: parameter for parameter in _parameters(command)[1:]}
         options = _options(kind)
-        names = [name for field in _annotations(kind) for name in (*(own for own in before if before[own] == field), field)]
+        places = {field: [name for name, follower in before.items() if follower == field] for field in _annotations(kind)}
+        parameters = options | others
+        order = [name for field, names in places.items() for name in (*names, field) if name in parameters]
 
         @wraps(command)
         def call(**values: Any) -> None:
             chosen = {name: values[name] for name in options.keys() - others if values[name] is not None}
             command(kind(**chosen), **{name: values[name] for name in others})
 
-        known = options | others
-        _sign(call, list(({name: known[name] for name in names if name in known} | others).values()))
+        _sign(call, list(({name: parameters[name] for name in order} | others).values()))
         return call
 
     return changed

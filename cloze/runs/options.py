@@ -67,12 +67,12 @@ def words_of(options: Any, *names: str) -> list[str]:
     return words
 
 
-def _import(files: list[Path] | None) -> list[Path] | None:
+def _import(files: list[Path] | None) -> list[Path]:
     if files:
         from cloze.recipe.user_files import import_files
 
         import_files(files)
-    return files
+    return files or []
 
 
 def _read_as(context: typer.Context, encoding: str | None) -> str | None:
