@@ -22,7 +22,7 @@ from cloze.runs import run as running
 from cloze.runs.finetuning.finetune import learn
 from cloze.runs.finetuning.task_recipe import PICTURE
 from cloze.runs.finetuning.tuned import measured_on
-from cloze.runs.options import FinetuneOptions
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task
@@ -88,7 +88,7 @@ def pretrain(
             tokenizer=None if tokenizer is None else Path(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
             text_format=text_format, column=_column(corpus, text), binds=bound, seed=seed, device=device,
-            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or _nothing,
+            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or quiet,
         )
     return _trained(outcome, folder, temporary, device, report)
 
@@ -144,7 +144,7 @@ def finetune(
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
-        stack.enter_context(reading_as(encoding, report or _nothing))
+        stack.enter_context(reading_as(encoding, report or quiet))
         folder, temporary = stack.enter_context(_folder(out))
         corpus_folder = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
@@ -163,7 +163,7 @@ def finetune(
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             items=item_paths, extend=extend, keep_checkpoints=keep_checkpoints, mix_ngrams=mix_ngrams, seeds=seeds,
             device=device, encoding=encoding, with_files=[Path(file) for file in with_files], baselines=baselines,
-            from_scratch=from_scratch, report=report or _nothing,
+            from_scratch=from_scratch, report=report or quiet,
         ))
         if test is not None:
             measured_on(tuned, [files["test"]], "test", item_paths)
@@ -258,7 +258,3 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any]
     chosen = set(rng.permutation(len(rows), seed, "dev")[:count].tolist())
     inside = [number in chosen for number in range(len(rows))]
     return list(compress(rows, [not held_out for held_out in inside])), list(compress(rows, inside))
-
-
-def _nothing(line: str) -> None:
-    """Where nothing is reported."""

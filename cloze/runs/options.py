@@ -33,6 +33,10 @@ Say = Callable[[str], None]
 Inits = Sequence[str | Path] | str | Path | Mapping[str, Path] | None
 
 
+def quiet(line: str) -> None:
+    """Where nothing is reported."""
+
+
 def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     """Turn a function of an object into a function of the object's fields, with their names, types and defaults."""
 

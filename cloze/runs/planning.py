@@ -23,7 +23,7 @@ from cloze.processes import processes
 from cloze.recipe.load import pretraining_recipe_names
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
-from cloze.runs.options import PretrainOptions
+from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
@@ -64,7 +64,7 @@ def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
         raise UserError("--plan is for one process: leave torchrun out.")
     if read_run_record(out) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
-    silent = request.replaced(report=lambda line: None)
+    silent = request.replaced(report=quiet)
     return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(loaded, silent)]
 
 
@@ -122,7 +122,7 @@ def fitted_recipe(
     """
     loaded, request = requested(PretrainOptions(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
-        fit=fit, report=lambda line: None,
+        fit=fit, report=quiet,
     ))
     spend = Budget.parse(budget)
     if loaded.stages:

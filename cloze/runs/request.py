@@ -24,7 +24,7 @@ from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.held_texts import parse_measured
-from cloze.runs.options import Inits, PretrainOptions, Say
+from cloze.runs.options import Inits, PretrainOptions, Say, quiet
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
 
@@ -65,7 +65,7 @@ class Request:
     @property
     def say(self) -> Say:
         """Where messages before and after training go: of several processes, those of the first."""
-        return (self.options.report or print) if rank() == 0 else lambda text: None
+        return (self.options.report or print) if rank() == 0 else quiet
 
 
 def requested(options: PretrainOptions) -> tuple[Recipe, Request]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import learn
-from cloze.runs.finetuning.task_recipe import begins_alone, quiet, recipe_maker
+from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
 from cloze.runs.finetuning.tuned import Tuned, write_description
-from cloze.runs.options import FinetuneOptions
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task

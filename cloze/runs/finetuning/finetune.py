@@ -38,9 +38,9 @@ from cloze.runs.finetuning.task_checks import (
     require_task,
     unread_texts,
 )
-from cloze.runs.finetuning.task_recipe import begins_alone, quiet, recipe_maker
+from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
 from cloze.runs.finetuning.tuned import Tuned, judged_on_dev, write_description
-from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
+from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, is_tuned, require_usable
 from cloze.runs.request import Request, begin_of, the_budget
 from cloze.runs.run import run_stage, run_stages
@@ -131,7 +131,7 @@ def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
     )
 
 
-def _notes(options: FinetuneOptions) -> Any:
+def _notes(options: FinetuneOptions) -> Say:
     """Where notes go: to `report`, of one process only."""
     return options.report if options.report is not None and rank() == 0 else quiet
 

@@ -35,15 +35,11 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
 from cloze.runs.binds import bound_tables, parse_binds
 from cloze.runs.finetuning.auxiliary import add_language_model
-from cloze.runs.options import FinetuneOptions, Say
+from cloze.runs.options import FinetuneOptions, Say, quiet
 
 PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
 _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a checkpoint says as well as a recipe
-
-
-def quiet(line: str) -> None:
-    """Where nothing is reported."""
 
 
 class RecipeMaker(Protocol):

@@ -13,7 +13,7 @@ from cloze.budget.label_counts import COUNTED, Counts
 from cloze.budget.room import why_no_forecast, within_memory
 from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import Assigned, assign
-from cloze.runs.options import FinetuneOptions
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import begin_of, the_budget
 from cloze.training.forecasting.forecast import forecast
@@ -62,7 +62,7 @@ def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
 
 def _cost(assigned: Assigned, folder: Path, seeds: int) -> Iterator[str]:
     """The forecast, measured on micro-batches of the rows, and the loss of answers that need no network."""
-    recipe, request = assigned.recipe, assigned.request.replaced(report=lambda line: None)
+    recipe, request = assigned.recipe, assigned.request.replaced(report=quiet)
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return
