@@ -226,16 +226,16 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune --tune`."""
-    from cloze.runs.finetuning.assignment import Assignment
     from cloze.runs.finetuning.autotune import tuned_within
     from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.options import FinetuneOptions
 
     folder = Path(arguments.work)
     out, wall = folder / f"out-{os.getpid()}", time.perf_counter()
-    assignment = Assignment(train=[str(folder / "train.tsv")], dev=[str(folder / "dev.tsv")])
-    tuned = tuned_within(
-        f"{arguments.duration}s", "fasttext-supervised", assignment, out=out, seeds=[int(arguments.seed)], device="cpu",
-    )
+    tuned = tuned_within(FinetuneOptions(
+        "fasttext-supervised", out, str(folder / "train.tsv"), str(folder / "dev.tsv"), tune=f"{arguments.duration}s",
+        seeds=[int(arguments.seed)], device="cpu",
+    ))
     wall, spent = time.perf_counter() - wall, cpu_seconds()
     trials = json.loads((out / "cloze" / "trials.json").read_text(encoding="utf-8"))
     values = max(trials, key=lambda one: one["accuracy"])["values"]

@@ -200,7 +200,7 @@ def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dic
     from cloze.budget.label_counts import Counts
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     labels = {"main": Counts(rows=number, classes=2)}
     made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), labels=labels).canonical()

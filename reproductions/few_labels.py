@@ -149,15 +149,16 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
 def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -> dict[str, Any]:
     """The test accuracies of MiniLM under the head that fine-tuning starts from, and after it."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.runs.finetuning.assignment import Assignment
-    from cloze.runs.finetuning.finetune import learn
+    from cloze.runs.finetuning.finetune import finetune
     from cloze.tasks.result import load_tuned
 
     scores = {}
     for name, values in (("start", ["training.rate.linear.peak=1e-12", "training.epochs=1"]), ("end", [])):
         shutil.rmtree(out, ignore_errors=True)
-        assignment = Assignment(labelled.task, [str(files["train"])], [str(files["dev"])], overrides=values, baselines=False)
-        learn(minilm(), assignment, out=out, seeds=(seed,), device="cpu", report=lambda line: None)
+        finetune(
+            minilm(), out, str(files["train"]), str(files["dev"]), task=labelled.task, overrides=values, baselines=False,
+            seeds=(seed,), device="cpu", report=lambda line: None,
+        )
         learner, described = load_tuned(load_checkpoint(out))
         judged = learner.judge(learner.answered(learner.task.read(files["test"])))
         scores[name] = 100 * learner.metrics(judged)[labelled.metric]
@@ -180,13 +181,14 @@ def tuned(
 ) -> dict[str, Any]:
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.runs.finetuning.assignment import Assignment
-    from cloze.runs.finetuning.finetune import learn
+    from cloze.runs.finetuning.finetune import finetune
     from cloze.tasks.result import load_tuned, task_of
 
     shutil.rmtree(out, ignore_errors=True)
-    assignment = Assignment(labelled.task, [str(files["train"])], [str(files["dev"])], mix_ngrams=True)
-    learn(start, assignment, out=out, seeds=(seed,), device="cpu", from_scratch=from_scratch, report=lambda line: None)
+    finetune(
+        start, out, str(files["train"]), str(files["dev"]), task=labelled.task, mix_ngrams=True, seeds=(seed,), device="cpu",
+        from_scratch=from_scratch, report=lambda line: None,
+    )
     learner, described = load_tuned(load_checkpoint(out))
     assert learner.mixture is not None
     examples = task_of(out).read(files["test"])

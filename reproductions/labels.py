@@ -126,7 +126,7 @@ def fitted_peak(task: str, model: Path) -> float:
     """The peak rate that `cloze finetune` takes for a checkpoint and a number of rows."""
     from cloze.budget.label_counts import Counts
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     labels = {"main": Counts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
     recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), labels=labels)

@@ -39,7 +39,7 @@ from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
-from cloze.runs.finetuning.item_options import with_pictures
+from cloze.runs.finetuning.tuned import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples

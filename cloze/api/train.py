@@ -17,13 +17,12 @@ from cloze.api.model import ItemFiles, Model, item_files
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
-from cloze.corpus.readers.formats import with_column
 from cloze.errors import Phrase, TaskError, spelled_by
 from cloze.runs import run as running
-from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import learn
-from cloze.runs.finetuning.item_options import USUAL, ShownItems
+from cloze.runs.finetuning.task_recipe import PICTURE
 from cloze.runs.finetuning.tuned import measured_on
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task
@@ -88,8 +87,8 @@ def pretrain(
             recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
             tokenizer=None if tokenizer is None else Path(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
-            text_format=with_column(text_format, _column(corpus, text), None), binds=bound, seed=seed, device=device,
-            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or _nothing,
+            text_format=text_format, column=_column(corpus, text), binds=bound, seed=seed, device=device,
+            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or quiet,
         )
     return _trained(outcome, folder, temporary, device, report)
 
@@ -139,13 +138,13 @@ def finetune(
     """
     source = model.folder if isinstance(model, Model) else Path(model)
     item_paths = item_files(items)
-    columns = {**({"picture": USUAL} if item_paths else {}), **(columns or {})}
+    columns = {**({"picture": PICTURE} if item_paths else {}), **(columns or {})}
     read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
-        stack.enter_context(reading_as(encoding, report or _nothing))
+        stack.enter_context(reading_as(encoding, report or quiet))
         folder, temporary = stack.enter_context(_folder(out))
         corpus_folder = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
@@ -158,17 +157,14 @@ def finetune(
         }))  # fmt: skip
         stack.enter_context(spelled_by(_as_arguments))
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
-        assignment = Assignment(
-            task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
+        tuned = learn(FinetuneOptions(
+            source, folder, files["train"], files["dev"], task=task, test=files.get("test"), recipe=recipe, binds=bound,
+            init=init.folder if isinstance(init, Model) else None if init is None else Path(init), changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
-            with_files=[Path(file) for file in with_files], shown=ShownItems(item_paths),
-            init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
-            test=None if test is None else files["test"], baselines=baselines, mix_ngrams=mix_ngrams,
-        )
-        tuned = learn(
-            source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
-            keep_checkpoints=keep_checkpoints, report=report or _nothing,
-        )
+            items=item_paths, extend=extend, keep_checkpoints=keep_checkpoints, mix_ngrams=mix_ngrams, seeds=seeds,
+            device=device, encoding=encoding, with_files=[Path(file) for file in with_files], baselines=baselines,
+            from_scratch=from_scratch, report=report or quiet,
+        ))
         if test is not None:
             measured_on(tuned, [files["test"]], "test", item_paths)
     best = tuned.described.get("seed", list(tuned.outcomes)[-1])
@@ -262,7 +258,3 @@ def _divided(train: Any, share: float, task: Task, seed: int) -> tuple[list[Any]
     chosen = set(rng.permutation(len(rows), seed, "dev")[:count].tolist())
     inside = [number in chosen for number in range(len(rows))]
     return list(compress(rows, [not held_out for held_out in inside])), list(compress(rows, inside))
-
-
-def _nothing(line: str) -> None:
-    """Where nothing is reported."""

@@ -1,7 +1,7 @@
-"""A verb that does several things: each is a mode, a dataclass whose fields are its options. The verb takes those of all modes.
+"""The options of a verb are the fields of a dataclass; a verb that does several things has one for each, a mode.
 
-`takes_options_of` puts the fields into the signature of a command, `mode_of` finds the mode that the options ask for and refuses
-those of other modes, and `HelpByMode` groups them in `--help`.
+`with_options` puts the fields of one dataclass into the signature of a command, `takes_options_of` those of all modes. `mode_of`
+finds the mode that the options ask for and refuses those of other modes, and `HelpByMode` groups them in `--help`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Concatenate, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -37,6 +39,7 @@ class Mode(ABC):
 
 
 M = TypeVar("M", bound=Mode)
+T = TypeVar("T")
 _WORDS = "cloze.words"  # where a command keeps its words in the context
 _SCREEN = 36  # options of all modes that are listed together
 Command = Callable[..., None]
@@ -49,27 +52,81 @@ def usual_first(modes: Sequence[type[M]]) -> list[type[M]]:
 
 def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
     """Replace `**options` in the signature of a command by the options of its modes; an option that modes share comes once."""
-    options = {
-        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
-        for mode in usual_first(modes) for field, (name, hint) in zip(fields(mode), _annotations(mode).items(), strict=True)
-    }
+    options = {name: option for mode in usual_first(modes) for name, option in _options(mode).items()}
 
     def changed(command: Command) -> Command:
-        hints = get_type_hints(command, include_extras=True)
-        parameters = [
-            parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for name, parameter in inspect.signature(command).parameters.items()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        parameters = _parameters(command)
         first = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
         rest = [parameter for parameter in parameters if parameter not in first]
-        every = [*first, *rest[:1], *options.values(), *rest[1:]]
-        command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        _sign(command, [*first, *rest[:1], *options.values(), *rest[1:]])
         vars(command)["help_class"] = type("Help", (HelpByMode,), {"modes": modes})
         return command
 
     return changed
+
+
+def with_options(kind: type[T], **before: str) -> Callable[[Callable[Concatenate[T, ...], None]], Command]:
+    """Replace the first parameter of a command, a dataclass, by the options that its fields are.
+
+    A further parameter with the name of a field takes its place, and the value goes to the command itself. Help lists the other
+    parameters last, or `before` a field.
+    """
+
+    def changed(command: Callable[Concatenate[T, ...], None]) -> Command:
+        others = {parameter.name: parameter for parameter in _parameters(command)[1:]}
+        options = _options(kind)
+        places = {field: [name for name, follower in before.items() if follower == field] for field in _annotations(kind)}
+        parameters = options | others
+        order = [name for field, names in places.items() for name in (*names, field) if name in parameters]
+
+        @wraps(command)
+        def call(**values: Any) -> None:
+            chosen = {name: values[name] for name in options.keys() - others if values[name] is not None}
+            command(kind(**chosen), **{name: values[name] for name in others})
+
+        _sign(call, list(({name: parameters[name] for name in order} | others).values()))
+        return call
+
+    return changed
+
+
+def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """The parameters of a command with their annotations, without `**options`."""
+    hints = get_type_hints(command, include_extras=True)
+    return [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def _options(kind: type) -> dict[str, inspect.Parameter]:
+    """The fields of a dataclass that are options, as parameters of a command."""
+    return {
+        field.name: inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=_as_typed(hint),
+            default=inspect.Parameter.empty if field.default is MISSING else None if field.default == () else field.default,
+        )
+        for field, hint in zip(fields(kind), _annotations(kind).values(), strict=True) if hasattr(hint, "__metadata__")
+    }
+
+
+def _as_typed(hint: Any) -> Any:
+    """The annotation of a field as typer reads it: of several types the first, of a sequence a list."""
+    kinds = get_args(hint.__origin__) if get_origin(hint.__origin__) in (Union, UnionType) else (hint.__origin__,)
+    first: Any = kinds[0]
+    if get_origin(first) is Sequence:
+        entry = get_args(first)[0]
+        first = list[get_args(entry)[0] if get_origin(entry) is UnionType else entry]  # type: ignore[misc]
+    elif get_origin(first) is Literal:
+        first = str
+    return Annotated[first | None if NoneType in kinds else first, *hint.__metadata__]
+
+
+def _sign(command: Command, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give a command the parameters that typer is to read."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
 
 def class_of(command: Command) -> type[Verb]:
@@ -99,7 +156,7 @@ def _foreign(option: str, owners: Sequence[type[Mode]], chosen: type[Mode]) -> s
     return f"{option} has no meaning for {chosen.purpose} ({chosen.how}); it is for {either}.\n  Omit one of them."
 
 
-def _annotations(mode: type[Mode]) -> dict[str, Any]:
+def _annotations(mode: type) -> dict[str, Any]:
     """The options of a mode with their annotations, in order."""
     hints = get_type_hints(mode, include_extras=True)
     return {field.name: hints[field.name] for field in fields(mode)}

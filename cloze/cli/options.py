@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cloze.errors import TaskError
+from cloze.runs.options import ENCODING, ITEMS, WITH_FILES
 
-
-def _read_as(context: typer.Context, encoding: str | None) -> str | None:
-    """Read the files of the command in this encoding, and print a note for each that is not UTF-8."""
-    if not context.resilient_parsing:
-        from cloze.text.encodings import reading_as
-
-        context.with_resource(reading_as(encoding, lambda line: typer.echo(line, err=True)))
-    return encoding
-
-
-Encoding = Annotated[str | None, typer.Option(
-    "--encoding", callback=_read_as, help="Encoding of texts; default: detected."
-)]
+Encoding = Annotated[str | None, ENCODING]
+WithFiles = Annotated[list[Path] | None, WITH_FILES]
+Items = Annotated[list[str] | None, ITEMS]
+Annotate = Annotated[list[str] | None, typer.Option(help="Annotators, such as entity=mentions:FILE.")]
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
 Length = Annotated[int | None, typer.Option(min=2, help="Read this many tokens of a text; default: as in training.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")]

@@ -33,7 +33,8 @@ from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import Recipe, plain
 from cloze.recipe.user_files import import_files, require_parts
 from cloze.reports.page import unique_names
-from cloze.runs.request import CommandLine, to_be_fitted
+from cloze.runs.options import PretrainOptions
+from cloze.runs.request import to_be_fitted
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
@@ -125,11 +126,11 @@ class Design:
         around = self.rates // 2
         return sorted((2.0**k for k in range(-around, around + 1)), key=lambda factor: (abs(factor - 1), factor))
 
-    def command(self, candidate: Candidate, budget: Budget) -> CommandLine:
+    def command(self, candidate: Candidate, budget: Budget) -> PretrainOptions:
         """The command that pre-trains a recipe within a budget."""
-        return CommandLine(
-            candidate.recipe or "", size=self.size, budget=str(budget), overrides=candidate.values,
-            with_files=[str(file) for file in self.with_files], fit=self.fit,
+        return PretrainOptions(
+            candidate.recipe or "", (), size=self.size, budget=str(budget), overrides=candidate.values,
+            with_files=self.with_files, fit=self.fit,
         )
 
     def as_written(self) -> list[str]:

@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ from cloze.recipe.user_files import import_files
 from cloze.reports.run import LOG as RUN_LOG
 from cloze.reports.run import in_order, number, read_log
 from cloze.runs.corpora import open_corpus
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import labels_of, learn, recipe_maker
+from cloze.runs.finetuning.finetune import labels_of, learn
+from cloze.runs.finetuning.task_recipe import recipe_maker
+from cloze.runs.options import FinetuneOptions, PretrainOptions
 from cloze.runs.planning import fitted_recipe
-from cloze.runs.request import CommandLine, to_be_fitted
+from cloze.runs.request import to_be_fitted
 from cloze.runs.run import pretrain
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
@@ -58,15 +60,15 @@ class Stopped(Exception):
 
 def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """The text as a token store, with the tokenizer of a recipe."""
-    command_line = CommandLine(
-        request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"],
-        with_files=request["with"], fit=request["fit"],
+    options = PretrainOptions(
+        request["recipe"], (), size=request["size"], budget=request["budget"], overrides=request["values"],
+        with_files=[Path(file) for file in request["with"]], fit=request["fit"],
     )
-    recipe = command_line.load()
+    recipe = options.load()
     size = text_bytes(request["corpus"])
-    if request["tokenizer"] is None and size is not None and to_be_fitted(command_line, recipe):
+    if request["tokenizer"] is None and size is not None and to_be_fitted(options, recipe):
         sample = sample_for(recipe, request["corpus"], request["format"])
-        recipe = holding(command_line.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
+        recipe = holding(options.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
     token_store, tokenizer = open_corpus(
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )
@@ -114,12 +116,9 @@ def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
 
 def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """A run of fine-tuning: its metrics on the dev and the test set, and a score for each example of the test set."""
-    assignment = _assignment(request)
-    rate = _rate(folder, request["factor"], lambda: _onto(request, assignment))
-    assignment = _assignment(request, rate)
-    tuned = learn(
-        request["checkpoint"], assignment, out=folder / "run", seeds=[request["seed"]], device=request["device"], report=print
-    )
+    options = _tuning(folder, request)
+    rate = _rate(folder, request["factor"], lambda: _onto(options))
+    tuned = learn(replace(options, overrides=[*options.overrides, *rate]))
     stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
     if stopped:
         raise Stopped(stopped[0].exit_code)
@@ -135,11 +134,13 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assignment:
-    recipe = FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None
-    return Assignment(
-        request["type"], [request["train"]], [request["dev"]], recipe=recipe, overrides=[*request["values"], *rate],
-        changes=request["changes"], with_files=[Path(file) for file in request["with"]], baselines=False,
+def _tuning(folder: Path, request: Mapping[str, Any]) -> FinetuneOptions:
+    """What a cell of fine-tuning asks for, at the fitted rate."""
+    return FinetuneOptions(
+        request["checkpoint"], folder / "run", request["train"], request["dev"], task=request["type"],
+        recipe=FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None, overrides=request["values"],
+        changes=request["changes"], seeds=[request["seed"]], device=request["device"],
+        with_files=[Path(file) for file in request["with"]], baselines=False, report=print,
     )
 
 
@@ -164,10 +165,10 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
     return fitted.recipe
 
 
-def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
-    loaded = load_checkpoint(request["checkpoint"])
-    make_recipe = recipe_maker(assignment, loaded)
-    return make_recipe(labels=labels_of(make_recipe(), assignment, loaded.tokenizer))
+def _onto(options: FinetuneOptions) -> Recipe:
+    loaded = load_checkpoint(options.checkpoint)
+    make_recipe = recipe_maker(options, loaded)
+    return make_recipe(labels=labels_of(make_recipe(), options, loaded.tokenizer))
 
 
 def gives_one_answer(learner: Learner, found: Evaluation) -> bool:

@@ -16,7 +16,8 @@ from cloze.corpus import Store
 from cloze.errors import ClozeError
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
-from cloze.runs.request import TOKENIZER, CommandLine, to_be_fitted
+from cloze.runs.options import PretrainOptions
+from cloze.runs.request import to_be_fitted
 from cloze.training.baselines import Baseline
 from cloze.training.forecasting.forecast import Forecast
 from cloze.training.run import Run
@@ -190,7 +191,7 @@ def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
     return sum(parameter.numel() for parameter in parameters if vocab_size not in parameter.shape)
 
 
-def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
+def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
     """Suggestions that help according to the laws, each with its command."""
     predicted = [prospect for prospect in plan.prospects if prospect.gap is not None]
     forecast, tokens = plan.forecast, plan.worth
@@ -198,48 +199,48 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
         return ()
     best = max(predicted, key=lambda prospect: prospect.gap or 0.0)
     hints = []
-    if not to_be_fitted(command_line, plan.recipe) and fits(plan.recipe):
-        command = command_line.command(fit=None if command_line.fit is False else True)
+    if not to_be_fitted(options, plan.recipe) and fits(plan.recipe):
+        command = options.command(fit=None if options.fit is False else True)
         then = best.after(plan.fresh(forecast.tokens)).expected
         hints.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
     rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
     if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
-        command = command_line.command(overrides=[*command_line.overrides, f"training.batch={rows}"])
+        command = options.command(overrides=[*options.overrides, f"training.batch={rows}"])
         hints.append(f"smaller batches ({rows} rows instead of {forecast.batch:,}) and therefore more updates:\n    {command}")
-    size = _smaller(plan, command_line, best, tokens, vocab_size)
+    size = _smaller(plan, options, best, tokens, vocab_size)
     if size is not None:
         hints.append(size)
-    trains_tokenizer = text_bytes is not None and TOKENIZER not in command_line.options  # a tokenizer that the user gave stays
-    sample = sample_for(plan.recipe, command_line.corpus) if trains_tokenizer else ""
+    trains_tokenizer = text_bytes is not None and options.tokenizer is None  # a tokenizer that the user gave stays
+    sample = sample_for(plan.recipe, options.paths) if trains_tokenizer else ""
     for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if trains_tokenizer else []:
         if vocab_size > 1.3 * change.here:
-            command = command_line.command(overrides=[*command_line.overrides, f"text.tokenizer.size={change.here}"])
-            if any(Store.is_store(path) for path in command_line.corpus):  # its text is encoded already
-                command = f"cloze corpus build TEXT --recipe {command_line.recipe} --size {change.here} --out STORE"
+            command = options.command(overrides=[*options.overrides, f"text.tokenizer.size={change.here}"])
+            if any(Store.is_store(path) for path in options.paths):  # its text is encoded already
+                command = f"cloze corpus build TEXT --recipe {options.recipe} --size {change.here} --out STORE"
             hints.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
-        command = command_line.command(overrides=[*command_line.overrides, f"length={SHORT}"])
+        command = options.command(overrides=[*options.overrides, f"length={SHORT}"])
         hints.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
     longer = next((n for n in _TIMES if (best.after(plan.fresh(n * tokens)).gap or 0.0) >= ENOUGH), None)
     if longer is not None:
         more = best.after(plan.fresh(longer * tokens)).expected
-        whole = plan.budget if command_line.budget is None else Budget.parse(command_line.budget)  # of all stages
-        command = command_line.command(budget=replace(whole, amount=whole.amount * longer).typed)
+        whole = plan.budget if options.budget is None else Budget.parse(options.budget)  # of all stages
+        command = options.command(budget=replace(whole, amount=whole.amount * longer).typed)
         hints.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
     return tuple(hints)
 
 
-def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float, vocab_size: int) -> str | None:
+def _smaller(plan: Plan, options: PretrainOptions, now: Prospect, tokens: float, vocab_size: int) -> str | None:
     """The smaller network with the lowest expected loss, if one is better: it reads more tokens in the same time."""
-    if plan.recipe.exported.origin in command_line.checkpoints:
+    if plan.recipe.exported.origin in options.checkpoints:
         return None  # its size is that of the checkpoint
     cost = cost_per_token(plan.recipe, vocab_size)
     best: tuple[float, str, float, Prospect] | None = None
     for size in _SIZES:
-        if size == command_line.size:
+        if size == options.size:
             break
         try:
-            recipe = command_line.load(() if plan.fitted is None else plan.fitted.kept, size=size)
+            recipe = replace(options, size=size).load(() if plan.fitted is None else plan.fitted.kept)
             step = build_step(recipe, vocab_size=vocab_size, device="meta")
         except ClozeError:  # the network has no such size
             continue
@@ -252,7 +253,7 @@ def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float
     if best is None:
         return None
     _, size, many, then = best
-    command = command_line.command(size=size)
+    command = options.command(size=size)
     return f"a smaller network: about {short(many)} tokens, expected {then.name} {then.expected}:\n    {command}"
 
 

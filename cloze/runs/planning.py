@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from cloze.arguments import checked
 from cloze.budget.fit import fits, short
@@ -23,9 +23,10 @@ from cloze.processes import processes
 from cloze.recipe.load import pretraining_recipe_names
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
+from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
+from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.runs.run import to_budget, within
 from cloze.runs.text_distance import text_distance
 from cloze.training.forecasting.forecast import Forecast, Trials, forecast
@@ -40,9 +41,9 @@ _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for ti
 
 @checked
 def plan(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Unpack[Options]
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Any
 ) -> list[Plan]:
-    """What `pretrain` with these arguments would buy. Nothing is trained or written.
+    """What `pretrain` with these arguments would buy. Nothing is trained or written. `options` are further `PretrainOptions`.
 
     Text is encoded into a temporary folder. A stage that starts from the weights of another is timed with random weights, and no
     loss is predicted for it: the laws are those of new networks.
@@ -53,32 +54,32 @@ def plan(
     Raises:
         ClozeError: As `pretrain`.
     """
-    return plan_request(*requested(recipe, corpus, out, **options))
+    return plan_request(*requested(PretrainOptions(recipe, corpus, out, **options)))
 
 
 def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
     """`plan` with what `requested` returns."""
-    out = request.command_line.out
+    out = request.options.folder
     if processes() > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
-    if read_run_record(Path(out)) is not None:
+    if read_run_record(out) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
-    silent = replace(request, report=lambda line: None)
+    silent = request.replaced(report=quiet)
     return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(loaded, silent)]
 
 
 def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
     """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
-    budget, out = request.command_line.budget, Path(request.command_line.out)
+    budget, out = request.options.budget, request.options.folder
     if not loaded.stages:
         yield loaded, request, the_budget(loaded, budget, out)
     for stage in loaded.stages:
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, loaded, request)
-        command_line = request.command_line._replace(stage=stage.name, without_earlier=True)
         later = stage.recipe.exported.origin in [earlier.name for earlier in loaded.stages]
-        stage_request = replace(request, corpus=corpus, binds=binds, command_line=command_line, later=later)
-        yield stage_request.command_line.load(), stage_request, spend
+        stage_request = replace(request, corpus=corpus, binds=binds, later=later)
+        stage_request = stage_request.replaced(stage=stage.name, without_earlier=True)
+        yield stage_request.options.load(), stage_request, spend
 
 
 def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
@@ -102,11 +103,11 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
 
 def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
     """Lines on how far the text is from what the checkpoint that a run starts from has read; none if it is no running text."""
-    sample = sample_for(loaded, request.corpus, request.text_format)
+    sample = sample_for(loaded, request.corpus, request.options.text_format)
     if not sample.strip():
         return ()
     text_bytes = int(next(iter(stores.values())).report.get("bytes") or len(sample.encode()))
-    return tuple(text_distance(start, sample, text_bytes=text_bytes, device=request.device).lines)
+    return tuple(text_distance(start, sample, text_bytes=text_bytes, device=request.options.device).lines)
 
 
 def fitted_recipe(
@@ -119,10 +120,10 @@ def fitted_recipe(
     text with the recipe's vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without
     a text.
     """
-    loaded, request = requested(
+    loaded, request = requested(PretrainOptions(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
-        fit=fit, report=lambda line: None,
-    )
+        fit=fit, report=quiet,
+    ))
     spend = Budget.parse(budget)
     if loaded.stages:
         raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
@@ -139,9 +140,9 @@ def fitted_recipe(
 def _why_unfitted(loaded: Recipe, request: Request) -> str:
     if not fits(loaded):
         return "has a kind of network that is not fitted"
-    if request.command_line.fit is False:
+    if request.options.fit is False:
         return "is kept as published"
-    if request.command_line.recipe in pretraining_recipe_names():
+    if str(request.options.recipe) in pretraining_recipe_names():
         return "was published with this budget"
     return "is a recipe of your own, fitted only with --fit"
 
@@ -154,13 +155,13 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     if spend.kind in ("tokens", "bytes"):
         tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
         by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
-        return fitted_to(loaded, request.command_line.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+        return fitted_to(loaded, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
     size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
-        recipe, request_ = request.command_line.load(fewer), replace(request, corpus=[str(text)])
+        recipe, request_ = request.options.load(fewer), replace(request, corpus=[str(text)])
         run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
     except ClozeError as error:
         why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
@@ -169,7 +170,7 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
         run.step = build_step(loaded, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
     updates = int(spend.amount) if spend.kind == "steps" else None
-    fit = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)), updates=updates)
+    fit = fitted_to(loaded, request.options.load, pays, int(pays(loaded)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(loaded):

@@ -66,8 +66,9 @@ def prepare(
     for it.
     """
     old = _require_recipe(loaded, request, out)
-    phases, say, seed = phases_of(loaded), request.say, request.seed
-    device = choose_device(request.device)
+    options = request.options
+    phases, say, seed = phases_of(loaded), request.say, options.seed
+    device = choose_device(options.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device.type == "cuda")
     stores, aside, chosen, record = opened(loaded, request, out, begin, old)
     loaded = with_classes(loaded, stores)
@@ -77,7 +78,7 @@ def prepare(
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=device)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **arguments)
     ranks = processes()
-    require_one_process(loaded, step, ranks, request.strategy)
+    require_one_process(loaded, step, ranks, options.strategy)
     phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **arguments), loaded)
     resumes = bool(Checkpoints(out).steps())
     drawn_heads = load_origins(
@@ -119,15 +120,15 @@ def prepare(
         record=record,
         selection=selection,
         training=replace(
-            training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy, shard=request.shard
+            training_of(loaded), tensorboard=options.tensorboard, strategy=options.strategy, shard=options.shard
         ),
         phases=phases, odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
         layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
-        seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
-        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
-        verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept, until=request.until,
-        mirror=request.mirror, begun=begun,
+        seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=options.report,
+        verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
+        mirror=options.mirror, begun=begun,
     )
     run.check()
     if probe:
@@ -147,7 +148,7 @@ def prepare(
 def require_same(loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
     """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
     old = _require_recipe(loaded, request, out)
-    require_seed(out, request.seed, old)
+    require_seed(out, request.options.seed, old)
     opened(loaded, request, out, begin, old)
 
 
@@ -155,7 +156,7 @@ def _require_recipe(loaded: Recipe, request: Request, out: Path) -> dict[str, An
     """The record of the run in `out`, if there is one; refuses one of another recipe, or with another length."""
     old = read_run_record(out)
     require_recipe(out, loaded.canonical(), loaded.hash, old)
-    if request.command_line.budget is None and not request.extend:
+    if request.options.budget is None and not request.options.extend:
         require_length(out, loaded.canonical(), old)
     return old
 
@@ -173,14 +174,15 @@ def opened(
     loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
 ) -> Opened:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
+    options = request.options
     named = bound_paths(loaded, request.corpus, request.binds)
     stores, tokenizer = open_stores(
-        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=request.seed,
+        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=options.text_format, seed=options.seed,
         say=request.say, began=old is not None,
     )
     old_inputs = (old or {}).get("inputs")
-    if request.held_out:
-        require_held_out_known(out, old_inputs, request.held_out)
+    if options.held_out:
+        require_held_out_known(out, old_inputs, options.held_out)
     aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
     inputs = require_inputs(out, old_inputs, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, old_inputs))
     code = files_of(loaded)
@@ -216,7 +218,7 @@ def plan_of(
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store, run.step)
     plan = Plan(
-        loaded, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.command_line.stage,
+        loaded, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
         held_out=not unheld or loaded.task is not None,
         starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
     )
@@ -228,7 +230,7 @@ def plan_of(
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(corpus.report.get("bytes") or 0 for corpus in stores.values())
-    return replace(plan, ways=ways_out(plan, request.command_line, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
+    return replace(plan, ways=ways_out(plan, request.options, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
 
 
 def inputs_of(
@@ -245,7 +247,7 @@ def inputs_of(
     return {
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
-        "held_out": store_input(next(iter(aside.values())), request.held_out) if request.held_out else None,
+        "held_out": store_input(next(iter(aside.values())), request.options.held_out) if request.options.held_out else None,
         "dev": {name: store_input(aside[name], paths) for name, paths in request.dev.items() if name in aside},
         "init": None if init is None else weights_input(init, (known or {}).get("init")),
         "networks": {
@@ -271,13 +273,14 @@ def stores_aside(
 ) -> dict[str, Store]:
     """The stores of text that is not trained on, the dev sets or held-out text that the user gave, by source; text is built into
     `out`."""
+    options = request.options
     folder, run = out / "cloze" / "corpus", out if began else None
     first = next(iter(stores))
     building_sources = {name for name, spec in recipe.sources.items() if class_of("source", spec.name).builds_store}
-    dev = {first: request.held_out, **request.dev} if request.held_out and first in building_sources else request.dev
-    if request.held_out and first not in building_sources:
+    dev = {first: options.held_out, **request.dev} if options.held_out and first in building_sources else request.dev
+    if options.held_out and first not in building_sources:
         store = open_held_out(
-            recipe, request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
+            recipe, options.held_out, folder / "held_out", tokenizer, text_format=options.text_format, run=run, report=request.say
         )
         return {name: store for name in recipe.sources if name not in building_sources}
     return {

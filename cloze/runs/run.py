@@ -7,10 +7,9 @@ Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Ru
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
 
 from cloze.budget.fit import fits
 from cloze.budget.fit_text import advise_on_text, sample_for
@@ -18,15 +17,16 @@ from cloze.budget.fit_words import learns_words
 from cloze.budget.fitted import Fitted, fitted
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
+from cloze.interop.files import read_json
 from cloze.processes import processes, rank
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, require_text
-from cloze.runs.finished_run import outcome_of
 from cloze.runs.held_texts import HeldTexts, record, trained_on
+from cloze.runs.options import PretrainOptions, takes
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
-from cloze.runs.request import Options, Request, begin_of, bound_to, requested, the_budget
+from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.mirror import Mirror, below
 from cloze.training.distribution import check_launch
@@ -40,48 +40,40 @@ Say = Callable[[str], None]
 _FEW_UPDATES = 1000
 
 
-def pretrain(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, **options: Unpack[Options]
-) -> Outcome:
+@takes(PretrainOptions)
+def pretrain(options: PretrainOptions) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
-    The arguments are `Options` of `cloze pretrain`: each is independent of the others.
-
-    `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
-    one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
-    `cache`, `DIR` or `DIR:SIZE`, is where stores from an address (s3://…) are kept.
-    `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
-    those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
-    run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
-    the published one (see `cloze/budget/fit.py`), and a recipe of your own is not, unless `fit` says otherwise.
-    `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
-    if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
-    and after (`held_texts.py`).
+    The arguments are `PretrainOptions`: each is independent of the others. A built-in recipe is fitted to a budget or size that
+    differs from the published one (`cloze/budget/fit.py`), and a recipe of your own is not, unless `fit` says otherwise. `until`
+    pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as if it
+    had not paused.
 
     Raises a `ClozeError` before training starts if the run is impossible.
     """
-    return run_request(*requested(recipe, corpus, out, **options))
+    return run_request(*requested(options))
 
 
 def run_request(loaded: Recipe, request: Request) -> Outcome:
     """`pretrain` with what `requested` returns."""
-    recipe, budget, out = Path(request.command_line.recipe), request.command_line.budget, Path(request.command_line.out)
+    options = request.options
+    recipe, budget, out = Path(options.recipe), options.budget, options.folder
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
     if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
-    check_until(request.until)
-    check_launch(request.strategy, request.shard)
-    if request.mirror is not None:
-        Mirror(request.mirror).require_usable(out)
+    check_until(options.until)
+    check_launch(options.strategy, options.shard)
+    if options.mirror is not None:
+        Mirror(options.mirror).require_usable(out)
     with claimed(out):
         if loaded.stages:
-            if request.until < 1:
+            if options.until < 1:
                 raise RecipeError(
-                    f"--until {request.until:g}: {loaded.name} has stages, each with a budget of its own. Only a recipe "
+                    f"--until {options.until:g}: {loaded.name} has stages, each with a budget of its own. Only a recipe "
                     "without stages can pause at a share of its budget."
                 )
             return run_stages(loaded, request, out, budget)
-        spend = the_budget(loaded, budget, out, extend=request.extend)
+        spend = the_budget(loaded, budget, out, extend=options.extend)
         return run_stage(loaded, request, out, spend, begin_of(loaded, request, {}))
 
 
@@ -89,13 +81,13 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
     """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     spends = {
-        stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.extend) if budget is None
+        stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.options.extend) if budget is None
         else Budget.parse(budget).part(stage.share)
         for stage in loaded.stages
     }
     for stage in loaded.stages:  # report a missing corpus before the first stage is trained
         require_text(bound_paths(stage.recipe, *bound_to(stage, loaded, request)), folders[stage.name])
-    done: dict[str, Path] = {}
+    done, mirror = dict[str, Path](), request.options.mirror
     outcome: Outcome | None = None
     for stage in loaded.stages:
         last = stage is loaded.stages[-1]
@@ -107,9 +99,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 later=stage.recipe.exported.origin in done,
-                command_line=request.command_line._replace(stage=stage.name),
-                mirror=request.mirror if last or request.mirror is None else below(request.mirror, folder.relative_to(out)),
-            ),
+            ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else below(mirror, folder.relative_to(out))),
             folder, spends[stage.name], begin_of(stage.recipe, request, done),
         )
         if not outcome.finished:
@@ -128,17 +118,18 @@ def run_stage(
         fit = to_budget(loaded, request, out, spend, begin, trials)
         loaded = fit.recipe
         if fit.changes:
-            request.say(fit.table(spend.typed, request.command_line.stage))
+            request.say(fit.table(spend.typed, request.options.stage))
         if request.closed:
             require_same(loaded, request, out, begin)
-            return outcome_of(out)
+            described = read_json(out / "cloze" / "network.json", "the network of a run")
+            return Outcome(out, int(described.get("step") or 0), finished=True, reason="budget", held_out=None)
         if read_run_record(out) is None and rank() == 0:
             _advise(loaded, request, begin)
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
-        texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
+        texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
         run, _ = prepare(loaded, request, out, within(fit, request, spend), begin, made=fit, trials=trials)
-        before = texts.figures(begin.get(loaded.export), device=request.device)
+        before = texts.figures(begin.get(loaded.export), device=request.options.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
         try:
@@ -149,7 +140,7 @@ def run_stage(
         if unread:
             request.say(unread)
         if outcome.finished and texts.texts:
-            record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
+            record(out, outcome.step, before, texts.figures(out, device=request.options.device), say=request.say)
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not fit.kept:
         request.say(few_updates(loaded, outcome))
     return outcome
@@ -157,8 +148,9 @@ def run_stage(
 
 def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None:
     """What the normalisation costs the text of a new run."""
-    folder = request.tokenizer or next(iter(begin.values()), None)
-    sample = sample_for(recipe, next(iter(bound_paths(recipe, request.corpus, request.binds).values())), request.text_format)
+    folder = request.options.tokenizer or next(iter(begin.values()), None)
+    paths = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))
+    sample = sample_for(recipe, paths, request.options.text_format)
     for line in advise_on_text(recipe, sample, None if folder is None else Tokenizer.load(folder)) if sample else ():
         request.say(line)
 
@@ -166,7 +158,7 @@ def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None
 def within(made: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
-    sets_epochs = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
+    sets_epochs = any(value.startswith("training.epochs=") for value in (*made.kept, *request.options.overrides))
     ends = sets_epochs and request.fit and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
@@ -180,8 +172,8 @@ def to_budget(
     old = read_run_record(out)
     if old is not None:
         overrides = tuple(old.get("fitted", ()))
-        return Fitted(request.command_line.load(overrides), kept=overrides)
-    if request.command_line.fit and not fits(loaded):
+        return Fitted(request.options.load(overrides), kept=overrides)
+    if request.options.fit and not fits(loaded):
         request.say(f"{loaded.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
     if processes() > 1 and spend.timed:
         request.say(
@@ -190,10 +182,10 @@ def to_budget(
         return Fitted(loaded)
     first = next(iter(bound_paths(loaded, request.corpus, request.binds).values()))  # a tokenizer is trained on it
     return fitted(
-        loaded, request.command_line.load, budget=spend, corpus=first,
-        tokenizer=request.tokenizer or next(iter(begin.values()), None),
+        loaded, request.options.load, budget=spend, corpus=first,
+        tokenizer=request.options.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
-        continued=request.continues(loaded), text_format=request.text_format,
+        continued=request.continues(loaded), text_format=request.options.text_format,
     )
 
 

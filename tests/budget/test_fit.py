@@ -18,7 +18,8 @@ from cloze.checkpoint.build import build_part
 from cloze.checkpoint.feeds import first_length
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, recipe_names
-from cloze.runs.request import CommandLine, to_be_fitted
+from cloze.runs.options import PretrainOptions
+from cloze.runs.request import to_be_fitted
 from cloze.runs.run import pretrain
 
 SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
@@ -178,13 +179,13 @@ def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -
     recipe = load_recipe("bert")
 
     def asked(name: str = "bert", budget: str | None = None, size: str | None = None) -> bool:
-        return to_be_fitted(CommandLine(name, budget=budget, size=size), recipe)
+        return to_be_fitted(PretrainOptions(name, (), budget=budget, size=size), recipe)
 
     assert not asked() and not asked(budget="1000000steps")
     assert asked(budget="10m") and asked(size="mini")
     assert not asked(str(tmp_path / "mine.yaml"), budget="10m", size="mini")
-    assert to_be_fitted(CommandLine("mine.yaml", fit=True), recipe)
-    assert not to_be_fitted(CommandLine("bert", budget="10m", fit=False), recipe)
+    assert to_be_fitted(PretrainOptions("mine.yaml", (), fit=True), recipe)
+    assert not to_be_fitted(PretrainOptions("bert", (), budget="10m", fit=False), recipe)
 
 
 def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text: Path, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe
 from cloze.runs import planning
 from cloze.runs.corpora import trainable
+from cloze.runs.options import PretrainOptions
 from cloze.runs.plan import Plan, ways_out
 from cloze.runs.planning import fitted_recipe, plan
-from cloze.runs.request import CommandLine
 from cloze.runs.run import pretrain
 from cloze.training.forecasting.forecast import SHARE, Forecast
 from cloze.training.run import Run
@@ -143,7 +143,7 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     assert f" --set length=128 --set training.batch={said[1]} --as-published --device cpu --out RUN" in smaller
     assert fitted.startswith("values fitted to this budget instead of those of the recipe, expected token_prediction ")
     assert fitted.endswith("--budget 400000tokens --set length=128 --device cpu --out RUN")
-    mine = CommandLine("mine.yaml", ["text"], budget="400000tokens", size="tiny")
+    mine = PretrainOptions("mine.yaml", ["text"], budget="400000tokens", size="tiny")
     assert ways_out(found, mine, vocab_size=8000, text_bytes=None)[0].endswith(f"{mine.command(fit=True)}")
     assert mine.command(fit=True).endswith("--budget 400000tokens --fit --out RUN")
 
@@ -156,16 +156,16 @@ def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
     forecast = replace(planned.forecast, tokens=1e7, updates=4000.0, epochs=1.0)  # type: ignore[type-var]
     slow = replace(planned, recipe=large, budget=Budget("seconds", 600.0), fitted=None, forecast=forecast, prospects=(now,))
-    smaller = ways_out(slow, CommandLine("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
+    smaller = ways_out(slow, PretrainOptions("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
     assert smaller.startswith("a smaller network: about ") and "cloze pretrain bert --size tiny --corpus text" in smaller
     (pieces,) = [
-        way for way in ways_out(slow, CommandLine("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
+        way for way in ways_out(slow, PretrainOptions("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
     ]
     assert "(2,000 instead of 30,522 ids)" in pieces and "--set text.tokenizer.size=2000 --out RUN" in pieces
-    encoded = CommandLine("bert", [str(store)], options=("--seed", "1"))
+    encoded = PretrainOptions("bert", [str(store)], seed=1)
     (again,) = [way for way in ways_out(slow, encoded, vocab_size=30522, text_bytes=1e6) if "vocabulary" in way]
     assert again.endswith("cloze corpus build TEXT --recipe bert --size 2000 --out STORE")
-    given = encoded._replace(options=("--tokenizer", "folder"))
+    given = replace(encoded, tokenizer=Path("folder"))
     assert not any("vocabulary" in way for way in ways_out(slow, given, vocab_size=30522, text_bytes=1e6))
 
 
@@ -269,7 +269,7 @@ def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
-    asked = CommandLine("bert", ["a b.txt", "c.txt"], "RUN", "10m", None, ("optimizer.betas=[0.9, 0.98]",))
+    asked = PretrainOptions("bert", ["a b.txt", "c.txt"], "RUN", "10m", None, ("optimizer.betas=[0.9, 0.98]",))
     assert asked.command(size="tiny") == (
         "cloze pretrain bert --size tiny --corpus 'a b.txt' --corpus c.txt --budget 10m "
         "--set 'optimizer.betas=[0.9, 0.98]' --out RUN"

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 from cloze.cli.main import main
-from cloze.cli.modes import Mode
+from cloze.cli.modes import Mode, with_options
 from cloze.cli.text import corpus
 from cloze.cli.train import evaluate
 from cloze.cli.verbs import load_verb
 from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError
+from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
 
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.
 VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
@@ -142,3 +144,43 @@ def test_help_of_few_options_lists_those_of_every_mode(capsys: pytest.CaptureFix
     shown = sections_of("corpus build --help", capsys)
     assert {"Running text", "Options"} <= shown.keys()
     assert options_in(shown) >= long_options("corpus build")
+
+
+PRETRAIN = PretrainOptions(
+    "bert", ["a b.txt", "c.txt"], Path("RUN"), budget="10m", size="tiny", overrides=["length=8"], tokenizer=Path("tok"),
+    held_out=["h.txt"], measure=["news=n.txt"], init=["main=DIR"], text_format="line", binds=["other=o.txt"], seed=3,
+    device="cpu", fit=False,
+)  # fmt: skip
+FINETUNE = FinetuneOptions(
+    Path("RUN"), Path("OUT"), "a.tsv", "b.tsv", test="c.tsv", recipe="mine.yaml", init=Path("v.vec"), overrides=["length=8"],
+    binds=["teacher=T"], changes=["lora=8"], auxiliary="0.5", annotate=["e=m:f"], items=["f.npz"], picture="key",
+    keep_checkpoints=True, mix_ngrams=True, encoding="cp1252",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [PRETRAIN, FINETUNE], ids=["pretrain", "finetune"])
+def test_the_words_of_options_are_read_as_these_options(options: PretrainOptions | FinetuneOptions) -> None:
+    read: list[Any] = []
+
+    @with_options(type(options), shout="device")
+    def command(options: Any, shout: bool = False, seeds: str = "1") -> None:
+        read.append((options, shout, seeds))
+
+    app = typer.Typer()
+    app.command()(command)
+    parser: Any = get_command(app)
+    parser.main([*options.words()[2:], "--shout"], standalone_mode=False)
+    assert read == [(options, True, "1")]
+    names = [parameter.name for parameter in parser.params]
+    assert names.index("shout") == names.index("device") - 1 and "report" not in names
+
+
+def test_a_function_of_options_takes_their_fields() -> None:
+    @takes(PretrainOptions)
+    def command_of(options: PretrainOptions) -> str:
+        """What a shell reads."""
+        return options.command()
+
+    assert command_of("bert", ["text"], seed=3) == "cloze pretrain bert --corpus text --seed 3 --out RUN"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sead'"):
+        command_of("bert", ["text"], sead=3)  # type: ignore[call-arg]

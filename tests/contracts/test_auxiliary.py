@@ -14,7 +14,8 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.runs.finetuning.auxiliary import BERT, masking_of
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 
 Start = Callable[[str], Path]
 #: Tasks that BERT learns, but for those whose recipes are for other networks.

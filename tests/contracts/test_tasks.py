@@ -21,7 +21,8 @@ from cloze.errors import UserError
 from cloze.recipe.load import load_recipe, recipe_names, task_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.registry import names
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.given import columns_of, given_examples
 from cloze.tasks.result import load_tuned

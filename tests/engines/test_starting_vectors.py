@@ -105,12 +105,11 @@ def test_what_does_not_fit_is_refused(run: Run, vectors: Path, tmp_path: Path, c
     assert "10 of 5 numbers; expected 10 of 7" in (said := capsys.readouterr().err) and "--set network.width=5" in said
     run("--init", tmp_path / "nowhere.vec", status=2)
     assert "nowhere.vec: there is no such file" in capsys.readouterr().err
-    from cloze.runs.finetuning.assignment import Assignment
-    from cloze.runs.finetuning.finetune import learn
+    from cloze.runs.finetuning.finetune import finetune
 
     with pytest.raises(CheckpointError):
         width_of(tmp_path / "nowhere.vec")
     folder = run(*STILL)
     table = str(tmp_path / "rows.tsv")
     with pytest.raises(TaskError, match="is for a recipe that starts without a checkpoint"):
-        learn(folder, Assignment(train=[table], dev=[table], init=vectors), out=tmp_path / "other")
+        finetune(folder, tmp_path / "other", table, table, init=vectors)

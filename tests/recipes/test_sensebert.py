@@ -23,8 +23,8 @@ from cloze.objectives.tokens.sense_prediction import sense_losses
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import recipe_maker
+from cloze.runs.finetuning.task_recipe import recipe_maker
+from cloze.runs.options import FinetuneOptions
 
 from ..contracts.conftest import system  # noqa: F401  the fixture
 
@@ -163,7 +163,8 @@ def test_the_folder_opens_in_transformers_and_again_here_bit_for_bit(
     there = here.network.state_dict()
     assert there.keys() == network.state_dict().keys()
     assert all(torch.equal(there[name], tensor) for name, tensor in network.state_dict().items())
-    assert check_recipe(recipe_maker(Assignment(), here)()).heads.keys() == {"classification"}  # it can be fine-tuned
+    tuning = recipe_maker(FinetuneOptions(here.folder), here)()  # it can be fine-tuned
+    assert check_recipe(tuning).heads.keys() == {"classification"}
     assert here.heads["token_prediction"].head.output is None and "head.bias" in here.heads["token_prediction"].state_dict()
     tokens = torch.tensor([own.tokenizer.encode("the old bank of the river").ids.tolist()])
     theirs: Any = AutoModelForMaskedLM.from_pretrained(tmp_path / "run").eval()

@@ -21,8 +21,8 @@ from cloze.exercises.targets.predict_labels import PredictLabels
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import recipe_maker
+from cloze.runs.finetuning.task_recipe import recipe_maker
+from cloze.runs.options import FinetuneOptions
 from cloze.text import Annotations
 
 from ..contracts.conftest import system  # noqa: F401  the fixture
@@ -119,7 +119,8 @@ def test_the_folder_opens_in_transformers_and_here_texts_show_their_words_labels
     here = load_checkpoint(tmp_path / "run")
     network: Any = step.networks["main"]
     assert all(torch.equal(here.network.state_dict()[name], tensor) for name, tensor in network.state_dict().items())
-    assert check_recipe(recipe_maker(Assignment(), here)()).heads.keys() == {"classification"}  # it can be fine-tuned
+    tuning = recipe_maker(FinetuneOptions(here.folder), here)()  # it can be fine-tuned
+    assert check_recipe(tuning).heads.keys() == {"classification"}
     reader = Reader.of(here)
     batch = reader.batch(reader.encode(["warm town"]))
     shown = {name: batch[name].max() for name in batch if name.startswith("inputs/")}

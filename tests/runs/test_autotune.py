@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cloze.errors import BudgetError, TaskError
-from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.autotune import MOVES, _written, moved, tuned_within
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.result import read_task
 
 START = {
@@ -37,9 +37,11 @@ def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path,
     monkeypatch.setattr("cloze.runs.finetuning.autotune.time", SimpleNamespace(monotonic=lambda: next(clock)))
     table = tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "good film\tyes\nbad film\tno\n" * 8, encoding="utf-8")
-    assignment = Assignment(train=[str(table)], dev=[str(table)], overrides=["tables.ngrams.buckets=50", "network.width=8"])
     said: list[str] = []
-    tuned = tuned_within("60s", "fasttext-supervised", assignment, out=tmp_path / "out", report=said.append)
+    tuned = tuned_within(FinetuneOptions(
+        "fasttext-supervised", tmp_path / "out", str(table), str(table), tune="60s", report=said.append,
+        overrides=["tables.ngrams.buckets=50", "network.width=8"],
+    ))
     trials = json.loads((tmp_path / "out" / "cloze" / "trials.json").read_text())
     assert len(trials) == len(said) == 2 and said[0].startswith("trial 1: accuracy") and "(best)" in said[0]
     assert trials[0]["values"] == {
@@ -63,6 +65,6 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
         ("5m", "fasttext-supervised", (1, 2), "one seed"),
     ):
         with pytest.raises(TaskError, match=told):
-            tuned_within(given, name, Assignment(), out=tmp_path / "out", seeds=seeds)
+            tuned_within(FinetuneOptions(name, tmp_path / "out", tune=given, seeds=seeds))
     with pytest.raises(BudgetError):
-        tuned_within("soon", "fasttext-supervised", Assignment(), out=tmp_path / "out")
+        tuned_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="soon"))

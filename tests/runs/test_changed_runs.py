@@ -119,7 +119,7 @@ def test_lora_has_the_parameters_of_the_paper() -> None:
 
 def test_a_task_on_some_of_a_checkpoints_layers_mixes_these_and_keeps_its_architecture(start: Path) -> None:
     from cloze.recipe.load import load_recipe
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     data = load_recipe("frozen_features").canonical()
     data["networks"]["main"]["change"] = [{"keep_layers": [1]}]

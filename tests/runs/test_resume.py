@@ -17,9 +17,7 @@ from cloze.cli.main import main
 from cloze.cli.train import finetune, pretrain
 from cloze.errors import UserError
 from cloze.interop import Card, export_folder
-from cloze.runs.finetuning import finetune as tuning
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.request import Options
+from cloze.runs.options import FinetuneOptions, PretrainOptions
 from tests.small_recipe import Train
 from tests.tasks.conftest import load_systems
 
@@ -31,12 +29,13 @@ PRETRAIN: Mapping[str, str] = {
     "with_files": "a note says that a file has changed", "extend": "the way to a larger budget", "until": "where the run pauses",
     "measure": "texts that are measured", "cache": SAME, "device": SAME, "strategy": SAME, "shard": SAME, "tensorboard": SAME,
     "mirror": SAME, "verbose": SAME, "quiet": SAME, "report": SAME, "plan": "trains nothing", "out": "the folder itself",
+    "stage": "set by cloze", "without_earlier": "set by cloze",
 }  # fmt: skip
 FINETUNE: Mapping[str, str] = {
     "checkpoint": COMPARED, "model": COMPARED, "train": COMPARED, "dev": COMPARED, "task": COMPARED, "tasks": COMPARED,
     "first": COMPARED, "recipe": COMPARED, "init": COMPARED, "overrides": COMPARED, "binds": COMPARED, "changes": COMPARED,
-    "auxiliary": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "shown": COMPARED, "columns": COMPARED,
-    "seeds": COMPARED, "encoding": COMPARED, "from_scratch": COMPARED, "assignment": "its fields are listed here",
+    "auxiliary": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "columns": COMPARED,
+    "seeds": COMPARED, "encoding": COMPARED, "from_scratch": COMPARED,
     "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "keep_checkpoints": SAME,
     "test": "measured after training", "baselines": "fitted after training", "no_baselines": "fitted after training",
     "mix_ngrams": "chosen after training; refused for a finished run without it",
@@ -51,10 +50,10 @@ def parameters(function: Callable[..., Any]) -> set[str]:
 
 
 def test_every_option_is_compared_by_a_run_that_resumes_or_it_is_said_why_not() -> None:
-    every = parameters(pretrain.command) | parameters(notebook.pretrain) | set(Options.__annotations__)
+    every = parameters(pretrain.command) | parameters(notebook.pretrain) | {field.name for field in fields(PretrainOptions)}
     assert every == set(PRETRAIN)
-    of_tasks = {field.name for field in fields(Assignment)}
-    assert parameters(finetune.command) | parameters(notebook.finetune) | parameters(tuning.learn) | of_tasks == set(FINETUNE)
+    of_tasks = {field.name for field in fields(FinetuneOptions)}
+    assert parameters(finetune.command) | parameters(notebook.finetune) | of_tasks == set(FINETUNE)
 
 
 CHANGES: Mapping[str, tuple[dict[str, Any], str]] = {

@@ -18,7 +18,8 @@ from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.recipe.load import load_recipe
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.runs.finetuning.tuned import texts_of
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned

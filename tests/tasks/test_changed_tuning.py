@@ -19,7 +19,8 @@ from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
 from cloze.recipe.load import read_tree
 from cloze.recipe.origins import add_changes
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import load_tuned
 

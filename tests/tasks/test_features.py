@@ -17,7 +17,8 @@ from cloze.errors import RecipeError
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharCNN
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
 from cloze.text.normalise import Normalise

@@ -14,7 +14,8 @@ from cloze.checkpoint.new_heads import MOST_GAIN
 from cloze.checkpoint.warm_start import begin_with
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import contents_of, load_tuned
 

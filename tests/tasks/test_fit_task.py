@@ -13,7 +13,7 @@ from cloze.budget.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fi
 from cloze.budget.label_counts import Counts
 from cloze.checkpoint.build import load_checkpoint
 from cloze.recipe.load import load_recipe, own_task_recipe_names, task_recipe_names
-from cloze.runs.finetuning.finetune import recipe_onto
+from cloze.runs.finetuning.task_recipe import recipe_onto
 
 
 def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_trained_with() -> None:

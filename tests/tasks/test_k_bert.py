@@ -13,7 +13,8 @@ import pytest
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 
 FIRST, LAST = ["garden", "mat", "mice", "the", "and", "of", "on"], ["rose", "fell", "saw", "bar", "all", "che", "int", "gar"]
 NAMES = [f"{first} {last}" for first in FIRST for last in LAST]

@@ -18,7 +18,8 @@ from cloze.cli.main import main
 from cloze.corpus.records.answer import Record
 from cloze.errors import TaskError
 from cloze.recipe.load import load_recipe
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 
 Folder = Callable[..., Path]
 LONG = {"positions.max_length": 300}

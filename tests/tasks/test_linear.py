@@ -16,10 +16,10 @@ import pytest
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.train.tuning import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
-from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import learn
 from cloze.runs.finetuning.ngrams import compared_with_ngrams
 from cloze.runs.finetuning.tuned import measured_on
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.linear.cutting import Cutter
@@ -302,11 +302,11 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 
     monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
-    assignment = Assignment(
-        train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], test=str(tables / "dev.tsv"),
-        overrides=["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=32"],
+    options = FinetuneOptions(
+        folder("bert"), out, str(tables / "train.tsv"), str(tables / "dev.tsv"), test=str(tables / "dev.tsv"),
+        overrides=["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=32"], report=lines.append,
     )
-    tuned = measured_on(learn(folder("bert"), assignment, out=out, report=lines.append), [str(tables / "dev.tsv")], "test")
+    tuned = measured_on(learn(options), [str(tables / "dev.tsv")], "test")
     ngrams = tuned.described["ngrams"]
     assert ngrams["dev"]["accuracy"] == ngrams["test"]["accuracy"] == 1.0 and ngrams["rows"] == 64
     assert ngrams["bytes"] == sum((out / "cloze" / name).stat().st_size for name in ("ngrams.safetensors", "ngrams.json"))
@@ -320,7 +320,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
     learner, _ = load_tuned(load_checkpoint(out))
     assert evaluate(learner, learner.task.read(tables / "dev.tsv")).ngrams == ngrams["dev"]
     assert " on dev (n-grams 1.0000)" in repr(cloze.load(out))
-    again = learn(folder("bert"), assignment, out=out, report=lines.append)
+    again = learn(options)
     assert again.described["ngrams"] == ngrams  # a finished run fits nothing
 
 
@@ -328,10 +328,10 @@ def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
-    assignment = Assignment(
-        train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], baselines=False,
+    options = FinetuneOptions(
+        folder("bert"), tmp_path / "out", str(tables / "train.tsv"), str(tables / "dev.tsv"), baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],
     )
-    assert "--no-baselines" in assignment.words("base", tmp_path, [1])
-    tuned = learn(folder("bert"), assignment, out=tmp_path / "out")
+    assert "--no-baselines" in options.words()
+    tuned = learn(options)
     assert "ngrams" not in tuned.described and not (tmp_path / "out" / "cloze" / "ngrams.json").exists()

@@ -20,10 +20,10 @@ from cloze.checkpoint.onnx_file import companions
 from cloze.checkpoint.share import share as export
 from cloze.errors import CheckpointError, TaskError
 from cloze.recipe.load import load_recipe
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.finetune import finetune, learn
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, require_mixable
 from cloze.runs.finetuning.tuned import measured_on
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.linear.estimators import Chosen, Classes, Numbers, Sets
 from cloze.tasks.mixture import chosen, pooled
@@ -115,10 +115,10 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
     files = {part: write_rows(tmp_path / f"{part}.jsonl", kind, count) for part, count in (("train", 24), ("dev", 12))}
     lines: list[str] = []
-    assignment = Assignment(
-        task=kind, train=[files["train"]], dev=[files["dev"]], overrides=["training.epochs=1"], mix_ngrams=True
+    tuned = finetune(
+        folder("bert"), tmp_path / "out", files["train"], files["dev"], task=kind, overrides=["training.epochs=1"],
+        mix_ngrams=True, device="cpu", report=lines.append,
     )
-    tuned = learn(folder("bert"), assignment, out=tmp_path / "out", device="cpu", report=lines.append)
     record = tuned.described["mixture"]
     assert any(line.startswith(f"mixture: {record['share']:.0%} of the linear model") for line in lines)
     described = measured_on(tuned, [files["dev"]], "test").described
@@ -147,15 +147,15 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     ],
 )
 def test_a_mixture_that_cannot_be_made_is_refused(asked: dict[str, Any], message: str) -> None:
-    assignment = Assignment(mix_ngrams=True, **asked)
+    options = FinetuneOptions("base", mix_ngrams=True, **asked)
     with pytest.raises(TaskError, match=f"^{re.escape(message)}$"):
-        require_mixable(load_recipe(assignment.kind), assignment)
+        require_mixable(load_recipe(options.kind), options)
 
 
 def test_a_finished_run_without_a_mixture_is_not_given_one_silently(folder: Callable[[str], Path], tmp_path: Path) -> None:
     kind = "sentence_classification"
-    files = {part: [write_rows(tmp_path / f"{part}.jsonl", kind, 24)] for part in ("train", "dev")}
-    assignment = Assignment(**files, overrides=["training.epochs=1"])  # type: ignore[arg-type]
-    out = learn(folder("bert"), assignment, out=tmp_path / "out", device="cpu").folder
+    train, dev = (write_rows(tmp_path / f"{part}.jsonl", kind, 24) for part in ("train", "dev"))
+    options = FinetuneOptions(folder("bert"), tmp_path / "out", train, dev, overrides=["training.epochs=1"], device="cpu")
+    learn(options)
     with pytest.raises(TaskError, match=r"out: has finished without --mix-ngrams\. To train again .*, add --overwrite"):
-        learn(folder("bert"), replace(assignment, mix_ngrams=True), out=out, device="cpu")
+        learn(replace(options, mix_ngrams=True))

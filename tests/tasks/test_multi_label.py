@@ -207,7 +207,7 @@ def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str]
     from typing import Any
 
     from cloze.checkpoint.build import build_step
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
     from cloze.runs.label_facts import with_classes
 
     path = tmp_path / "x.tsv"

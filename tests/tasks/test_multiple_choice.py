@@ -27,7 +27,8 @@ from cloze.objectives import choose
 from cloze.objectives.labels.choose import first_best, log_softmax_within
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned

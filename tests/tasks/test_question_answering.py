@@ -20,7 +20,8 @@ from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives import SpanExtraction
 from cloze.recipe.recipe import plain
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.extractor import Extractor, JudgedQuestion, figures
 from cloze.tasks.measures.answers import QuestionScores
@@ -109,7 +110,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
     from cloze.checkpoint.feeds import build_feed
     from cloze.corpus.records import Records
     from cloze.exercises import TokenFacts
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     for system, values in (("bert", []), ("gpt2", ["reading.pair='{A} {B}'"])):
         loaded = load_checkpoint(folder(system))

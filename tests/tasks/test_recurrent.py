@@ -21,8 +21,9 @@ from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives import token_prediction
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_for, recipe_onto
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.schedule.rates import Restarting, SlantedTriangular
@@ -80,8 +81,8 @@ def test_the_published_classifier_of_a_checkpoint_is_the_one_of_its_recipe(lstm:
     loaded = load_checkpoint(lstm)
     for name, recipe in (("ulmfit", "ulmfit_classification"), ("siatl", "siatl_classification"), ("awd-lstm", None)):
         known = replace(loaded, recipe={"name": name})
-        assert Assignment().recipe_for(known) == (recipe or "sentence_classification")
-        assert Assignment("token_labelling").recipe_for(known) == "token_labelling"
+        assert recipe_for(FinetuneOptions(lstm), known) == (recipe or "sentence_classification")
+        assert recipe_for(FinetuneOptions(lstm, task="token_labelling"), known) == "token_labelling"
 
 
 def test_a_plain_lstm_is_classified_by_all_of_its_tokens(lstm: Path) -> None:

@@ -165,7 +165,7 @@ def assert_transformers_agrees(out: Path, rows: list[Any], pair: bool, values: l
 
 def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Path], numbers: Path, tmp_path: Path) -> None:
     from cloze.checkpoint.build import build_step
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
     from cloze.runs.label_facts import with_classes
 
     loaded = load_checkpoint(folder("bert"))
@@ -210,7 +210,7 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
 
 
 def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[str], Path]) -> None:
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     recipe = recipe_onto("regression", load_checkpoint(folder("bert")), overrides=["corpus.text_b=two"])
     frame = next(edit.part for edit in recipe.entries["main"].exercise if edit.part.name == "frame")

@@ -26,7 +26,8 @@ from cloze.exercises.exercise import Exercise, Placed
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.retrieval import Row, untuned
 from cloze.tasks.measures.ranking import METRICS, figures, judged, nearest, ranks

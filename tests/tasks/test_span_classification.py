@@ -86,7 +86,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
     from cloze.checkpoint.build import build_step
     from cloze.checkpoint.feeds import build_feed
     from cloze.exercises import TokenFacts
-    from cloze.runs.finetuning.finetune import recipe_onto
+    from cloze.runs.finetuning.task_recipe import recipe_onto
 
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("span_classification", loaded, overrides=VALUES)

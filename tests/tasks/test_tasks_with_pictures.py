@@ -18,7 +18,7 @@ from cloze.decoding.pictures import shown_picture
 from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.runs.finetuning.item_options import with_pictures
+from cloze.runs.finetuning.tuned import with_pictures
 from cloze.tasks.result import load_tuned, task_of
 
 COUNT, CLASSES = 24, ("ant", "bee", "cat")

@@ -23,7 +23,8 @@ from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.answerer import writing_form

@@ -23,7 +23,8 @@ from cloze.objectives.classify import classify
 from cloze.objectives.labels.chosen import Start, TextClassification
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.recipe.recipe import Recipe, plain
-from cloze.runs.finetuning.finetune import finetune, recipe_onto
+from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned, read_task
 from cloze.training.checkpoints.checkpoint import Checkpoints

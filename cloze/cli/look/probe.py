@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.modes import with_options
+from cloze.cli.options import Encoding, WithFiles
 
 if TYPE_CHECKING:
     from cloze.errors import Phrase
@@ -20,34 +20,45 @@ if TYPE_CHECKING:
     from cloze.probes.losses import Examples
 
 
-def command(
-    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature: see above.")],
-    checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")],
-    out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None,
-    text: Annotated[str | None, typer.Option(help="geometry, heads, static, curvature: a file with a sentence per line.")] = None,
+@dataclass(frozen=True)
+class ProbeOptions:
+    """What `cloze probe` is asked for."""
+
+    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature: see above.")]
+    checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")]
+    out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None
+    text: Annotated[str | None, typer.Option(help="geometry, heads, static, curvature: a file with a sentence per line.")] = None
     task: Annotated[str | None, typer.Option(
         help="layers: COLUMN=TRAIN,TEST or sense=TRAIN,TEST; edges, distance: TRAIN,TEST; heads, curvature of a tuned folder: "
         "[NAME=]FILE."
-    )] = None,
-    steps: Annotated[str | None, typer.Option(help="Saved steps of one run: all, or 100,1000 (see training.keep_steps).")] = None,
+    )] = None
+    steps: Annotated[str | None, typer.Option(help="Saved steps of one run: all, or 100,1000 (see training.keep_steps).")] = None
     most: Annotated[
         int | None, typer.Option(min=2, help="Read at most this many sentences of each file; default: 200 to 50,000.")
-    ] = None,
+    ] = None
     least: Annotated[
         int | None, typer.Option(min=2, help="geometry: measure words that occur at least this often; default: 5.")
-    ] = None,
-    each: Annotated[bool, typer.Option("--each", help="heads: also close each head alone.")] = False,
-    control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels (control task).")] = True,
-    similarity: Annotated[list[str] | None, typer.Option(help="static: a file with two words and a score per line.")] = None,
-    against: Annotated[list[Path] | None, typer.Option(help="static: word vectors to compare with.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of samples and controls.")] = 0,
-    length: Annotated[int | None, typer.Option(min=2, help="Cut texts to this many tokens.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    encoding: Encoding = None,
-    with_files: WithFiles = None,
-) -> None:
+    ] = None
+    each: Annotated[bool, typer.Option("--each", help="heads: also close each head alone.")] = False
+    control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels (control task).")] = True
+    similarity: Annotated[Sequence[str], typer.Option(help="static: a file with two words and a score per line.")] = ()
+    against: Annotated[Sequence[Path], typer.Option(help="static: word vectors to compare with.")] = ()
+    seed: Annotated[int, typer.Option(help="Seed of samples and controls.")] = 0
+    length: Annotated[int | None, typer.Option(min=2, help="Cut texts to this many tokens.")] = None
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu"
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    encoding: Encoding = None
+    with_files: WithFiles = None
+
+    @property
+    def sentences(self) -> int:
+        """How many sentences of a file are read."""
+        return self.most or KINDS[self.kind].most
+
+
+@with_options(ProbeOptions)
+def command(options: ProbeOptions) -> None:
     """Measure what the layers and heads of networks encode, and write a page with figures.
 
     \b
@@ -67,22 +78,19 @@ def command(
     from cloze.probes.finding import as_text, plain, subjects
     from cloze.reports.probe import require_place, write_finding
 
+    kind, out = options.kind, options.out
     if kind not in KINDS:
         raise UserError(f"unknown probe {kind!r}. {propose(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None:
         require_place(out)
     values = {
-        "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
-        "--similarity": similarity, "--against": against,
-    }
+        "--text": options.text, "--task": options.task, "--least": options.least, "--each": options.each,
+        "--no-control": not options.control, "--similarity": options.similarity, "--against": options.against,
+    }  # fmt: skip
     if wrong := [option for option, value in values.items() if value and option not in KINDS[kind].takes]:
         raise UserError(f"{kind} does not use {wrong[0]}. Omit it. {kind} uses {', '.join(KINDS[kind].takes)}.")
-    options = Options(
-        kind, text, task, most or KINDS[kind].most, least or 5, each, control, similarity or [], against or [], seed, length,
-        batch, device, most,
-    )
-    finding = KINDS[kind].measure(subjects(checkpoints, steps), options)
-    if as_json:
+    finding = KINDS[kind].measure(subjects(options.checkpoints, options.steps), options)
+    if options.as_json:
         import json
 
         typer.echo(json.dumps(plain(finding.data), ensure_ascii=False, indent=1, allow_nan=False))
@@ -93,58 +101,38 @@ def command(
         typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a probe; `most` sentences are read, and so many labelled `rows` of heads, by default all."""
-
-    kind: str
-    text: str | None
-    task: str | None
-    most: int
-    least: int
-    each: bool
-    control: bool
-    similarity: list[str]
-    against: list[Path]
-    seed: int
-    length: int | None
-    batch: int
-    device: str
-    rows: int | None
-
-
-def _geometry(subjects: list[Subject], options: Options) -> Finding:
+def _geometry(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.geometry import Sampled, finding, geometry
 
     texts = _texts(options)
-    sampled = Sampled(least=options.least, seed=options.seed)
+    sampled = Sampled(least=options.least or 5, seed=options.seed)
     return finding(subjects, {
         subject.name: geometry(loaded, texts, sampled, length=options.length, size=options.batch)
         for subject, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
-def _heads(subjects: list[Subject], options: Options) -> Finding:
+def _heads(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.gates import families
     from cloze.probes.heads import finding, probe_heads
 
     return finding(subjects, {
         name: probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
-        for name, examples in _examples(subjects, options, families, options.rows)
+        for name, examples in _examples(subjects, options, families, options.most)
     })  # fmt: skip
 
 
-def _curvature(subjects: list[Subject], options: Options) -> Finding:
+def _curvature(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.curvature import curvature, finding, layer_weights
 
     return finding(subjects, {
-        name: curvature(examples, most=options.most, seed=options.seed, size=options.batch)
+        name: curvature(examples, most=options.sentences, seed=options.seed, size=options.batch)
         for name, examples in _examples(subjects, options, layer_weights)
     })  # fmt: skip
 
 
 def _examples(
-    subjects: list[Subject], options: Options, require: Callable[[Any], Any], rows: int | None = None
+    subjects: list[Subject], options: ProbeOptions, require: Callable[[Any], Any], rows: int | None = None
 ) -> Iterator[tuple[str, Examples]]:
     """The sentences of --text or the rows of --task, at most so many `rows`, with a loss each, for every checkpoint whose network
     `require` allows."""
@@ -162,7 +150,7 @@ def _examples(
             yield subject.name, task_examples(loaded, options.task, most=rows)
 
 
-def _opened(subjects: list[Subject], options: Options) -> Any:
+def _opened(subjects: list[Subject], options: ProbeOptions) -> Any:
     """Every checkpoint, opened when its turn comes."""
     from cloze.checkpoint.build import load_checkpoint
 
@@ -172,7 +160,7 @@ def _opened(subjects: list[Subject], options: Options) -> Any:
         yield subject, load_checkpoint(subject.folder, options.device)
 
 
-def _texts(options: Options, otherwise: str = "") -> list[str]:
+def _texts(options: ProbeOptions, otherwise: str = "") -> list[str]:
     """The sentences of --text."""
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
@@ -180,10 +168,10 @@ def _texts(options: Options, otherwise: str = "") -> list[str]:
     if options.text is None:
         alternative = f", {otherwise}" if otherwise else ""
         raise UserError(f"{options.kind} needs --text FILE, a file with a sentence per line{alternative}.")
-    return [text for text in gather([], options.text) if text.strip()][: options.most]
+    return [text for text in gather([], options.text) if text.strip()][: options.sentences]
 
 
-def _parts(options: Options, expected: str) -> tuple[str, str, str]:
+def _parts(options: ProbeOptions, expected: str) -> tuple[str, str, str]:
     """The name and the two files of --task."""
     from cloze.corpus.readers.text_files import require_files
     from cloze.errors import UserError
@@ -204,17 +192,17 @@ def _as_task(phrase: Phrase) -> str | None:
     return "" if phrase.parameter.key in ("text", "columns") else None
 
 
-def _layers(subjects: list[Subject], options: Options) -> Finding:
+def _layers(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.errors import spelled_by
     from cloze.probes.layers import finding, marked_spans, nearest_senses, split_of, tagged_words
     from cloze.probes.linear import probe_linear
 
     name, *files = _parts(options, "COLUMN=TRAIN,TEST or sense=TRAIN,TEST")
     if name == "sense":
-        train, test = (marked_spans(file, most=options.most) for file in files)
+        train, test = (marked_spans(file, most=options.sentences) for file in files)
     else:
         with spelled_by(_as_task):
-            train, test = (tagged_words(file, name, most=options.most) for file in files)
+            train, test = (tagged_words(file, name, most=options.sentences) for file in files)
     scores, senses, remarks = {}, {}, []
     for subject, loaded in _opened(subjects, options):
         split, notes = split_of(loaded, train, test, length=options.length, size=options.batch)
@@ -226,12 +214,12 @@ def _layers(subjects: list[Subject], options: Options) -> Finding:
     return finding("layers", name, subjects, scores, senses, remarks)
 
 
-def _edges(subjects: list[Subject], options: Options) -> Finding:
+def _edges(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.layers import finding, related_words, split_of
     from cloze.probes.linear import probe_linear
 
     _, *files = _parts(options, "TRAIN,TEST")
-    train, test = (related_words(file, most=options.most) for file in files)
+    train, test = (related_words(file, most=options.sentences) for file in files)
     scores, remarks = {}, []
     for subject, loaded in _opened(subjects, options):
         split, notes = split_of(loaded, train, test, length=options.length, size=options.batch)
@@ -240,18 +228,18 @@ def _edges(subjects: list[Subject], options: Options) -> Finding:
     return finding("edges", "relations of words to their heads", subjects, scores, remarks=remarks)
 
 
-def _distance(subjects: list[Subject], options: Options) -> Finding:
+def _distance(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.probes.distance import finding, probe_distance, read_trees
 
     _, *files = _parts(options, "TRAIN,TEST")
-    train, test = (read_trees(file, most=options.most) for file in files)
+    train, test = (read_trees(file, most=options.sentences) for file in files)
     return finding(subjects, {
         subject.name: probe_distance(loaded, train, test, seed=options.seed, length=options.length, size=options.batch)
         for subject, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
-def _static(subjects: list[Subject], options: Options) -> Finding:
+def _static(subjects: list[Subject], options: ProbeOptions) -> Finding:
     from cloze.errors import UserError
     from cloze.interop.vectors import open_vectors
     from cloze.probes.static import compare, finding, static_vectors
@@ -274,7 +262,7 @@ def _static(subjects: list[Subject], options: Options) -> Finding:
 class Kind(NamedTuple):
     """A probe: what measures, the options that not every probe has, and how many sentences of a file it reads by default."""
 
-    measure: Callable[[list[Subject], Options], Finding]
+    measure: Callable[[list[Subject], ProbeOptions], Finding]
     takes: tuple[str, ...]
     most: int
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import WithFiles
 
 if TYPE_CHECKING:
     from cloze.checkpoint.checks.checked import Checked

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.train.fitting import Fit
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import WithFiles
+from cloze.runs.options import Fit
 
 
 def command(

@@ -15,9 +15,8 @@ import typer
 from cloze.cli.hints import suggest
 from cloze.cli.modes import Mode, class_of, mode_of, takes_options_of
 from cloze.cli.options import Encoding
-from cloze.cli.text.pages import pages
+from cloze.cli.text.prepare import pages, sounds
 from cloze.cli.text.shards import Sharded, add_commands
-from cloze.cli.text.sounds import sounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

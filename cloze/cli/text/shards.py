@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import WithFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,12 +141,25 @@ def plan(
     with_files: WithFiles = None,
 ) -> None:
     """Count the rows of every shard for a recipe in advance, so that runs start faster."""
-    from cloze.recipe.user_files import import_files
-    from cloze.runs.row_counts import count_rows
+    from cloze.checkpoint.build import build_step
+    from cloze.checkpoint.checks.check import check_recipe
+    from cloze.checkpoint.feeds import build_data, first_length
+    from cloze.corpus import Store
+    from cloze.recipe.load import load_recipe
+    from cloze.runs.binds import make_tables
 
-    import_files(with_files or [])
-    for line in count_rows(recipe, store, overrides=overrides or []):
-        typer.echo(line)
+    loaded = load_recipe(recipe, overrides=overrides or [])
+    check_recipe(loaded)
+    shards = Store.open(store)
+    stores, tokenizer = dict.fromkeys(loaded.sources, shards), shards.tokenizer()
+    tables = make_tables(loaded, stores)
+    step = build_step(loaded, vocab_size=tokenizer.size, device="meta", tables=tables, store=shards, tokenizer=tokenizer)
+    data = build_data(loaded, stores, step, tokenizer, seed=0, tables=tables)
+    lengths = [int(phase.set["length"]) for phase in loaded.schedule if "length" in phase.set]
+    for length in dict.fromkeys([first_length(loaded), *lengths]):
+        data.change({"length": length})
+        for name in data.feeds:
+            typer.echo(f"{name}: {data.items(name):,} rows of up to {data.feeds[name].length} tokens in an epoch")
 
 
 def copy(

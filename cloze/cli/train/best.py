@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Encoding, WithFiles
 
 
 def command(

@@ -12,7 +12,21 @@ import typer
 
 from cloze.cli.hints import note_unfinished, suggest
 from cloze.cli.modes import Mode, mode_of, takes_options_of
-from cloze.cli.options import AsJson, Batch, Columns, Device, Encoding, FileFormat, Length, Quoting, Seed, Task
+from cloze.cli.options import (
+    Annotate,
+    AsJson,
+    Batch,
+    Columns,
+    Device,
+    Encoding,
+    FileFormat,
+    Items,
+    Length,
+    Quoting,
+    Seed,
+    Task,
+    WithFiles,
+)
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.train.facts import Facts
 from cloze.cli.train.links import Links
@@ -20,8 +34,8 @@ from cloze.cli.train.measures import show
 from cloze.cli.train.pictures import Pictures
 from cloze.cli.train.senses import Senses
 from cloze.cli.vectors import WordVectors
-from cloze.cli.with_files import Annotate, Items, WithFiles
 from cloze.errors import UserError
+from cloze.runs.options import words_of
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
@@ -126,7 +140,7 @@ class Labelled(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import Progress
-        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.runs.finetuning.tuned import with_pictures
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
@@ -190,12 +204,7 @@ class Tuned(Labelled):
 
     def suggest(self, checkpoint: Path, file: str) -> None:
         """Print the command that labels texts."""
-        options = {
-            "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
-            "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
-            "--encoding": self.encoding,
-        }  # fmt: skip
-        words = [word for option, value in options.items() if value for word in (option, value)]
+        words = words_of(self, "task", "text", "text_b", "columns", "file_format", "quoting", "encoding")
         suggest("cloze", "predict", checkpoint, file, *words, "--out", "predictions.jsonl")
 
 

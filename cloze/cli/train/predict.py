@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.hints import note_unfinished
-from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Length, Quoting
+from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFormat, Items, Length, Quoting, WithFiles
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
-from cloze.cli.with_files import Annotate, Items, WithFiles
 
 if TYPE_CHECKING:
     from cloze.corpus.readers.labelled import Table
@@ -87,7 +86,7 @@ def command(
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.runs.finetuning.item_options import with_pictures
+        from cloze.runs.finetuning.tuned import with_pictures
         from cloze.tasks.kinds.prompted import prompted
         from cloze.tasks.result import load_tuned
 

@@ -1,74 +1,11 @@
-"""The part of `cloze finetune` that trains a recipe, and prints the result."""
+"""What `cloze finetune` prints: metrics over all seeds, next to those of simple answers, and remarks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import typer
-
-if TYPE_CHECKING:
-    from cloze.runs.finetuning.assignment import Assignment
-
-
-def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
-    """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
-    from cloze.checkpoint.build import load_checkpoint
-    from cloze.recipe.canonical import to_yaml
-    from cloze.runs.finetuning.finetune import begins_alone, labels_of, maker_of
-
-    loaded = None if begins_alone(checkpoint) else load_checkpoint(checkpoint)
-    make_recipe = maker_of(checkpoint, assignment, loaded)
-    assignment.require_kinds(plain := make_recipe())
-    recipe = make_recipe(labels=labels_of(plain, assignment, None if loaded is None else loaded.tokenizer))
-    print(to_yaml(recipe.canonical()), end="")
-
-
-def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
-    """Print what a run would read and cost."""
-    from cloze.runs.finetuning.tuning_plan import plan_tuning
-
-    print("\n".join(plan_tuning(checkpoint, assignment, out=out, seeds=seeds, device=device, report=print)))
-
-
-def run_recipe(
-    checkpoint: Path, assignment: Assignment, *, out: Path, extend: bool, seeds: Sequence[int], device: str, as_json: bool,
-    overwrite: bool, keep_checkpoints: bool = False, tune: str | None = None,
-) -> None:
-    """Train the recipe of a task onto a checkpoint, and print the result."""
-    from cloze.cli.hints import hint
-    from cloze.cli.train.quiet import silence
-    from cloze.errors import spelled_by
-    from cloze.runs.finetuning.autotune import tuned_within
-    from cloze.runs.finetuning.finetune import learn
-    from cloze.runs.finetuning.tuned import measured_on
-
-    with silence(on=as_json, results=True):
-        def say(line: str) -> None:
-            typer.echo(line, err=True)
-
-        way_out = f"or remove {out}" if overwrite else "or add --overwrite"
-        with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
-            if tune is not None:
-                tuned = tuned_within(
-                    tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite
-                )
-            else:
-                tuned = learn(
-                    checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say, overwrite=overwrite,
-                    keep_checkpoints=keep_checkpoints,
-                )
-        stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
-        if stopped:
-            hint(out)
-            raise typer.Exit(stopped[0].exit_code)
-        if assignment.test is not None:
-            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given, assignment.annotate)
-    show(tuned.described, out, as_json=as_json)
-    if not as_json:
-        hint(out)
+from typing import Any
 
 
 def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Encoding, WithFiles
 
 if TYPE_CHECKING:
     from cloze.compression.compress import Compressed

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding, Overwrite
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Encoding, Overwrite, WithFiles
 
 
 def command(

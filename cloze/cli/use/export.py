@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import WithFiles
 
 
 def command(

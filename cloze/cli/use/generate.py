@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Encoding, WithFiles
 from cloze.errors import Phrase, UserError, spelled_by
 
 if TYPE_CHECKING:

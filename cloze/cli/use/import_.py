@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Encoding, WithFiles
 
 if TYPE_CHECKING:
     from cloze.interop import Imported

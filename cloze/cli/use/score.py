@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.options import Encoding
-from cloze.cli.with_files import WithFiles
+from cloze.cli.modes import with_options
+from cloze.cli.options import Encoding, WithFiles
 
 if TYPE_CHECKING:
     from cloze.decoding.ready import Ready
@@ -21,46 +22,52 @@ if TYPE_CHECKING:
     from cloze.decoding.scores.windows import Windows
 
 
-def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None,
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What `cloze score` is asked for."""
+
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")]
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None
     corpus: Annotated[
         list[str] | None, typer.Option("--corpus", help="Bits per byte of files or folders; repeatable.")
-    ] = None,
-    most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None,
-    text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto",
-    file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field with the text.")] = "text",
-    target: Annotated[str, typer.Option(help="The field with the answer.")] = "target",
-    columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None,
-    language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
-    order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None,
-    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
-    pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None,
-    pointer_scale: Annotated[float | None, typer.Option(help="With --pointer: the sharpness, usually 1.")] = None,
+    ] = None
+    most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None
+    text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto"
+    file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None
+    field: Annotated[str, typer.Option(help="The field with the text.")] = "text"
+    target: Annotated[str, typer.Option(help="The field with the answer.")] = "target"
+    columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None
+    language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu"
+    order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None
+    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None
+    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False
+    pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None
+    pointer_scale: Annotated[float | None, typer.Option(help="With --pointer: the sharpness, usually 1.")] = None
     pointer_share: Annotated[
         float | None, typer.Option(min=0, help="With --pointer: the weight in the mixture, usually 0.1.")
-    ] = None,
+    ] = None
     memory: Annotated[
         int | None, typer.Option(min=0, help="Read all texts as one stream with a memory of this many tokens.")
-    ] = None,
-    clamp: Annotated[int | None, typer.Option(min=1, help="With --memory: the largest distance.")] = None,
+    ] = None
+    clamp: Annotated[int | None, typer.Option(min=1, help="With --memory: the largest distance.")] = None
     same_length: Annotated[
         bool, typer.Option("--same-length", help="With --memory: all tokens see equally many.")
-    ] = False,
-    segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None,
-    ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False,
-    perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False,
-    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    encoding: Encoding = None,
-    with_files: WithFiles = None,
-) -> None:
+    ] = False
+    segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None
+    ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False
+    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32"
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    encoding: Encoding = None
+    with_files: WithFiles = None
+
+
+@with_options(ScoreOptions)
+def command(options: ScoreOptions) -> None:
     """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
 
     The score depends on the network: the log-probability of the text if it reads from left to right, the pseudo-log-likelihood
@@ -70,42 +77,37 @@ def command(
 
     --corpus prints figures that are comparable between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
     """
-    if corpus:
-        others = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}
-        _score_corpora(checkpoint, corpus, text_format, most, device, others, as_json=as_json)
+    if options.corpus:
+        _score_corpora(options, options.corpus)
         return
-    _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
-    _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
+    _check(options)
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.ready import to_score
+    from cloze.decoding.scores.minimal_pairs import read_pairs
     from cloze.decoding.scores.pointer_cache import Pointer
     from cloze.decoding.scores.windows import Windows
     from cloze.training.precision import as_dtype
 
-    sizes = {"scale": pointer_scale, "share": pointer_share}
-    cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})
-    chosen = _pairs(pairs, limit) if pairs is not None else None
-    loaded = load_checkpoint(checkpoint, device)
-    cast = as_dtype(precision, loaded.clock.seed.device)
-    ready = to_score(loaded, order=order, language=language, precision=cast)
-    windows = Windows(max_length, stride)
-    if chosen is not None:
-        _score_pairs(loaded, ready, chosen, windows, as_json)
+    sizes = {"scale": options.pointer_scale, "share": options.pointer_share}
+    cache = None
+    if options.pointer is not None:
+        cache = Pointer(options.pointer, **{name: value for name, value in sizes.items() if value is not None})
+    pairs = None if options.pairs is None else read_pairs(options.pairs, limit=options.limit)
+    loaded = load_checkpoint(options.checkpoint, options.device)
+    cast = as_dtype(options.precision, loaded.clock.seed.device)
+    ready = to_score(loaded, order=options.order, language=options.language, precision=cast)
+    windows = Windows(options.max_length, options.stride)
+    if pairs is not None:
+        _score_pairs(loaded, ready, pairs, windows, options.as_json)
     elif ready.method is None:
-        _check_answers(cache, memory, segment, windows, ends=ends)
-        inputs, targets = _targets(texts or [], file, field, target, columns)
-        _score_answers(ready, inputs, targets, truncate=truncate, perplexity=perplexity, as_json=as_json)
+        _check_answers(options)
+        _score_answers(ready, options)
     else:
-        inputs = _alone(texts or [], file, field, columns, truncate)
-        recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
-        _score_texts(ready, inputs, windows, recall, cache, (ends, perplexity, as_json))
+        _score_texts(ready, options, windows, cache)
 
 
-def _score_corpora(
-    checkpoint: Path, paths: list[str], text_format: str, most: int | None, device: str, others: Mapping[str, object], *,
-    as_json: bool,
-) -> None:
+def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     """The figures of running texts."""
     import json
 
@@ -115,16 +117,23 @@ def _score_corpora(
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.errors import UserError
 
+    others = {
+        "texts": options.texts, "--file": options.file, "--pairs": options.pairs, "--pointer": options.pointer,
+        "--memory": options.memory, "--order": options.order,
+    }  # fmt: skip
     wrong = [name for name, value in others.items() if value]
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
-    texts = {path: first_bytes((doc.sentences for doc in read_documents([path], format=text_format)), most) for path in paths}
-    loaded = load_checkpoint(checkpoint, device)
+    texts = {
+        path: first_bytes((doc.sentences for doc in read_documents([path], format=options.text_format)), options.most)
+        for path in paths
+    }
+    loaded = load_checkpoint(options.checkpoint, options.device)
     rows = {}
     for path, documents in texts.items():
         with Progress(sum(map(len, documents)), "sentences") as progress:
             rows[path] = figures_of(loaded, documents, report=progress)
-    if as_json:
+    if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
     wide = max(map(len, rows))
@@ -153,63 +162,62 @@ def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows,
     _print_preferences(preferences, method, as_json)
 
 
-def _score_answers(
-    ready: Ready, given: list[str], targets: list[str], *, truncate: bool, perplexity: bool, as_json: bool
-) -> None:
+def _score_answers(ready: Ready, options: ScoreOptions) -> None:
     from cloze.decoding.progress import Progress
     from cloze.decoding.scores.answer_scoring import score_answers
     from cloze.decoding.scores.perplexity import Perplexity
 
-    with Progress(len(given), "texts") as progress:
-        scores = score_answers(ready.reader, ready.head, given, targets, truncate=truncate, report=progress)
+    texts, targets = _targets(options)
+    with Progress(len(texts), "texts") as progress:
+        scores = score_answers(ready.reader, ready.head, texts, targets, truncate=options.truncate, report=progress)
     cut = [score.cut for score in scores if score.cut]
     if cut:
         typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
-    if perplexity:
-        _print_perplexity(Perplexity.of(targets, scores), "log_probability", as_json)
+    if options.perplexity:
+        _print_perplexity(Perplexity.of(targets, scores), "log_probability", options.as_json)
     else:
-        records = [{"text": text, "target": answer} for text, answer in zip(given, targets, strict=True)]
-        _print(records, targets, scores, "log_probability", as_json)
+        records = [{"text": text, "target": answer} for text, answer in zip(texts, targets, strict=True)]
+        _print(records, targets, scores, "log_probability", options.as_json)
 
 
-def _score_texts(
-    ready: Ready, given: list[str], windows: Windows, recall: Recall | None, cache: Pointer | None,
-    shown: tuple[bool, bool, bool],
-) -> None:
+def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None) -> None:
     from cloze.decoding.progress import Progress
     from cloze.decoding.scores.perplexity import Perplexity
     from cloze.decoding.scores.scoring import score
     from cloze.decoding.scores.stream_scoring import score_stream
+    from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     reader, head, method = ready
     assert method is not None  # it scores texts
-    ends, perplexity, as_json = shown
-    if perplexity and method == "originality":
+    if options.columns is not None:
+        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
+    if options.truncate:
+        raise UserError("--truncate cuts answers and what they answer; this network scores texts alone, whole. Leave it out.")
+    texts = gather(options.texts or [], options.file, field=options.field)
+    recall = _recall(reader, options, cache, windows)
+    if options.perplexity and method == "originality":
         raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Omit it.")
-    with Progress(len(given), "texts") as progress:
+    with Progress(len(texts), "texts") as progress:
         if recall is not None:
             scores = score_stream(
-                reader, head, given, method=method, recall=recall, pointer=cache, ends=ends, report=progress
+                reader, head, texts, method=method, recall=recall, pointer=cache, ends=options.ends, report=progress
             )
         else:
-            scores = score(reader, head, given, method=method, windows=windows, pointer=cache, report=progress)
-    if perplexity:
-        _print_perplexity(Perplexity.of(given, scores, ends=ends), method, as_json)
+            scores = score(reader, head, texts, method=method, windows=windows, pointer=cache, report=progress)
+    if options.perplexity:
+        _print_perplexity(Perplexity.of(texts, scores, ends=options.ends), method, options.as_json)
     else:
-        _print([{"text": text} for text in given], given, scores, method, as_json)
+        _print([{"text": text} for text in texts], texts, scores, method, options.as_json)
 
 
-def _recall(
-    reader: Any, cache: Pointer | None, memory: int | None, clamp: int | None, segment: int | None, windows: Windows, *,
-    same_length: bool, ends: bool,
-) -> Recall | None:
+def _recall(reader: Any, options: ScoreOptions, cache: Pointer | None, windows: Windows) -> Recall | None:
     """How the texts are read as one stream: if a memory is asked for, or a pointer for a network that has a memory; else None."""
     from cloze.decoding.scores.stream_scoring import Recall, remembers
     from cloze.errors import UserError
 
-    if memory is None and not (cache is not None and remembers(reader.network)):
-        if segment is not None or ends:
+    if options.memory is None and not (cache is not None and remembers(reader.network)):
+        if options.segment is not None or options.ends:
             raise UserError(
                 "--segment and --ends are for texts that are read as one stream. Add --memory too, such as --memory 640, or "
                 "--pointer with a network that remembers."
@@ -217,77 +225,61 @@ def _recall(
         return None
     if windows.max_length is not None or windows.stride is not None:
         raise UserError("--stride and --max-length are for texts read one by one; for a stream, --segment sets its steps.")
-    return Recall(memory, clamp, same_length, segment or 128)
+    return Recall(options.memory, options.clamp, options.same_length, options.segment or 128)
 
 
-def _alone(given: list[str], file: str | None, field: str, columns: str | None, truncate: bool) -> list[str]:
-    """The texts of a network that scores texts and not answers."""
-    from cloze.decoding.texts import gather
+def _check(options: ScoreOptions) -> None:
+    """Refuse options that contradict each other, or that change nothing without a pointer or a memory."""
     from cloze.errors import UserError
 
-    if columns is not None:
-        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
-    if truncate:
-        raise UserError("--truncate cuts answers and what they answer; this network scores texts alone, whole. Leave it out.")
-    return gather(given, file, field=field)
-
-
-def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, perplexity: bool) -> None:
-    """Refuse options that contradict each other."""
-    from cloze.errors import UserError
-
-    if pairs is not None and texts:
+    pairs, pointer, memory = options.pairs is not None, options.pointer is not None, options.memory is not None
+    if pairs and (options.texts or options.file):
         raise UserError("give --pairs or texts, not both.")
-    if pairs is not None and (pointer is not None or memory is not None):
+    if pairs and (pointer or memory):
         raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Omit one of them.")
-    if pairs is not None and perplexity:
+    if pairs and options.perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
-
-
-def _check_dependent(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
-    """Refuse options of a pointer or a memory where there is none: they would change nothing."""
-    from cloze.errors import UserError
-
-    if pointer is None and any(value is not None for value in cached):
+    if not pointer and (options.pointer_scale is not None or options.pointer_share is not None):
         raise UserError("--pointer-scale and --pointer-share configure --pointer. Add it, such as --pointer 500.")
-    if memory is None and any(value is not None for value in reading):
+    if not memory and (options.clamp is not None or options.same_length):
         raise UserError("--clamp and --same-length configure --memory. Add it, such as --memory 640.")
 
 
-def _check_answers(cache: object, memory: int | None, segment: int | None, windows: Windows, *, ends: bool) -> None:
+def _check_answers(options: ScoreOptions) -> None:
     """Refuse what is for texts that follow each other, or for long ones."""
     from cloze.errors import UserError
 
-    if cache or memory is not None or segment is not None or ends:
+    if options.pointer or options.memory is not None or options.segment is not None or options.ends:
         raise UserError(
             "--pointer, --memory, --segment and --ends are for texts that follow each other; this network scores answers."
         )
-    if windows.max_length is not None or windows.stride is not None:
+    if options.max_length is not None or options.stride is not None:
         raise UserError(
             "--stride and --max-length divide a long text; this network scores answers to texts, which --truncate cuts."
         )
 
 
-def _targets(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
+def _targets(options: ScoreOptions) -> tuple[list[str], list[str]]:
     """Texts and answers: lines with a tab between them, or the columns of a table."""
     from cloze.corpus.readers.objects import holds_objects
     from cloze.decoding.scores.answer_scoring import split_pairs
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
+    texts, file = options.texts or [], options.file
     names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
-    if given or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
-        return split_pairs(gather(given, file))
+    if texts or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
+        return split_pairs(gather(texts, file))
     from cloze.corpus.readers.labelled import read_table
     from cloze.errors import Parameter
 
-    table = read_table(file, columns=columns.split(",") if columns else None)
-    if not {field, target} <= set(table.columns):
+    table = read_table(file, columns=options.columns.split(",") if options.columns else None)
+    chosen = {"field": options.field, "target": options.target}
+    if not {*chosen.values()} <= set(table.columns):
         raise UserError(
-            f"{file}: expected the columns {field} and {target}, found: {', '.join(table.columns)}.\n"
+            f"{file}: expected the columns {options.field} and {options.target}, found: {', '.join(table.columns)}.\n"
             "  Name them with --field and --target; if the file has no header, name its columns: --columns text,target"
         )
-    chosen = {"field": field, "target": target}
     texts, targets = (table.column(column, Parameter(name, "NAME", "option")) for name, column in chosen.items())
     return texts, targets
 
@@ -320,12 +312,6 @@ def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
     print(f"per byte   {cells['byte_perplexity']} over {found.byte} bytes: {cells['bits_per_byte']} {pseudo}bits per byte")
     bits = f"{cells['bits_per_character']} {pseudo}bits"
     print(f"per character {cells['character_perplexity']} over {found.character} characters: {bits} per character")
-
-
-def _pairs(path: Path, limit: int | None) -> list[Any]:
-    from cloze.decoding.scores.minimal_pairs import read_pairs
-
-    return read_pairs(path, limit=limit)
 
 
 def _print_preferences(found: Sequence[Preference], method: str, as_json: bool) -> None:

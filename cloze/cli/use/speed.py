@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.options import Overwrite
-from cloze.cli.with_files import WithFiles
+from cloze.cli.options import Overwrite, WithFiles
 
 
 def command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.question import Question, Rows, read_rows
 from cloze.comparison.best.teaching import STUDENT, shares_of, teach, write_rows
 from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vectors_of
-from cloze.runs.finetuning.assignment import Assignment
 from cloze.runs.finetuning.finetune import learn
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_outputs, groups_of
 from cloze.tasks.linear.linear_task import Outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
@@ -84,7 +84,7 @@ def answer_by_fasttext(folder: Path, request: Mapping[str, Any]) -> dict[str, An
             break
         files = write_rows(rows, folder / "rows", None if number is None else rows.folds != number)
         run = folder / f"run-{number}"
-        learn("fasttext-supervised", _assignment(request, files), out=run, device="cpu", report=print)
+        learn(replace(_tuning(request, files), checkpoint="fasttext-supervised", out=run, device="cpu"))
         learner, _ = load_tuned(load_checkpoint(run))
         outputs = aligned(learner.outputs(rows.labelled if number is not None else rows.test), learner.labels, rows.labels)
         held = _filled(held, outputs, rows.folds == number) if number is not None else held
@@ -103,10 +103,7 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         vectors = load_file(Path(request["vectors"]) / VECTORS)
         taught = teach(rows, vectors, ~inside)
     files = write_rows(rows, folder / "rows", ~inside, taught)
-    learn(
-        request["start"], _assignment(request, files, taught=bool(taught)), out=folder / "run",
-        device=request["question"]["device"], report=print,
-    )
+    learn(replace(_tuning(request, files, taught=bool(taught)), out=folder / "run"))
     learner, described = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
 
     def outputs_of(examples: Any) -> Any:
@@ -163,12 +160,12 @@ def _drawn(rows: Rows, share: float, draw: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _assignment(request: Mapping[str, Any], files: Mapping[str, Path], *, taught: bool = False) -> Assignment:
+def _tuning(request: Mapping[str, Any], files: Mapping[str, Path], *, taught: bool = False) -> FinetuneOptions:
     question = question_of(request)
     values = STUDENT if taught else ()
-    return Assignment(
-        question.type, [str(files["train"])], [str(files["dev"])], overrides=[*values, *question.tuning], baselines=False,
-        with_files=question.with_files,
+    return FinetuneOptions(
+        request.get("start", ""), train=str(files["train"]), dev=str(files["dev"]), task=question.type, device=question.device,
+        overrides=[*values, *question.tuning], baselines=False, with_files=question.with_files, report=print,
     )
 
 

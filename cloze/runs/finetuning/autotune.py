@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.errors import TaskError
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import begins_alone, learn, maker_of
+from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
 from cloze.runs.finetuning.tuned import Tuned, write_description
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.training.schedule.budget import Budget
 from cloze.whole import put
 
-Say = Callable[[str], None]
 FILE = "cloze/trials.json"
 _LETTERS = (None, [2, 5], [3, 6])
 
@@ -64,66 +64,59 @@ def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) ->
     return values
 
 
-def tuned_within(
-    given: str, name: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
-    report: Say | None = None, overwrite: bool | None = None,
-) -> Tuned:
-    """Train trials of a recipe that begins without a checkpoint until the time `given` is over; `out` is the best one.
+def tuned_within(options: FinetuneOptions) -> Tuned:
+    """Train trials of a recipe that begins without a checkpoint until the time `tune` is over; `out` is the best one.
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
     `--set` stay as they are. A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but
-    a time, several seeds, or another recipe is a `TaskError`. `overwrite` replaces a result in `out` (`out_folder.py`).
+    a time, several seeds, or another recipe is a `TaskError`.
     """
-    budget = Budget.parse(given)
+    budget = Budget.parse(options.tune or "")
     if budget.kind != "seconds":
-        raise TaskError(f"--tune {given}: expected a time, such as 5m.")
-    if not begins_alone(name) or len(seeds) > 1:
+        raise TaskError(f"--tune {options.tune}: expected a time, such as 5m.")
+    if not begins_alone(options.checkpoint) or len(options.seeds) > 1:
         raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
-    say, began, draw = report or (lambda line: None), time.monotonic(), np.random.default_rng(seeds[0])
-    recipe = maker_of(name, assignment, None)()
+    assert options.out is not None
+    with claimed(options.out, overwrite=options.overwrite, resume=False, say=options.report or quiet):
+        return _best_of_trials(options, options.out, budget)
+
+
+def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Tuned:
+    """The trials of `tuned_within`; the caller holds `out`."""
+    say, began, draw = options.report or quiet, time.monotonic(), np.random.default_rng(options.seeds[0])
+    recipe = recipe_maker(options, None)()
     assert recipe.task is not None and recipe.task.type is not None
     task = make_task(recipe.task.type)
     metric = chosen_metric(task, recipe.task.metric)
-    fixed = {override.partition("=")[0] for override in assignment.overrides}
-    fixed |= {"network.width"} if assignment.init is not None else set()
-    start = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}
-    with claimed(out, overwrite=overwrite, resume=False, say=say):
-        return _best_of_trials(budget, name, assignment, start, out=out, seeds=seeds, device=device, metric=metric,
-                               larger=task.metrics[metric], draw=draw, began=began, say=say)  # fmt: skip
-
-
-def _best_of_trials(
-    budget: Budget, name: str | Path, assignment: Assignment, start: dict[str, float], *, out: Path, seeds: Sequence[int],
-    device: str, metric: str, larger: bool, draw: np.random.Generator, began: float, say: Say,
-) -> Tuned:
-    """The trials of `tuned_within`; the caller holds `out`."""
-    trials, best, chosen = out.with_name(f".{out.name}.trials"), start, None
+    fixed = {override.partition("=")[0] for override in options.overrides}
+    fixed |= {"network.width"} if options.init is not None else set()
+    best, chosen = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}, None
+    trials, records = out.with_name(f".{out.name}.trials"), list[dict[str, Any]]()
     shutil.rmtree(trials, ignore_errors=True)
-    records: list[dict[str, Any]] = []
     try:
         while not records or (time.monotonic() - began) + records[-1]["seconds"] / 2 < budget.amount:
             elapsed = time.monotonic() - began
             values = best if not records else moved(best, elapsed / budget.amount, draw)
-            folder = trials / str(len(records) + 1)
             settings = _written(values)
-            overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in settings.items())]
-            tuned = learn(
-                name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"], baselines=False), out=folder,
-                seeds=seeds, device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
-            )
+            overrides = [*options.overrides, *(f"{path}={value}" for path, value in settings.items())]
+            tuned = learn(replace(
+                options, overrides=[*overrides, "training.evaluate_every=0"], baselines=False, overwrite=None,
+                extend=False, keep_checkpoints=False,
+                out=trials / str(len(records) + 1), report=quiet, within=max(budget.amount - elapsed, 1.0),
+            ))
             if not all(outcome.finished for outcome in tuned.outcomes.values()):  # a signal came
                 return tuned
             if not tuned.described:  # the time was over before its first step
                 break
             score = float(tuned.described["dev"][metric])
             records.append({"values": settings, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
-            better = chosen is None or (score > chosen[1]) == larger and score != chosen[1]
+            better = chosen is None or (score > chosen[1]) == task.metrics[metric] and score != chosen[1]
             mark = " (best)" if better else ""
             say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, settings.items()))}")
             if better:
                 best, chosen = values, (tuned, score)
             else:
-                shutil.rmtree(folder)
+                shutil.rmtree(tuned.folder)
         if chosen is None:
             raise TaskError(f"--tune {budget.typed}: no trial was trained in this time. Give more, such as 5m.")
         folder = chosen[0].folder

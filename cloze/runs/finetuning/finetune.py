@@ -3,56 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from shlex import quote
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from cloze.budget.fit_length import fit_lengths, fit_targets
-from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
-from cloze.budget.fitted import holding, table_of
 from cloze.budget.label_counts import Counts, count_labels, stage_recipes
-from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators
-from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.checkpoint.complete import Origin, depth_groups, put_onto
-from cloze.checkpoint.new_heads import is_sentence_encoder
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.several import START, Labelled
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
-from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import CheckpointError, TaskError
 from cloze.processes import rank
-from cloze.recipe.load import load_recipe, named_recipes, overrides_of_heads, own_task_recipe_names, read_tree
-from cloze.recipe.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
+from cloze.recipe.load import own_task_recipe_names
+from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe
-from cloze.recipe.stages import repeat_overrides, repeat_stages, repeats
 from cloze.recipe.user_files import import_files
-from cloze.runs.binds import bound_tables, check_binds, parse_binds
-from cloze.runs.finetuning.assignment import KEEP_CHECKPOINTS, Assignment
-from cloze.runs.finetuning.auxiliary import add_language_model
-from cloze.runs.finetuning.cold_start import going_on, with_vectors
-from cloze.runs.finetuning.item_options import ShownItems, add_items
+from cloze.runs.binds import check_binds, parse_binds
 from cloze.runs.finetuning.leakage import Hashes, notes, record, training_texts
 from cloze.runs.finetuning.ngrams import require_mixable, require_mixture
 from cloze.runs.finetuning.task_checks import (
     blind_tasks,
     check_metrics,
     check_pictures,
+    require_kinds,
     require_own_classes,
     require_readable,
     require_same_classes,
     require_same_layout,
+    require_task,
     unread_texts,
 )
+from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
 from cloze.runs.finetuning.tuned import Tuned, judged_on_dev, write_description
-from cloze.runs.finished_run import drop_checkpoints, is_closed
-from cloze.runs.out_folder import SEEDS, claimed, is_tuned, require_usable
-from cloze.runs.request import CommandLine, Request, begin_of, the_budget
+from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
+from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, is_tuned, require_usable
+from cloze.runs.request import Request, begin_of, the_budget
 from cloze.runs.run import run_stage, run_stages
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
@@ -64,131 +54,86 @@ from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
 from cloze.training.schedule.budget import Budget
 
-Say = Callable[[str], None]
+_REMOVED = ".checkpoints.removed"
 
 
-def recipe_onto(
-    recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
-    auxiliary: str | None = None, annotate: Given | None = None, shown: ShownItems | None = None, with_files: Sequence[Path] = (),
-    checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
-    labels: Mapping[str, Counts] | None = None, from_scratch: bool = False, report: Say = lambda line: None,
-) -> Recipe:
-    """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
-
-    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
-    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
-    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `shown` the
-    items of the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers` describes them.
-    With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that begins with an
-    earlier one reads text as the checkpoint does, too.
-    """
-    tree = read_tree(recipe)
-    if repeats(tree):
-        overrides = repeat_overrides(tree, overrides, depth_groups(loaded))
-        tree = repeat_stages(tree, depth_groups(loaded))
-    add_changes(tree, changes, START)
-    if auxiliary is not None:
-        add_language_model(tree, auxiliary, START, loaded)
-    add_annotators(tree, annotate or {})
-    add_items(tree, (shown or ShownItems()).arguments(loaded))
-    stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
-    origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
-
-    def load(values: Sequence[str]) -> Recipe:
-        return load_recipe(
-            tree, overrides=[*values, *overrides], with_files=with_files,
-            checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
-            complete=lambda root, faults: put_onto(root, origins, faults),
-        )
-
-    if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
-        return load([])
-    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
-    most = Reader.of(loaded).max_length
-    source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
-    # First, because longer rows are illegal.
-    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, source_lengths, most)]
-    lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
-    plain = load([change.override for change in lengths])
-    width = int(loaded.network.width)  # type: ignore[arg-type]
-    facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    of_network = [] if from_scratch else fit_changes(written, plain, facts)
-    if of_network:
-        add_changes(tree, [str(change.here) for change in of_network], START)
-    proposals = [*lengths, *fit_task(plain, facts)]
-    held, fitted_recipe = holding(load, proposals)
-    if undone := [change.path for change in proposals if change not in held]:  # the user's values win: fit the others to them
-        held, fitted_recipe = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
-    if held or of_network:
-        counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
-        title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
-        report(table_of(title, held, [change.override for change in held], of_network=of_network))
-    return fitted_recipe
-
-
-def finetune(
-    checkpoint: str | Path, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = None, keep_checkpoints: bool = False, **assignment: Any,
-) -> Tuned:
-    """`learn` with the fields of its `Assignment` as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`."""
-    return learn(
-        checkpoint, Assignment(**assignment), out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
-        report=report, keep_checkpoints=keep_checkpoints,
-    )
-
-
-def learn(
-    checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
-    extend: bool = False, from_scratch: bool = False, report: Say | None = None, within: float | None = None,
-    overwrite: bool | None = None, keep_checkpoints: bool = False,
-) -> Tuned:
-    """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
+def learn(options: FinetuneOptions) -> Tuned:
+    """Fine-tune a checkpoint on labelled text, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
-    checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
-    checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
-    `overwrite` replaces a result in `out` (`out_folder.py`), and `keep_checkpoints` keeps what `extend` needs
-    (`finished_run.py`). Raises a `ClozeError` before training if the recipe cannot be trained.
+    checkpoint; its tokenizer is trained on the training text. `overwrite` replaces a result in `out` (`out_folder.py`).
+    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimiser's state, several times the size of the
+    model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
-    outcomes = dict[int, Outcome]()
-    note = _notes(report)
-    command = assignment.words(checkpoint, out, seeds, *[KEEP_CHECKPOINTS] * keep_checkpoints)
-    taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
+    assert options.out is not None
+    out, outcomes, note = options.out, dict[int, Outcome](), _notes(options)
+    command = options.words()
+    taking: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **taking)
-    assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
+    assigned = assign(options)
     recipe = assigned.recipe
-    require_mixable(recipe, assignment)
+    require_mixable(recipe, options)
     with claimed(out, **taking, say=note):
-        before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
+        before, closed = is_tuned(out), is_closed(out, options.seeds, extend=options.extend)
         if closed:
-            require_mixture(out, assignment)
+            require_mixture(out, options)
             note(f"{out}: has finished; nothing is trained.")
-        require_same_layout(out, seeds)
-        for seed in seeds:
-            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
-            request = replace(assigned.request, seed=seed, extend=extend, closed=closed, command=command)
-            if len(seeds) > 1:
+        require_same_layout(out, options.seeds)
+        for seed in options.seeds:
+            folder = out if len(options.seeds) == 1 else out / SEEDS / str(seed)
+            request = replace(assigned.request, closed=closed, command=command).replaced(seed=seed, extend=options.extend)
+            if len(options.seeds) > 1:
                 request.say(f"seed {seed}")
-            outcomes[seed] = _run(recipe, request, folder, within)
+            outcomes[seed] = _run(recipe, request, folder, options.within)
             if not outcomes[seed].finished:
                 break
         if closed:
             published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
-            published = _published(
-                outcomes, out, recipe, from_scratch=assigned.from_scratch, base=assigned.base, remarks=assigned.remarks
-            )
+            published = _published(outcomes, out, assigned)
         if published.described:
             record(out, assigned.texts)
-        if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
+        if published.described and not options.keep_checkpoints and (options.extend or not before):  # else kept on purpose
             drop_checkpoints(out)
-    return published if closed else judged_on_dev(published, recipe, assigned.files, assignment, note)
+    return published if closed else judged_on_dev(published, recipe, assigned.files, options, note)
 
 
-def _notes(report: Say | None) -> Say:
+#: `learn` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
+finetune = takes(FinetuneOptions)(learn)
+
+
+def drop_checkpoints(out: Path) -> None:
+    """Remove the checkpoints of a finished run, of its stages and of its seeds; each folder of them disappears in one step."""
+    inner = out / "cloze"
+    for folder in [*inner.glob("**/checkpoints")]:
+        hidden = folder.with_name(_REMOVED)
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.replace(folder, hidden)
+    for hidden in [*inner.glob(f"**/{_REMOVED}")]:  # also those of a process that was killed
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
+    """Whether a run has finished and keeps no checkpoints, so that nothing is trained.
+
+    Raises `CheckpointError` for `extend` and for other `seeds`, which would have to train.
+    """
+    if not is_tuned(out) or has_checkpoint(out):
+        return False
+    trained = [int(trial["seed"]) for trial in contents_of(out)["trials"]]
+    if not extend and set(seeds) == set(trained):
+        return True
+    what = "--extend" if extend else f"--seeds {','.join(map(str, seeds))}"
+    raise CheckpointError(
+        f"{out}: has finished with --seeds {','.join(map(str, trained))} and keeps no checkpoints, which {what} needs.\n"
+        "  Train again, in another --out or with --overwrite. To be able to go on later, add --keep-checkpoints."
+    )
+
+
+def _notes(options: FinetuneOptions) -> Say:
     """Where notes go: to `report`, of one process only."""
-    return report if report is not None and rank() == 0 else lambda line: None
+    return options.report if options.report is not None and rank() == 0 else quiet
 
 
 class Assigned(NamedTuple):
@@ -206,55 +151,52 @@ class Assigned(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def assign(
-    checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
-    from_scratch: bool = False, report: Say | None = None,
-) -> Assigned:
-    """What `learn` trains with the same arguments. Reads the files, writes nothing; raises a `ClozeError` for what cannot be
-    trained."""
-    note = _notes(report)
+def assign(options: FinetuneOptions) -> Assigned:
+    """What `learn` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
+    note, seeds, checkpoint = _notes(options), options.seeds, options.checkpoint
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
-    choose_device(device)  # refuses a missing device before anything is read or printed
-    import_files(assignment.with_files)
+    choose_device(options.device)  # refuses a missing device before anything is read or printed
+    import_files(options.with_files)
     alone = begins_alone(checkpoint)
     loaded = None if alone else load_checkpoint(checkpoint)
-    bound = parse_binds([*assignment.binds, *([] if alone else [f"{START}={checkpoint}"])])
-    make_recipe = maker_of(checkpoint, assignment, loaded, from_scratch=from_scratch)
+    make_recipe = recipe_maker(options, loaded)
     recipe = make_recipe()
-    recipe_name = str(assignment.recipe or recipe.name)
-    assignment.require_task(recipe, checkpoint)
-    assignment.require_kinds(recipe)
+    recipe_name = str(options.recipe or recipe.name)
+    require_task(recipe, options)
+    require_kinds(recipe, options)
     check_metrics(recipe)
-    check_pictures(recipe, assignment)
+    check_pictures(recipe, options.items)
     if loaded is not None and loaded.order == "left_to_right":
         for line in blind_tasks(recipe):
             note(line)
-    files = _files(recipe, assignment)
+    files = _files(recipe, options)
     named = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(named)
-    require_apart(named, out)
+    require_apart(named, options.out or Path("out"))
     labels = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
     require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
-    require_same_classes(recipe, files, assignment.checkpoints)
-    if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
+    require_same_classes(recipe, files, options.checkpoints)
+    if loaded is not None and str(options.recipe) in own_task_recipe_names():
         require_own_classes(recipe, files, Path(checkpoint))
     texts = training_texts(recipe, files)
-    shared = tuple(notes(recipe, files, texts, test=assignment.test))
+    shared = tuple(notes(recipe, files, texts, test=options.test))
     for line in (*unread_texts(recipe, files), *shared):
         note(line)
     recipe = make_recipe(labels=labels, report=note)
-    recipe = _from_scratch(recipe) if from_scratch else recipe
+    recipe = _from_scratch(recipe) if options.from_scratch else recipe
     from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
     check_recipe(recipe)
+    bound = parse_binds([*options.binds, *([] if alone else [f"{START}={checkpoint}"])])
     checkpoints = bound_checkpoints(recipe, bound)
-    check_binds(recipe, {name: paths for name, paths in bound.items() if name != START}, checkpoint_names(recipe))
+    check_binds(recipe, bound.keys() - {START}, checkpoint_names(recipe))
+    run_options = PretrainOptions(
+        recipe_name, (), options.out, overrides=tuple(options.overrides), seed=seeds[0], device=options.device,
+        report=options.report, tokenizer=Path(checkpoint) if from_scratch and not alone else None,
+    )
     request = Request(
-        CommandLine(recipe_name, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
-        binds={name: labelled.train for name, labelled in files.items()},
-        dev={name: labelled.dev for name, labelled in files.items()},
-        tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
-        command=assignment.words(checkpoint, out, seeds),
+        run_options, [], checkpoints=checkpoints, binds={name: labelled.train for name, labelled in files.items()},
+        dev={name: labelled.dev for name, labelled in files.items()}, command=options.words(),
     )
     base = {} if alone else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
@@ -264,82 +206,16 @@ def assign(
 def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
     if made.stages:
         return run_stages(made, request, folder, None)
-    spend = the_budget(made, None, folder, extend=request.extend)
+    spend = the_budget(made, None, folder, extend=request.options.extend)
     if within is not None and made.training.epochs:
         spend = Budget("seconds", within, passes=float(made.training.epochs))
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def begins_alone(checkpoint: str | Path) -> bool:
-    """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
-    return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
-
-
-def maker_of(
-    checkpoint: str | Path, assignment: Assignment, loaded: Loaded | None, *, from_scratch: bool = False
-) -> RecipeMaker:
-    """`recipe_maker` for a checkpoint; of a task that begins at random, its recipe as it is written."""
-    if loaded is not None:
-        if assignment.init is not None:
-            raise TaskError(
-                f"--init {assignment.init}: is for a recipe that starts without a checkpoint, such as fasttext-supervised; "
-                f"{checkpoint} has weights. Leave --init out."
-            )
-        return recipe_maker(assignment, loaded, from_scratch=from_scratch)
-    name = assignment.own_recipe(str(checkpoint))
-    recipe = name if assignment.init is None else with_vectors(name, assignment.init)
-
-    def load(values: Sequence[str]) -> Recipe:
-        return load_recipe(recipe, overrides=[*values, *assignment.overrides], with_files=assignment.with_files)
-
-    def make(*, labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None) -> Recipe:
-        plain = load([])
-        changes = fit_texts(plain, labels) if labels is not None and assignment.recipe is None else []
-        if not changes:
-            return plain
-        held, fitted_recipe = holding(load, changes)
-        if held:
-            rows = sum(counts.rows for counts in labels.values()) if labels is not None else 0
-            title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
-            report(table_of(title, held, [change.override for change in held]))
-        return fitted_recipe
-
-    return make
-
-
-class RecipeMaker(Protocol):
-    """`recipe_onto` with all but its last arguments."""
-
-    def __call__(self, *, labels: Mapping[str, Counts] | None = None, report: Say = ...) -> Recipe: ...
-
-
-def recipe_maker(assignment: Assignment, loaded: Loaded, *, from_scratch: bool = False) -> RecipeMaker:
-    """`recipe_onto` for the recipe of an assignment. Rows that belong to documents cannot be tuned: a `TaskError`."""
-    network: Any = loaded.network
-    if network.of_documents:
-        raise TaskError(
-            f"{loaded.folder}: holds vectors of documents, and a task has no documents of that corpus to tune.\n"
-            f"  Use vectors of the task's texts as features of a classifier: cloze embed {quote(str(loaded.folder))} "
-            "--file TEXTS --out VECTORS.npy"
-        )
-    recipe: Any = assignment.recipe_for(loaded)
-    recipe = going_on(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
-    named = origins_in(read_tree(recipe))
-    bound = {name: folder for name, folder in assignment.checkpoints.items() if name in named}
-    make = partial(
-        recipe_onto, recipe, loaded, teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items()},
-        overrides=assignment.overrides, changes=assignment.changes, auxiliary=assignment.auxiliary,
-        annotate=parse_annotators(assignment.annotate), shown=assignment.shown, with_files=assignment.with_files,
-        checkpoints=assignment.checkpoints, from_scratch=from_scratch,
-    )
-    tables = bound_tables(make(), parse_binds(assignment.binds)) if assignment.binds else {}
-    return partial(make, overrides=[*assignment.overrides, *tables.values()])
-
-
-def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
+def _files(made: Recipe, options: FinetuneOptions) -> dict[str, Labelled]:
     """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
     sources = _sources(made)
-    files = assignment.files(sources)
+    files = options.files("main" if "main" in sources else sources[0])
     for name in [name for name in files if name not in sources]:
         raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
@@ -353,10 +229,11 @@ def _sources(made: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
 
 
-def labels_of(made: Recipe, assignment: Assignment, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
+def labels_of(made: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
-    files = assignment.files(_sources(made))
-    has_files = all(name in files and files[name].train for name in _sources(made))
+    sources = _sources(made)
+    files = options.files("main" if "main" in sources else sources[0])
+    has_files = all(name in files and files[name].train for name in sources)
     return count_labels(made, files, tokenizer) if has_files else None
 
 
@@ -374,13 +251,10 @@ def base_of(checkpoint: Path) -> dict[str, str]:
     return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
-def _published(
-    outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool, base: Mapping[str, str],
-    remarks: Sequence[str],
-) -> Tuned:
+def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -> Tuned:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
-    assert recipe.task is not None  # it is the recipe of a task
-    keeps_best = recipe.task.keep == "best"
+    assert assigned.recipe.task is not None  # it is the recipe of a task
+    keeps_best = assigned.recipe.task.keep == "best"
     done = {
         seed: outcome.standing.given(best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
@@ -400,10 +274,10 @@ def _published(
             for seed, trial in done.items()
         ],
         **({} if standing.start is None else {"frozen": standing.start}),
-        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": from_scratch,
-        **({"base": base} if base and not from_scratch else {}),
+        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": assigned.from_scratch,
+        **({"base": assigned.base} if assigned.base and not assigned.from_scratch else {}),
         "remarks": [
-            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *remarks
+            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *assigned.remarks
         ],
     }  # fmt: skip
     write_description(path, described)

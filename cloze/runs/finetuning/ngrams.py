@@ -12,7 +12,7 @@ from cloze.budget.label_counts import stage_recipes
 from cloze.errors import ClozeError, MissingExtra, TaskError
 from cloze.recipe.recipe import Recipe
 from cloze.runs import measuring
-from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import Linear
@@ -73,11 +73,11 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     return {**mixture.record(), "dev": metrics}
 
 
-def require_mixable(recipe: Recipe, assignment: Assignment) -> None:
+def require_mixable(recipe: Recipe, options: FinetuneOptions) -> None:
     """Raise a `UserError` before training if the mixture that is asked for cannot be made."""
-    if not assignment.mix_ngrams:
+    if not options.mix_ngrams:
         return
-    if not assignment.baselines:
+    if not options.baselines:
         raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
     for head in measuring.task_heads(stage_recipes(recipe)[-1]).values():
         if task(head.spec.type).linear() is None:
@@ -86,9 +86,9 @@ def require_mixable(recipe: Recipe, assignment: Assignment) -> None:
         raise MissingExtra("scikit-learn", "baselines", "--mix-ngrams")
 
 
-def require_mixture(out: Path, assignment: Assignment) -> None:
+def require_mixture(out: Path, options: FinetuneOptions) -> None:
     """Raise a `TaskError` if a finished run lacks the mixture that is asked for."""
-    if assignment.mix_ngrams and not all(ENTRY in description for description in _each_task(contents_of(out))):
+    if options.mix_ngrams and not all(ENTRY in description for description in _each_task(contents_of(out))):
         raise TaskError(
             f"{out}: has finished without --mix-ngrams. To train again with a mixture, add --overwrite, or choose another --out."
         )

@@ -10,13 +10,14 @@ from typing import Any
 
 from cloze.budget.label_counts import classes_of, stage_recipes
 from cloze.checkpoint.build import build_part
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import START, Labelled
 from cloze.corpus import Store
 from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
+from cloze.recipe.load import pretraining_recipe_names, sentence_recipe_names
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup, names, parameters
-from cloze.runs.finetuning.assignment import Assignment
+from cloze.runs.options import FinetuneOptions
 from cloze.runs.out_folder import SEEDS
 from cloze.tasks.result import contents_of
 from cloze.tasks.task import chosen_metric
@@ -25,6 +26,34 @@ from cloze.text import Tokenizer
 from cloze.training.run import read_run_record
 
 SECOND = "text_b"  # the usual name of the column with the second text of a pair
+
+
+def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
+    """Raise a `TaskError` if the recipe has no task; for one of cloze's for pre-training, with the command that it is for."""
+    if recipe.task is not None:
+        return
+    name = str(options.recipe or recipe.name)
+    if name in pretraining_recipe_names():
+        bound = f"--bind {START}={options.checkpoint} " if name in sentence_recipe_names() else ""
+        raise TaskError(
+            f"{name}: this recipe is for pre-training, on text without labels.\n"
+            f"  cloze pretrain {name} {bound}--corpus TEXT --out DIR"
+        )
+    raise TaskError(
+        f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {options.kind}}}`."
+    )
+
+
+def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
+    """Raise a `TaskError` if the recipe that was named teaches another type of task than `task` or `tasks` name."""
+    requested_types = {name: task.type for name, task in options.tasks.items()} if options.tasks else {"": options.task}
+    source_types = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
+    taught = source_types if options.tasks else {"": None if recipe.task is None else recipe.task.type}
+    for name, kind in requested_types.items() if options.recipe is not None else ():
+        if kind not in (None, str(options.recipe)) and taught.get(name) not in (None, kind):
+            way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}."
+            asked_for = f"{name}={kind}" if name else kind
+            raise TaskError(f"--task {asked_for}: the recipe {options.recipe} teaches {taught[name]}.\n  {way}")
 
 
 def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
@@ -113,10 +142,10 @@ def check_metrics(recipe: Recipe) -> None:
                 chosen_metric(make_task(spec.type), spec.metric)
 
 
-def check_pictures(recipe: Recipe, assignment: Assignment) -> None:
+def check_pictures(recipe: Recipe, items: Sequence[str]) -> None:
     """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
-    for stage in stage_recipes(recipe) if assignment.shown.given else ():
+    for stage in stage_recipes(recipe) if items else ():
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
             if spec.type is not None and "picture" not in parameters(lookup("task", spec.type)):
                 able = ", ".join(name for name in names("task") if "picture" in parameters(lookup("task", name)))
-                raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
+                raise TaskError(f"--items {items[0]}: {spec.type} reads no pictures; these tasks do: {able}.")

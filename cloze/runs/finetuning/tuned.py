@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,26 +11,26 @@ from typing import Any
 
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
-from cloze.checkpoint.build import load_checkpoint
+from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import Labelled
 from cloze.corpus import RecordStore, Store
+from cloze.decoding.pictures import shown_pictures
+from cloze.errors import TaskError
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import measuring
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.item_options import with_pictures
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
+from cloze.runs.options import FinetuneOptions, Say
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import Linear
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
+from cloze.tasks.pictures import AboutPictures
 from cloze.tasks.result import TASK_FILE, load_tuned, task_of
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
 from cloze.whole import whole_file
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,20 @@ class Tuned:
     described: Mapping[str, Any]
 
 
-def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], assignment: Assignment, say: Say) -> Tuned:
+def judged_on_dev(
+    tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], options: FinetuneOptions, say: Say
+) -> Tuned:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
     which nothing was learned, or less than by n-grams."""
     if not tuned.described:
         return tuned
     described = deepcopy(dict(tuned.described))
-    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, assignment.annotate))
+    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, options.annotate))
     for name, head in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix, section = (f"{name}/", described["tasks"][name]) if name else ("", described)
         every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[head.source].dev)]
-        learner, of_task = load_tuned(with_pictures(loaded, assignment.shown.given, every), name=name or None)
+        learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
             judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
@@ -66,20 +68,34 @@ def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], ass
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
         remarks = [remark]
-        if assignment.baselines:
+        if options.baselines:
             linear = compared_with_ngrams(
                 learner.task, texts_of(files[head.source].train), together(every), labels=learner.labels, folder=tuned.folder,
                 name=name, say=say,
             )
             section.update({} if linear is None else {"ngrams": linear})
-            if assignment.mix_ngrams and linear is None:
+            if options.mix_ngrams and linear is None:
                 remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
-            elif assignment.mix_ngrams:
+            elif options.mix_ngrams:
                 section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
+    """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
+    is."""
+    if not given:
+        return loaded
+    named = [
+        example_set.pictures for example_set in examples
+        if isinstance(example_set, AboutPictures) and example_set.pictures is not None
+    ]
+    if not named:
+        raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
+    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))
 
 
 def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from cloze.budget.fit_length import MOST, reading_of, stages_of
 from cloze.budget.label_counts import COUNTED, Counts
 from cloze.budget.room import why_no_forecast, within_memory
 from cloze.recipe.recipe import Recipe
-from cloze.runs.finetuning.assignment import Assignment
-from cloze.runs.finetuning.finetune import Assigned, Say, assign
+from cloze.runs.finetuning.finetune import Assigned, assign
+from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import begin_of, the_budget
 from cloze.training.forecasting.forecast import forecast
@@ -21,17 +21,14 @@ from cloze.training.forecasting.forecast import forecast
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
 
 
-def plan_tuning(
-    checkpoint: str | Path, assignment: Assignment, *, out: Path | None = None, seeds: Sequence[int] = (1,), device: str = "auto",
-    report: Say = lambda line: None,
-) -> list[str]:
-    """What `learn` with these arguments would do, as lines; `report` gets the notes and the table of what is fitted. Text is
-    encoded into a temporary folder. Raises a `ClozeError` as `learn`."""
+def plan_tuning(options: FinetuneOptions) -> list[str]:
+    """What `learn` would do, as lines; `report` gets the notes and the table of what is fitted. Text is encoded into a temporary
+    folder. Raises a `ClozeError` as `learn`."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
-        assigned = assign(checkpoint, assignment, out=out or Path(folder) / "out", seeds=seeds, device=device, report=report)
-        lines = [f"plan of {assigned.recipe.name} on {checkpoint}: nothing is trained or written."]
+        assigned = assign(replace(options, out=options.out or Path(folder) / "out"))
+        lines = [f"plan of {assigned.recipe.name} on {options.checkpoint}: nothing is trained or written."]
         lines += _rows(assigned) + _lengths(assigned.recipe, assigned.labels)
-        return lines + list(_cost(assigned, Path(folder) / "run", len(seeds)))
+        return lines + list(_cost(assigned, Path(folder) / "run", len(options.seeds)))
 
 
 def _rows(assigned: Assigned) -> list[str]:
@@ -65,7 +62,7 @@ def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
 
 def _cost(assigned: Assigned, folder: Path, seeds: int) -> Iterator[str]:
     """The forecast, measured on micro-batches of the rows, and the loss of answers that need no network."""
-    recipe, request = assigned.recipe, replace(assigned.request, report=lambda line: None)
+    recipe, request = assigned.recipe, assigned.request.replaced(report=quiet)
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return

@@ -1,4 +1,4 @@
-"""`cloze corpus sounds`: recorded words → a file of items for `cloze corpus build --items`."""
+"""`cloze corpus sounds` and `pages`: recorded words → items, and a wiki → text and mentions, for `cloze corpus build`."""
 
 from __future__ import annotations
 
@@ -32,3 +32,22 @@ def sounds(
     counts = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words, overwrite=overwrite)
     summary = f"{counted(counts.words, 'word')} of {counted(counts.recordings, 'recording')}"
     typer.echo(f"{out}: {summary}, {frames} × {bands} numbers each")
+
+
+def pages(
+    paths: Annotated[list[str], typer.Argument(help="Files and folders written by WikiExtractor with --links.")],
+    out: Annotated[Path, typer.Option(help="The folder to write: pages.txt and links.jsonl.")],
+) -> None:
+    """Split the pages of a wiki into plain text and a file that records which page each link leads to.
+
+    Example: cloze corpus pages extracted/ --out PAGES; cloze corpus build PAGES/pages.txt
+    --annotate link=mentions:PAGES/links.jsonl --out STORE
+    """
+    from cloze.errors import counted
+    from cloze.knowledge.pages import write_pages
+
+    counts = write_pages(paths, out)
+    typer.echo(
+        f"{out}: {counted(counts.pages, 'page')} with {counted(counts.links, 'link')} to each other; {counts.elsewhere:,} others "
+        "lead elsewhere"
+    )

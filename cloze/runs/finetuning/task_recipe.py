@@ -1,0 +1,261 @@
+"""The recipe of a fine-tuning run: that of a task, put onto a checkpoint and fitted to it and to the labelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import Any, Protocol
+
+from cloze.budget.fit_length import fit_lengths, fit_targets
+from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
+from cloze.budget.fitted import holding, table_of
+from cloze.budget.label_counts import Counts
+from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
+from cloze.checkpoint.build import Loaded, load_checkpoint
+from cloze.checkpoint.complete import Origin, depth_groups, put_onto
+from cloze.checkpoint.new_heads import is_sentence_encoder
+from cloze.checkpoint.references import BoundCheckpoints
+from cloze.checkpoint.several import START, Labelled, after, several, similar_task
+from cloze.decoding.pictures import files_of, first_picture, require_items
+from cloze.decoding.reader import Reader
+from cloze.document import Node, from_data
+from cloze.errors import TaskError, propose
+from cloze.recipe.load import (
+    load_recipe,
+    named_recipes,
+    overrides_of_heads,
+    own_task_recipe_names,
+    read_tree,
+    task_recipe_names,
+)
+from cloze.recipe.origins import add_changes, origins_in
+from cloze.recipe.recipe import Recipe
+from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
+from cloze.runs.binds import bound_tables, parse_binds
+from cloze.runs.finetuning.auxiliary import add_language_model
+from cloze.runs.options import FinetuneOptions, Say, quiet
+
+PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
+VECTORS = "vectors"  # the table that `--init` adds to a recipe
+_OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a checkpoint says as well as a recipe
+
+
+class RecipeMaker(Protocol):
+    """Makes the recipe of a run, fitted to the `labels` of every source where they are given."""
+
+    def __call__(self, *, labels: Mapping[str, Counts] | None = None, report: Say = ...) -> Recipe: ...
+
+
+def recipe_onto(
+    recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
+    auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
+    with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
+    teachers: Mapping[str, Origin] | None = None, labels: Mapping[str, Counts] | None = None, from_scratch: bool = False,
+    report: Say = quiet,
+) -> Recipe:
+    """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
+
+    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
+    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
+    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
+    the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
+    describes them. With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that
+    begins with an earlier one reads text as the checkpoint does, too.
+    """
+    tree = read_tree(recipe)
+    if repeats(tree):
+        overrides = repeat_overrides(tree, overrides, depth_groups(loaded))
+        tree = repeat_stages(tree, depth_groups(loaded))
+    add_changes(tree, changes, START)
+    if auxiliary is not None:
+        add_language_model(tree, auxiliary, START, loaded)
+    add_annotators(tree, annotate or {})
+    if items:
+        add_items(tree, loaded, items, picture or PICTURE)
+    stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
+    origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
+
+    def load(values: Sequence[str]) -> Recipe:
+        return load_recipe(
+            tree, overrides=[*values, *overrides], with_files=with_files,
+            checkpoints=BoundCheckpoints({**(checkpoints or {}), START: Path(loaded.folder)}),
+            complete=lambda root, faults: put_onto(root, origins, faults),
+        )
+
+    if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
+        return load([])
+    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
+    most = Reader.of(loaded).max_length
+    source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
+    # First, because longer rows are illegal.
+    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, source_lengths, most)]
+    lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
+    plain = load([change.override for change in lengths])
+    width = int(loaded.network.width)  # type: ignore[arg-type]
+    facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
+    of_network = [] if from_scratch else fit_changes(written, plain, facts)
+    if of_network:
+        add_changes(tree, [str(change.here) for change in of_network], START)
+    proposals = [*lengths, *fit_task(plain, facts)]
+    held, fitted_recipe = holding(load, proposals)
+    if undone := [change.path for change in proposals if change not in held]:  # the user's values win: fit the others to them
+        held, fitted_recipe = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
+    if held or of_network:
+        counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
+        title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
+        report(table_of(title, held, [change.override for change in held], of_network=of_network))
+    return fitted_recipe
+
+
+def add_items(tree: Node, loaded: Loaded, files: Sequence[str], picture: str) -> None:
+    """Give every source of labelled text of a recipe, and of its stages, the items of pictures: the arrays that the checkpoint's
+    network reads, their `files` (`NAME=FILE` or `FILE`), and the column of the keys. Files that it cannot read are an error."""
+    item_files = files_of(loaded, files)
+    sets = {name: first_picture(name, path) for name, path in item_files.items()}
+    require_items(loaded, sets, " ".join(item_files.values()))
+    takes: frozenset[str] = loaded.network.takes  # type: ignore[assignment]
+    items = {
+        name: [array for array, kind in item_set.kinds.items() if kind.field(name, array) in takes]
+        for name, item_set in sets.items()
+    }
+    for source, arguments in sources_that_take("item_files", tree):
+        for key, value in {"items": items, "item_files": item_files, "picture": picture}.items():
+            arguments.put(key, from_data(value, source.where))
+
+
+def begins_alone(checkpoint: str | Path) -> bool:
+    """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
+    return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
+
+
+def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker:
+    """What makes the recipe onto a checkpoint; of a task that begins at random (None), its recipe as it is written.
+
+    Rows that belong to documents cannot be tuned: a `TaskError`.
+    """
+    if loaded is None:
+        return _alone(options)
+    if options.init is not None:
+        raise TaskError(
+            f"--init {options.init}: is for a recipe that starts without a checkpoint, such as fasttext-supervised; "
+            f"{options.checkpoint} has weights. Leave --init out."
+        )
+    network: Any = loaded.network
+    if network.of_documents:
+        raise TaskError(
+            f"{loaded.folder}: holds vectors of documents, and a task has no documents of that corpus to tune.\n"
+            f"  Use vectors of the task's texts as features of a classifier: cloze embed {quote(str(loaded.folder))} "
+            "--file TEXTS --out VECTORS.npy"
+        )
+    recipe: Any = recipe_for(options, loaded)
+    recipe = going_on(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
+    named, bound = origins_in(read_tree(recipe)), options.checkpoints
+    make = partial(
+        recipe_onto, recipe, loaded, checkpoints=bound,
+        teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in named},
+        overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
+        annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
+        with_files=options.with_files, from_scratch=options.from_scratch,
+    )
+    tables = bound_tables(make(), parse_binds(options.binds)) if options.binds else {}
+    return partial(make, overrides=[*options.overrides, *tables.values()])
+
+
+def _alone(options: FinetuneOptions) -> RecipeMaker:
+    """What makes a recipe that begins without a checkpoint."""
+    name = own_recipe(options)
+    recipe = name if options.init is None else with_vectors(name, options.init)
+
+    def load(values: Sequence[str]) -> Recipe:
+        return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
+
+    def make(*, labels: Mapping[str, Counts] | None = None, report: Say = quiet) -> Recipe:
+        plain = load([])
+        changes = [] if labels is None or options.recipe is not None else fit_texts(plain, labels)
+        held, fitted_recipe = holding(load, changes) if changes else ([], plain)
+        if held and labels is not None:
+            rows = sum(counts.rows for counts in labels.values())
+            title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
+            report(table_of(title, held, [change.override for change in held]))
+        return fitted_recipe
+
+    return make
+
+
+def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[str, Any]:
+    """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
+
+    If the task has a recipe of its own for the checkpoint's recipe (ulmfit: ulmfit_classification), that one is used.
+    """
+    if options.recipe is not None:
+        return options.recipe
+    if options.first is not None:
+        return after(options.first, options.tasks or {"main": Labelled(options.kind, (), ())})
+    if options.tasks:
+        return several(options.tasks)
+    if options.kind not in task_recipe_names():
+        raise TaskError(f"--task {options.kind}: unknown task. {similar_task(options.kind)}")
+    name = f"{(loaded.recipe or {}).get('name')}_{options.kind.removeprefix('sentence_')}"
+    return name if name in task_recipe_names() else options.kind
+
+
+def own_recipe(options: FinetuneOptions) -> str | Path:
+    """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
+    name = str(options.checkpoint)
+    changed = {
+        "--first": options.first, "--change": options.changes, "--auxiliary": options.auxiliary, "--task NAME=": options.tasks,
+        "--items": options.items,
+    }  # fmt: skip
+    for option, argument in changed.items():
+        if argument:
+            raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
+    if options.recipe is not None:
+        return options.recipe
+    recipe_name = name if options.kind == "sentence_classification" else f"{name}_{options.kind}"
+    if recipe_name not in own_task_recipe_names():
+        task_names = [
+            task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
+            if task_recipe.startswith(f"{name}_")
+        ]
+        raise TaskError(
+            f"{name}: has no recipe for --task {options.kind}. {propose(options.kind, ['sentence_classification', *task_names])}"
+        )
+    return recipe_name
+
+
+def with_vectors(recipe: str | Path, init: Path) -> Node:
+    """A recipe whose network begins with the vectors of a file or a run, and whose vocabulary also has their words.
+
+    The network, which must have the argument `vectors`, is as wide as they are. What holds no vectors is a `CheckpointError`.
+    """
+    from cloze.interop.vectors.opening import width_of
+
+    width, tree = width_of(init), read_tree(recipe)
+    network = tree.value.get("network")
+    ((_, arguments),) = network.value.items() if network is not None and len(network.value) == 1 else ((None, None),)
+    if arguments is None:
+        raise TaskError(f"--init {init}: {recipe} has no single network. Name the table of vectors in the recipe itself.")
+    table = from_data({"vectors": {"file": str(init), "words": "added"}}, tree.where)
+    if "tables" not in tree.value:
+        tree.put("tables", from_data({}, tree.where))
+    tree.value["tables"].put(VECTORS, table)
+    arguments.put("vectors", from_data(VECTORS, tree.where))
+    arguments.put("width", from_data(width, tree.where))
+    return tree
+
+
+def going_on(recipe: str, loaded: Loaded) -> Node:
+    """The recipe with the network, the words and the tables of a checkpoint, which must have the recipe's kind of network."""
+    tree = read_tree(recipe)
+    ((part, _),) = tree.value["network"].value.items()
+    if loaded.imported.model.part != part:
+        raise TaskError(
+            f"--recipe {recipe}: trains a network {part} further, and {loaded.folder} is {loaded.imported.model.part}.\n"
+            f"  To train such a classifier from the beginning: cloze finetune {recipe} --train FILE --dev FILE --out DIR"
+        )
+    values = {key: value for key, value in tree.value.items() if key not in _OF_CHECKPOINT}
+    recipe_tree = Node(values, tree.where, tree.keys)
+    recipe_tree.put("network", from_data({"from": START, "train": "all"}, tree.where))
+    return recipe_tree
