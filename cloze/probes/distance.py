@@ -20,7 +20,7 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.words import joined, word_rows, word_states
-from cloze.tasks.intrinsic.similarity import spearman
+from cloze.tasks.measures.agreement import spearman
 
 Distances = NDArray[np.int64]
 SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts

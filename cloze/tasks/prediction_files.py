@@ -13,7 +13,6 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import Table
 from cloze.errors import MissingExtra, TaskError, propose
 from cloze.tasks.kinds.conllu import GENERATOR
-from cloze.tasks.kinds.text_to_text import TextToText
 from cloze.tasks.task import Prediction, Task, Written
 from cloze.tasks.texts import TableTask
 from cloze.whole import require_output, whole_file
@@ -146,7 +145,7 @@ def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def table_of(task: Task, path: str | None) -> Table | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
-    if not isinstance(task, TableTask | TextToText) or path is None or Path(path).is_dir() and not is_columnar(path):
+    if not isinstance(task, TableTask) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
     return task.table(path)
 

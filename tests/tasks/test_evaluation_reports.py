@@ -67,7 +67,7 @@ def test_a_threshold_is_for_two_classes_and_a_probability(cloze: Any, tuned: Tun
     from types import SimpleNamespace
 
     from cloze.errors import TaskError
-    from cloze.tasks.kinds.classifier import Classifier
+    from cloze.tasks.kinds.classification import Classifier
 
     model = package.load(tuned())
     learner = model._learned(None, None)[0]
@@ -126,7 +126,7 @@ def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
 def test_predictions_without_classes_have_no_probabilities() -> None:
     from cloze.api.predictions import Predictions
     from cloze.errors import UserError
-    from cloze.tasks.kinds.answerer import Output
+    from cloze.tasks.kinds.text_to_text import Output
 
     with pytest.raises(UserError, match="these predictions have none for every class"):
         _ = Predictions([Output(1, "a", "b", True)], ()).probabilities

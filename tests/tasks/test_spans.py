@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from cloze.schemes import Repair, breaks, closes, in_form, may_follow, spans, standard
-from cloze.tasks.kinds.labeller import judged, label_figures, measured
+from cloze.tasks.kinds.token_labelling import judged, label_figures, measured
 from cloze.tasks.measures.spans import f1_of, report, span_counts
 
 

@@ -25,9 +25,8 @@ from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.runs.finetuning.finetune import finetune, recipe_onto
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.answerer import writing_form
-from cloze.tasks.measures.bleu import bleu, bleu_metric
-from cloze.tasks.measures.chrf import chrf
+from cloze.tasks.kinds.text_to_text import writing_form
+from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
 from cloze.tasks.result import task_of
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
@@ -288,7 +287,7 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(
 def test_the_epoch_of_least_loss_is_kept(
     writer: Folder, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.kinds.answerer import Answerer
+    from cloze.tasks.kinds.text_to_text import Answerer
 
     figures = iter([3.0, 1.0, 2.0, 1.0, 7.0])
     asked: list[Any] = []
