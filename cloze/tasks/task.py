@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -40,12 +40,12 @@ def silent(done: int) -> None:
     """A `Report` that tells nobody."""
 
 
-class Prediction(Protocol):
-    """The prediction for one row; `cut` is how many tokens of its text did not fit."""
+class Prediction:
+    """The prediction for one row."""
 
     @property
     def cut(self) -> int:
-        """Zero, unless the prediction says otherwise."""
+        """How many tokens of the text did not fit; zero, unless the prediction says otherwise."""
         return 0
 
     def record(self) -> dict[str, Any]:
@@ -54,14 +54,14 @@ class Prediction(Protocol):
         whole = {"cut": 0, "text_b": None}
         return {name: value for name, value in vars(self).items() if name not in whole or value != whole[name]}
 
+    def written_as(self, format: str | None) -> str | None:
+        """The prediction in a format of its own, ending in a line feed; None if `format` is no such format. A `format` of None
+        is that of the task's predictions."""
+        return None
 
-@runtime_checkable
-class Written(Prediction, Protocol):
-    """A prediction with a format of its own."""
-
-    @property
-    def written(self) -> str:
-        """The prediction in that format, ending in a line feed."""
+    def word_rows(self) -> list[dict[str, Any]] | None:
+        """The words with their answers, as rows of a table, each with the line of the text; None if the row has one answer."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)

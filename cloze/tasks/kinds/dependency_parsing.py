@@ -142,11 +142,15 @@ class Parsed(Prediction):
         """The JSON object of it."""
         return {name: value for name, value in vars(self).items() if name != "written"}
 
+    def written_as(self, format: str | None) -> str | None:
+        """The sentence as CoNLL-U."""
+        return self.written if format in (None, "conllu") else None
+
     def word_rows(self) -> list[dict[str, Any]]:
         """The words as rows of a table: each with its number, from 1, and that of its head, 0 for the root."""
         columns = zip(self.words, self.heads, self.relations, self.probabilities, strict=True)
         return [
-            {"id": number, "word": word, "head": head, "relation": relation, "probability": probability}
+            {"line": self.line, "id": number, "word": word, "head": head, "relation": relation, "probability": probability}
             for number, (word, head, relation, probability) in enumerate(columns, start=1)
         ]
 

@@ -155,10 +155,15 @@ class LabelsOfWords(Prediction):
         entities = record.pop("entities")
         return record if entities is None else {**record, "entities": [dict(vars(entity)) for entity in entities]}
 
+    def written_as(self, format: str | None) -> str | None:
+        """As CoNLL, a word and its label a line."""
+        lines = [f"{word}\t{label}\n" for word, label in zip(self.words, self.labels, strict=True)]
+        return "".join([*lines, "\n"]) if format == "conll" else None
+
     def word_rows(self) -> list[dict[str, Any]]:
         """The words as rows of a table."""
         return [
-            {"word": word, "label": label, "probability": probability, "start": start, "end": end}
+            {"line": self.line, "word": word, "label": label, "probability": probability, "start": start, "end": end}
             for word, label, probability, (start, end) in zip(
                 self.words, self.labels, self.probabilities, self.offsets, strict=True
             )
