@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Fits = Callable[[Any], bool]
@@ -14,7 +14,8 @@ def _of(kind: type) -> Fits:
 
 def _all(kind: type, fits: Fits) -> Fits:
     """Whether a value is a list or an object, of which every member or entry fits."""
-    return lambda value: isinstance(value, kind) and all(map(fits, value.values() if isinstance(value, dict) else value))
+    members: Callable[[Any], Iterable[Any]] = dict.values if kind is dict else iter
+    return lambda value: isinstance(value, kind) and all(map(fits, members(value)))
 
 
 def _whole(value: Any) -> bool:

@@ -384,7 +384,7 @@ def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
     path.write_text('text,target\ncat,dog\ndog," "\n')
     with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
         task("text_to_text").read(path)
-    assert task("text_to_text").read(path, labelled=False).targets is None
+    assert task("text_to_text").read(path, labelled=False).answers is None
 
 
 def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
     lines = [{"text": ["cat.", "dog."], "target": ["one", "two"]}, {"text": "night", "target": "[three]"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     examples = task("text_to_text").read(path)
-    assert examples.texts == ["cat. dog.", "night"] and examples.targets == [("one", "two"), ("[three]",)]
+    assert examples.texts == ["cat. dog.", "night"] and examples.answers == [("one", "two"), ("[three]",)]
     path.write_text('{"text": "cat", "target": ["one", ""]}\n')
     with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
         task("text_to_text").read(path)
