@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,8 @@ TEXTS = [
 
 def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
     loaded = checkpoint("classifier")
-    task = SimpleNamespace(at=(), threshold=None)
-    learner = Classifier(Reader.of(loaded), loaded.heads["class"], task, length=None, labels=("a", "b", "c")).eval()
+    kind = task("sentence_classification")
+    learner = Classifier(Reader.of(loaded), loaded.heads["class"], kind, length=None, labels=("a", "b", "c")).eval()
     learner.answered = _labelled(learner)  # type: ignore[method-assign]
     return ClassifiedExamples(learner, TEXTS)
 
