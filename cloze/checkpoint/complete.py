@@ -31,7 +31,7 @@ from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, plain
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
-from cloze.tasks.kinds.answerer import writing_form
+from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.training.schedule.freezing import parameters_by_depth
 
 #: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a

@@ -1,8 +1,10 @@
-"""Labelled layers of texts that a network reads: around masks, and padded to a batch."""
+"""What a network reads next to the tokens of texts: labelled layers, around masks and padded to a batch; and the characters of
+words that the vocabulary lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.errors import UserError
+from cloze.networks.spelling import spell
 
 
 def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
@@ -61,3 +64,32 @@ def padded_marks(rows: Sequence[Framed], tokens: NDArray[np.int64], mask: int) -
         hidden = np.isin(unit, unit[(tokens == mask) & (layer > 0)]) & (layer > 0)
         layer[hidden], labels[hidden] = 0, 0
     return layers
+
+
+def spelled(framed: Sequence[Framed], parts: Sequence[Sequence[str]], tokenizer: Any, per_word: int) -> list[Framed]:
+    """Framed texts with the characters of the words that are unknown; `parts` are all first texts, then all second ones.
+
+    A word is spelled as it stands in its text, in lower case if the tokenizer lowers.
+    """
+    unknown = tokenizer.roles.get("[UNK]")
+    characters = [np.zeros((len(row), per_word), np.int16) for row in framed]
+    for part, texts in enumerate(parts):
+        spelling = tokenizer.encode_spelled(texts)
+        for number in np.flatnonzero(spelling.ids == unknown).tolist():
+            row = int(np.searchsorted(spelling.offsets, number, "right")) - 1
+            positions = np.flatnonzero(framed[row].part == part)
+            index = number - int(spelling.offsets[row])
+            if index < len(positions):  # else it did not fit
+                word = texts[row][spelling.begin[number] : spelling.end[number]]
+                characters[row][positions[index]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
+    return [replace(row, characters=letters) if letters.any() else row for row, letters in zip(framed, characters, strict=True)]
+
+
+def padded_characters(rows: Sequence[Framed], width: int) -> NDArray[np.int64]:
+    """(B, L, C), zeros where a row has none."""
+    size = max(row.characters.shape[1] for row in rows if row.characters is not None)
+    characters = np.zeros((len(rows), width, size), np.int64)
+    for number, row in enumerate(rows):
+        if row.characters is not None:
+            characters[number, : len(row)] = row.characters
+    return characters

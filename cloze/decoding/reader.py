@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
-from cloze.decoding.characters import padded_characters, spelled
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
-from cloze.decoding.marks import padded_marks
+from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.knowledge.inject import Tree
 from cloze.networks import Cache

@@ -20,7 +20,7 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.words import joined, word_rows, word_states
-from cloze.tasks.intrinsic.similarity import spearman
+from cloze.tasks.measures.agreement import spearman
 
 Distances = NDArray[np.int64]
 SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts
@@ -177,11 +177,5 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Fin
     plots += by_layer_and_step(
         "rank correlation of distances", {name: probe.correlation for name, probe in found.items()}, subjects
     )
-    data = {
-        name: {
-            "uuas": list(probe.uuas), "correlation": list(probe.correlation), "chain": probe.chain, "train": probe.train,
-            "test": probe.test,
-        }
-        for name, probe in found.items()
-    }
+    data = {name: dict(vars(probe)) for name, probe in found.items()}
     return Finding("distance", "How well do distances of vectors follow the dependency tree?", tables, plots, data)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,9 +196,6 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Findi
         values = {name: space.measures[measure].tolist() for name, space in found.items()}
         plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
     plots = [plot for plot in plots if any(plot.lines.values())]
-    data: dict[str, Any] = {
-        name: {"measures": dict(space.measures), "words": space.words, "sentences": space.sentences}
-        for name, space in found.items()
-    }
+    data = {name: dict(vars(space)) for name, space in found.items()}
     return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
 

@@ -21,8 +21,8 @@ from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
 from cloze.decoding.scores.answer_scoring import split_pairs
 from cloze.errors import UserError, spelled_by
 from cloze.rng import Draw, row_keys
-from cloze.tasks.kinds.classifier import Classifier
-from cloze.tasks.kinds.labeller import WordLabeller
+from cloze.tasks.kinds.classification import Classifier
+from cloze.tasks.kinds.token_labelling import WordLabeller
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner
 from cloze.tasks.words import read_words
@@ -135,12 +135,12 @@ class ClassifiedExamples(Examples):
 
     def __init__(self, learner: Classifier, examples: Any, most: int | None = None) -> None:
         self.learner, self.network, self.rows = learner, learner.network, learner.answered(examples)[:most]
-        self.lengths = [len(row) for row in self.rows]
+        self.lengths = [len(row.inputs) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        right = torch.tensor([row.label for row in rows], device=self.learner.exact.device)
-        return functional.cross_entropy(self.learner.scores([row.framed for row in rows]), right, reduction="none")
+        right = torch.tensor([row.answer for row in rows], device=self.learner.exact.device)
+        return functional.cross_entropy(self.learner.scores([row.inputs for row in rows]), right, reduction="none")
 
     def value(self, *, size: int) -> float:
         return self.learner.measure(self.rows, size=size)[self.measure]
@@ -155,21 +155,21 @@ class LabelledExamples(Examples):
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
         self.learner, self.network, rows = learner, learner.network, learner.answered(examples)[:most]
-        self.rows = [row for row in rows if len(row.windows) == 1 and any(label in learner.names for label in row.labels)]
+        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and any(label in learner.names for label in row.answer)]
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
         left = len(rows) - len(self.rows)
         remark = f"{left:,} of {len(rows):,} texts were left out: too long for one row, or without a known label"
         self.remarks = [remark] if left else []
-        self.lengths = [len(row.windows[0].row) for row in self.rows]
+        self.lengths = [len(row.inputs.windows[0].row) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        counts, names = [len(row.labels) for row in rows], self.learner.names
+        counts, names = [len(row.answer) for row in rows], self.learner.names
         scores, read = read_words(
-            self.learner.exact, self.learner.head, [row.windows for row in rows], counts, width=len(names), size=len(rows)
+            self.learner.exact, self.learner.head, [row.inputs.windows for row in rows], counts, width=len(names), size=len(rows)
         )
-        right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.labels])
+        right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.answer])
         right[~read] = -1
         losses = functional.cross_entropy(scores, torch.from_numpy(right), ignore_index=-1, reduction="none")
         owner = torch.repeat_interleave(torch.tensor(counts))

@@ -133,11 +133,5 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Compared]) -> Findi
         dashed = {f"{name}, mean": correlations.mean[key] for name, correlations in found.items()}
         dashed |= {title: [scores[key]] * longest for title, scores in next(iter(found.values())).against.items()}
         plots += by_layer_and_step(f"{key}: first components", lines, subjects, dashed=dashed)
-    data = {
-        name: {
-            "first": dict(correlations.first), "mean": dict(correlations.mean), "against": dict(correlations.against),
-            "pairs": dict(correlations.pairs),
-        }
-        for name, correlations in found.items()
-    }
+    data = {name: dict(vars(correlations)) for name, correlations in found.items()}
     return Finding("static", "One vector per word from contextual ones", tables, plots, data)

@@ -4,8 +4,7 @@ Add one: a file with a builder `@register("task", name)` that gives a `Task`, wh
 Contract: tests/tasks, one file per module here.
 """
 
-from cloze.tasks.kinds.classification import Classification, pair_classification, sentence_classification
-from cloze.tasks.kinds.classifier import Classifier
+from cloze.tasks.kinds.classification import Classification, Classifier, pair_classification, sentence_classification
 from cloze.tasks.kinds.dependency_parsing import DependencyParsing, dependency_parsing
 from cloze.tasks.kinds.multi_label import MultiLabel, multi_label
 from cloze.tasks.kinds.multiple_choice import MultipleChoice, multiple_choice

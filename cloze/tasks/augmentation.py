@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.neighbours import neighbours
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
+from cloze.tasks.task import Report, silent
 from cloze.text.characters import IDEOGRAPHS, alphabetic, word_pattern
 
 COPIES, RATE, CANDIDATES = 20, 0.4, 15
@@ -170,7 +171,7 @@ def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, dra
 
 def augmented_rows(
     table: Table, augmenter: Augmenter, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE, seed: int = 0,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = silent,
 ) -> Iterator[tuple[str | None, ...]]:
     """Every row of a table, followed by its copies; in each copy the words of one of the `columns` are replaced.
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+Fits = Callable[[Any], bool]
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+
+def _of(kind: type) -> Fits:
+    return lambda value: isinstance(value, kind)
+
+
+def _all(kind: type, fits: Fits) -> Fits:
+    """Whether a value is a list or an object, of which every member or entry fits."""
+    members: Callable[[Any], Iterable[Any]] = dict.values if kind is dict else iter
+    return lambda value: isinstance(value, kind) and all(map(fits, members(value)))
 
 
 def _whole(value: Any) -> bool:
@@ -18,40 +26,14 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
+_text, _object = _of(str), _of(dict)
+_texts, _measured = _all(list, _text), _all(dict, lambda metric: metric is None or _number(metric))
+_trials = _all(list, lambda trial: _object(trial) and _measured(trial.get("metrics")))
+_columns = _all(dict, lambda item: item is None or isinstance(item, (str, int, float, list)))
 
 
 def _distinct(value: Any) -> bool:
     return _texts(value) and 0 < len(set(value)) == len(value)
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_number, value.values()))
-
-
-def _measured(value: Any) -> bool:
-    return isinstance(value, dict) and all(metric is None or _number(metric) for metric in value.values())
-
-
-def _spread(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_measured, value.values()))
-
-
-def _trials(value: Any) -> bool:
-    return isinstance(value, list) and all(_object(trial) and _measured(trial.get("metrics")) for trial in value)
-
-
-def _columns(value: Any) -> bool:
-    return isinstance(value, dict) and all(item is None or isinstance(item, (str, int, float, list)) for item in value.values())
 
 
 def _mixed(value: Any) -> bool:
@@ -59,14 +41,15 @@ def _mixed(value: Any) -> bool:
 
 
 #: Entries of one task, with what they must be where they are not null.
-_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+_ENTRIES: Mapping[str, tuple[Fits, str]] = {
     "task": (_text, "the name of a task"), "columns": (_columns, "an object with names of columns"),
     "head": (_text, "the name of a head"), "length": (_whole, "a whole number"), "stride": (_whole, "a whole number"),
-    "target_length": (_whole, "a whole number"), "longest": (_whole, "a whole number"), "numbered": (_truth, "true or false"),
+    "target_length": (_whole, "a whole number"), "longest": (_whole, "a whole number"), "numbered": (_of(bool), "true or false"),
     "ideographs": (_number, "a number"), "annotated": (_texts, "a list of texts"),
     "labels": (_distinct, "a list of different names"), "usual": (_text, "a text"),
-    "label_counts": (_numbers, "an object with numbers"),
-    "files": (_object, "an object"), "dev": (_measured, "an object with numbers"), "spread": (_spread, "an object with numbers"),
+    "label_counts": (_all(dict, _number), "an object with numbers"),
+    "files": (_object, "an object"), "dev": (_measured, "an object with numbers"),
+    "spread": (_all(dict, _measured), "an object with numbers"),
     "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
     "towers": (_object, "an object"), "ngrams": (_object, "an object"),

@@ -9,12 +9,12 @@ from typing import Any
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.linear.model import Linear, load_linear
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark, silent
 from cloze.tasks.worth import remark_on, remark_on_ngrams
 
 
 def evaluate(
-    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = lambda done: None,
+    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = silent,
     bootstrap: int | None = None, seed: int = 0,
 ) -> Evaluation:
     """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch.
@@ -48,7 +48,7 @@ def linear_next_to(learner: Learner) -> Linear | None:
 
 
 def predict(
-    learner: Learner, examples: Any, *, size: int = 64, report: Report = lambda done: None
+    learner: Learner, examples: Any, *, size: int = 64, report: Report = silent
 ) -> Sequence[Prediction]:
     """A prediction for every example, in order; answers in the examples are ignored."""
     return learner.predict(examples, size=size, report=report)

@@ -7,42 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from cloze.errors import TaskError
-
-
-@runtime_checkable
-class PandasFrame(Protocol):
-    """The members of a pandas `DataFrame` that are used."""
-
-    @property
-    def columns(self) -> Any: ...
-
-    def iterrows(self) -> Any: ...
-
-    def to_dict(self, orient: Any) -> Any: ...
-
-
-@runtime_checkable
-class PolarsFrame(Protocol):
-    """The member of a polars `DataFrame` that is used."""
-
-    def iter_rows(self, *, named: bool) -> Iterator[Any]: ...
-
-
-@runtime_checkable
-class ArrowData(Protocol):
-    """The member of tables and arrays of pyarrow that is used."""
-
-    def to_pylist(self) -> list[Any]: ...
-
-
-@runtime_checkable
-class Array(Protocol):
-    """The member of arrays and scalars of numpy, torch and pandas that is used."""
-
-    def tolist(self) -> Any: ...
 
 
 def each_item(given: Any) -> Iterator[Any]:
@@ -52,11 +19,11 @@ def each_item(given: Any) -> Iterator[Any]:
     `TaskError`.
     """
     require_text(given)
-    if isinstance(given, PandasFrame):
+    if hasattr(given, "iterrows"):  # a frame of pandas
         yield from given.to_dict("records")
-    elif isinstance(given, PolarsFrame):
+    elif hasattr(given, "iter_rows"):  # of polars
         yield from given.iter_rows(named=True)
-    elif isinstance(given, ArrowData):
+    elif hasattr(given, "to_pylist"):  # a table or an array of pyarrow
         yield from given.to_pylist()
     elif isinstance(given, Mapping):
         yield from _rows_of_columns(given)
@@ -72,7 +39,7 @@ def each_item(given: Any) -> Iterator[Any]:
             if classes and isinstance(item, Mapping):
                 yield {name: _named(value, classes.get(name)) for name, value in item.items()}
             else:
-                yield item.tolist() if isinstance(item, Array) and not isinstance(item, str) else item
+                yield item.tolist() if hasattr(item, "tolist") else item  # of numpy, torch and pandas
 
 
 def _rows_of_columns(given: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
@@ -120,7 +87,7 @@ def _is_missing(value: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """A value as JSON represents it; NaN and the missing values of pandas become None."""
-    if isinstance(value, Array) and not isinstance(value, str):
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if _is_missing(value):
         return None

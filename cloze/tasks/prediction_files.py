@@ -7,14 +7,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import Table
 from cloze.errors import MissingExtra, TaskError, propose
 from cloze.tasks.kinds.conllu import GENERATOR
-from cloze.tasks.kinds.text_to_text import TextToText
-from cloze.tasks.task import Prediction, Task, Written
+from cloze.tasks.task import Prediction, Task
 from cloze.tasks.texts import TableTask
 from cloze.whole import require_output, whole_file
 
@@ -25,29 +24,6 @@ ENDINGS = {
     ".conllu": "conllu",
 }  # fmt: skip
 TABLES = ("csv", "tsv", "parquet")  # a row per text, or per word
-
-
-@runtime_checkable
-class OfWords(Prediction, Protocol):
-    """A prediction with a row for each word in a table."""
-
-    @property
-    def line(self) -> int:
-        """The line at which its text begins."""
-
-    def word_rows(self) -> list[Row]:
-        """The words with their answers."""
-
-
-@runtime_checkable
-class Tagged(Protocol):
-    """A prediction with a label for each word."""
-
-    @property
-    def words(self) -> Sequence[str]: ...
-
-    @property
-    def labels(self) -> Sequence[str]: ...
 
 
 def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
@@ -116,12 +92,7 @@ def _lines(predictions: Sequence[Prediction], format: str | None) -> Iterator[st
         yield "[" + ",\n ".join(_json(prediction.record()) for prediction in predictions) + "]\n"
         return
     for prediction in predictions:
-        if format == "conll" and isinstance(prediction, Tagged):
-            yield "".join(f"{word}\t{label}\n" for word, label in zip(prediction.words, prediction.labels, strict=True)) + "\n"
-        elif format in (None, "conllu") and isinstance(prediction, Written):
-            yield prediction.written
-        else:
-            yield _json(prediction.record()) + "\n"
+        yield prediction.written_as(format) or _json(prediction.record()) + "\n"
 
 
 def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
@@ -130,10 +101,11 @@ def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
     The members of an object are columns: `probabilities.LABEL`.
     """
     for number, prediction in enumerate(predictions, start=1):
-        if isinstance(prediction, OfWords):
-            yield from ({"sentence": number, "line": prediction.line, **row} for row in prediction.word_rows())
-        else:
+        rows = prediction.word_rows()
+        if rows is None:
             yield dict(_flat(prediction.record()))
+        else:
+            yield from ({"sentence": number, **row} for row in rows)
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -146,7 +118,7 @@ def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def table_of(task: Task, path: str | None) -> Table | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
-    if not isinstance(task, TableTask | TextToText) or path is None or Path(path).is_dir() and not is_columnar(path):
+    if not isinstance(task, TableTask) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
     return task.table(path)
 

@@ -1,7 +1,8 @@
 """The protocol of tasks: how files are read, what predicts, and how it is measured.
 
-A `Task` reads files into examples, and `Task.load` makes the `Learner` of an opened checkpoint: a `Reader`
-(`cloze/decoding/reader.py`) with a head. `Learner.predict` turns examples into `Prediction`s.
+A `Task` says what the examples of a file are, what their answers are and how answers are measured. `Task.load` makes the
+`Learner` of an opened checkpoint: a `Reader` (`cloze/decoding/reader.py`) with a head. A learner says how the network reads
+examples and what its outputs mean; `evaluate`, `judge` and `predict` are the same for all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +20,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.corpus.readers.labelled import Format, Quoting
-from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.unknown import answer_remark
-from cloze.errors import TaskError, propose
+from cloze.errors import CheckpointError, TaskError, propose
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
 
@@ -34,38 +34,34 @@ if TYPE_CHECKING:
 Report = Callable[[int], None]
 Judged = Sequence[Any] | NDArray[Any]  # an item of every example
 T = TypeVar("T", bound="Task")
-U = TypeVar("U", bound="Unsearched")
 
 
-@dataclass(frozen=True)
-class FramedRow:
-    """A row that is one framed text; tasks add its answer."""
-
-    framed: Framed
-
-    def __len__(self) -> int:
-        return len(self.framed)
+def silent(done: int) -> None:
+    """A `Report` that tells nobody."""
 
 
-class Prediction(Protocol):
-    """The prediction for one row; `cut` is how many tokens of its text did not fit."""
+class Prediction:
+    """The prediction for one row."""
 
     @property
     def cut(self) -> int:
-        """Zero, unless the prediction says otherwise."""
+        """How many tokens of the text did not fit; zero, unless the prediction says otherwise."""
         return 0
 
     def record(self) -> dict[str, Any]:
-        """The prediction as a JSON object."""
+        """The prediction as a JSON object: its fields, without the `cut` of a text that was read whole, and without the `text_b`
+        of a task on one text."""
+        whole = {"cut": 0, "text_b": None}
+        return {name: value for name, value in vars(self).items() if name not in whole or value != whole[name]}
 
+    def written_as(self, format: str | None) -> str | None:
+        """The prediction in a format of its own, ending in a line feed; None if `format` is no such format. A `format` of None
+        is that of the task's predictions."""
+        return None
 
-@runtime_checkable
-class Written(Prediction, Protocol):
-    """A prediction with a format of its own."""
-
-    @property
-    def written(self) -> str:
-        """The prediction in that format, ending in a line feed."""
+    def word_rows(self) -> list[dict[str, Any]] | None:
+        """The words with their answers, as rows of a table, each with the line of the text; None if the row has one answer."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,112 +135,166 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
     return f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all{more}"
 
 
-class Task(Protocol):
+class Task(ABC):
     """A registered kind of task with its options, which are the builder's arguments.
 
-    `metrics`: for each metric, whether more is better; the first selects the epoch by default. `of_words`: a text may be a list
-    of its words. `writes`: formats that only its predictions have, such as `conll`.
+    `of_words`: a text may be a list of its words. `writes`: formats that only its predictions have, such as `conll`. `does`
+    completes the sentence that refuses a beam search.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    of_words: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
+    does: ClassVar[str] = "writes none"
 
     @property
-    def of_words(self) -> bool: ...
+    @abstractmethod
+    def metrics(self) -> Mapping[str, bool]:
+        """For each metric, whether more is better; the first selects the epoch by default."""
 
-    @property
-    def writes(self) -> tuple[str, ...]: ...
-
-    @property
-    def metrics(self) -> Mapping[str, bool]: ...
-
+    @abstractmethod
     def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files in another format."""
 
     def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
         """The same task with beam search; a task that writes no text refuses with a `TaskError`."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.does}.")
+        return self
 
+    @abstractmethod
     def read(self, path: Path | str, *, labelled: bool = True) -> Any:
         """The examples of a file; with `labelled=False`, answers are optional."""
 
+    @abstractmethod
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
         """The learner for an opened checkpoint; `described` is the contents of its task.json."""
 
+    @abstractmethod
+    def truth(self, examples: Any, labels: Sequence[str], *, numbered: bool = False) -> Sequence[Any] | NDArray[Any]:
+        """The right answer of every example, classes as their numbers among `labels`. `numbered`: a file may have the numbers of
+        the labels in their place. An example without an answer, or with an unknown one, is a `TaskError` with file and line."""
+
+    @abstractmethod
+    def judged(self, truth: Any, outputs: Any, labels: Sequence[str]) -> Judged:
+        """Of every example what the metrics need, from the right answers and the outputs of a model."""
+
+    @abstractmethod
+    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of what `judged` says of examples."""
+
     def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of the constant answer `always`; `labels` are the classes, if there are any."""
+        return self.figures_of_constant(always, self.truth(examples, labels), labels)
+
+    @abstractmethod
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of the constant answer `always` against the right ones."""
 
     def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
         """What a linear model of the task learns, to compare networks with; None if there is no sensible one."""
         return None
 
+    @abstractmethod
     def description(self) -> dict[str, Any]:
         """The options as task.json keeps them: `columns`, and all other options next to it."""
 
 
-class Unsearched:
-    """The base of tasks that write no text, so beam search does not apply. `does` completes the sentence in the error."""
+@dataclass(frozen=True)
+class Answered:
+    """An example as the network reads it, and its right answer."""
 
-    name: str
-    of_words: ClassVar[bool] = False
-    writes: ClassVar[tuple[str, ...]] = ()
-    does: ClassVar[str]
-
-    def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
-        """None: a task says if there is a linear model of it."""
-        return None
-
-    def deciding(self: U, *, beams: int | None, length_penalty: float | None) -> U:
-        """The same task; a beam search is refused with a `TaskError`."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.does}.")
-        return self
+    inputs: Any
+    answer: Any
 
 
 class Learner(nn.Module, ABC):
     """A network and a head that solve a task. `cloze evaluate` and `cloze predict` use it, and runs measure themselves with it.
 
-    It is an `nn.Module` so that network and head change device and mode together. `exact` is the reader in fp32: metrics do not
-    depend on the precision of training. `labels` are the classes, None if answers are free.
+    A subclass says how examples are read (`encode`), what the network says of them (`answer`) and what that means for a user
+    (`predictions`); what is right and how it is measured, the task says. Everything runs in eval mode. It is an `nn.Module` so
+    that network and head change device and mode together. `exact` is the reader in fp32: metrics do not depend on the precision
+    of training. `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
     """
 
-    labels: tuple[str, ...] | None = None
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
     mixture: Mixture | None = None  # with the linear model in that folder
     annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
-    def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
+    def __init__(
+        self, reader: Reader, head: nn.Module, task: Any, *, length: int | None, labels: Sequence[str] | None = None,
+        numbered: bool = False,
+    ) -> None:
         super().__init__()
         self.network: nn.Module = reader.network
         self.head: Any = head
-        self.reader, self.task, self.length = reader, task, length
+        self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
+        self.labels = None if labels is None else tuple(labels)
+        self.names = self.labels or ()
         self.exact = replace(reader, precision=None)
         name_dropouts(self)
 
     @abstractmethod
-    def answered(self, examples: Any) -> list[Any]:
-        """The examples as rows with their answers; an example without one is a `TaskError`."""
+    def encode(self, examples: Any) -> list[Any]:
+        """The examples as the network reads them."""
 
     @abstractmethod
+    def answer(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> Any:
+        """What the network says of every row: probabilities (N, C), numbers (N,), or an item of every row."""
+
+    @abstractmethod
+    def predictions(self, examples: Any, rows: Sequence[Any], outputs: Any) -> Sequence[Prediction]:
+        """The prediction for every example, from its row and the outputs for it."""
+
+    def truth(self, examples: Any) -> Any:
+        """The right answers; an example without one is a `TaskError`."""
+        return self.task.truth(examples, self.names, numbered=self.numbered)
+
+    def answered(self, examples: Any) -> list[Answered]:
+        """The examples as rows with their answers."""
+        truth = self.truth(examples)
+        return [Answered(*pair) for pair in zip(self.encode(examples), truth, strict=True)]
+
     def judge(
-        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> Judged:
         """One item per row with everything that the metrics need; with `metric`, only what that metric needs.
 
-        Runs in eval mode. `metrics` of any sample of the items, also with repetitions, are the metrics of those rows, so the
-        bootstrap needs no second pass through the network.
+        `metrics` of any sample of the items, also with repetitions, are the metrics of those rows, so the bootstrap needs no
+        second pass through the network.
         """
+        return self._judged(rows, self.answer([row.inputs for row in rows], size, report))
 
-    @abstractmethod
+    def _judged(self, rows: Sequence[Answered], outputs: Any) -> Judged:
+        judged: Judged = self.task.judged([row.answer for row in rows], outputs, self.names)
+        return judged
+
     def metrics(self, judged: Any) -> dict[str, float]:
         """The task's metrics from the items of `judge`."""
+        figures: dict[str, float] = self.task.figures(judged, self.names)
+        return figures
 
-    def outputs(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> Outputs:
+    def measure(
+        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
+    ) -> dict[str, float]:
+        """The task's metrics on rows with answers; with `metric`, only those that need no more than it does."""
+        return self.metrics(self.judge(rows, metric, size=size, report=report))
+
+    def outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:
         """What the network alone says of examples, in the form of `Linear.outputs`."""
-        raise TaskError(f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out.")
+        if self.task.linear(self.names) is None:
+            raise TaskError(
+                f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out."
+            )
+        return self.answer(self.encode(examples), size, report)
 
     def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
         """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
         return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
+
+    def answer_mixed(self, examples: Any, rows: Sequence[Any], size: int, report: Report) -> Any:
+        """The outputs for examples and their rows: of the network, or of its mixture with the linear model."""
+        return self.mixed(examples, self.answer(rows, size, report))
 
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The right answers and those of the learner, item by item, from the items of `judge`; None if they cannot be compared.
@@ -254,18 +304,49 @@ class Learner(nn.Module, ABC):
         columns = judged.T if isinstance(judged, np.ndarray) and judged.ndim == 2 and judged.shape[1] >= 2 else None
         return None if columns is None else (columns[0], columns[1])
 
-    def measure(
-        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> dict[str, float]:
-        """The task's metrics on rows with answers; with `metric`, only those that need no more than it does. Runs in eval
-        mode."""
-        return self.metrics(self.judge(rows, metric, size=size, report=report))
-
-    @abstractmethod
-    def evaluate(self, examples: Any, always: str | None, *, size: int, report: Report) -> Evaluation:
+    def evaluate(
+        self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = silent
+    ) -> Evaluation:
         """All metrics on examples with answers, and as a baseline those of the constant answer `always`."""
+        rows = self.answered(examples)
+        outputs = self.answer_mixed(examples, [row.inputs for row in rows], size, report)
+        return self.evaluation(examples, rows, outputs, self._judged(rows, outputs), always)
 
-    def scored(self, examples: Any, *, size: int, report: Report) -> Iterator[dict[str, Any]]:
+    def evaluation(
+        self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Judged, always: str | None
+    ) -> Evaluation:
+        """What is known of examples that were judged."""
+        return Evaluation(
+            len(rows), self.metrics(judged), self.baseline(always, examples),
+            tuple(self.remarks(examples, rows, outputs, judged)), judged=judged, **self.details(rows, outputs, judged),
+        )
+
+    def baseline(self, always: str | None, examples: Any) -> dict[str, Any] | None:
+        """The metrics of the constant answer `always`; None for None."""
+        if always is None:
+            return None
+        return {"always": always, **self.task.figures_of_constant(always, self.truth(examples), self.names)}
+
+    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """Sentences on the figures: here how many texts were cut."""
+        remark = cut_remark([self.lost(row.inputs) for row in rows], self.length)
+        return [] if remark is None else [remark]
+
+    def lost(self, row: Any) -> int:
+        """How many tokens of a row did not fit."""
+        tokens: int = row.cut
+        return tokens
+
+    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+        """What an `Evaluation` holds besides metrics: fields by name."""
+        return {}
+
+    def predict(self, examples: Any, *, size: int = 64, report: Report = silent) -> Sequence[Prediction]:
+        """A prediction for every example, in order; answers in the examples are ignored."""
+        rows = self.encode(examples)
+        return self.predictions(examples, rows, self.answer_mixed(examples, rows, size, report))
+
+    def scored(self, examples: Any, *, size: int = 64, report: Report = silent) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels in place of its label (soft labels); with `cut` if it lost
         tokens."""
         raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
@@ -282,9 +363,12 @@ class Learner(nn.Module, ABC):
         sentence = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
         return [*(sentence.format(layer) for layer in missing), *([] if remark is None else [remark])]
 
-    @abstractmethod
-    def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
-        """A prediction for every example, in order; answers in the examples are ignored."""
+
+def head_called(loaded: Checkpoint, name: str) -> Any:
+    """A head of a checkpoint by its name; a `CheckpointError` if it is missing."""
+    if name not in loaded.heads:
+        raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+    return loaded.heads[name]
 
 
 def task(name: str, **given: Any) -> Task:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,21 +17,26 @@ from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, Ta
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
-from cloze.errors import CheckpointError, Parameter, TaskError
+from cloze.errors import Parameter, TaskError, propose
 from cloze.tasks.pictures import numbers_of, with_picture
-from cloze.tasks.task import Learner, Report, Unsearched
+from cloze.tasks.task import Learner, Report, Task, head_called, silent
 
 A = TypeVar("A")
+C = TypeVar("C")
 T = TypeVar("T", bound="TableTask")
+J = TypeVar("J", bound="ObjectTask")
+LABEL, TEXT_B, PICTURE = OPTION.sibling("label", "NAME"), OPTION.sibling("text_b", "NAME"), Parameter("corpus.picture", "NAME")
+_SHOWN = 8  # of the labels that a file gives by their numbers
 
 
 @dataclass(frozen=True)
 class AnsweredTexts(Generic[A]):
-    """Texts, second texts (None for tasks on one text), answers (None if the file has none), their file and lines, and the keys
-    of the pictures that they are about (None for tasks without pictures)."""
+    """Texts, what stands next to each (a second text, or the texts to choose from; None for tasks on one text), answers (None if
+    the file has none), their file and lines, and the keys of the pictures that they are about (None for tasks without
+    pictures)."""
 
     texts: list[str]
-    others: list[str] | None
+    others: list[Any] | None
     answers: list[A] | None
     path: str
     lines: tuple[int, ...]
@@ -40,9 +45,14 @@ class AnsweredTexts(Generic[A]):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def rows(self) -> Iterator[tuple[str, ...]]:
-        """The texts of every example: one, or two."""
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The text of every example, or its two."""
         return zip(self.texts) if self.others is None else zip(self.texts, self.others, strict=True)
+
+    def pairs(self) -> Iterator[tuple[int, str, Any]]:
+        """The line of every example, its text and its second text, None for tasks on one text."""
+        others: Sequence[Any] = [None] * len(self) if self.others is None else self.others
+        return zip(self.lines, self.texts, others, strict=True)
 
     def known(self) -> list[A]:
         """The answers; if the file has none, a `TaskError`."""
@@ -51,10 +61,14 @@ class AnsweredTexts(Generic[A]):
         return self.answers
 
 
+#: Texts with labels.
+Examples = AnsweredTexts[str]
+
+
 @dataclass(frozen=True)
-class TableTask(Unsearched):
+class TableTask(Task):
     """A task on one text, or with `text_b` on two: names of columns, and how a file is written (see `read_table`). `trained` is
-    what the model of a folder was trained on."""
+    what the model of a folder was trained on. `lists`: cells may be lists."""
 
     text: str = "text"
     text_b: str | None = None
@@ -64,7 +78,7 @@ class TableTask(Unsearched):
     quoting: Quoting = "auto"
     trained: Trained = UNTRAINED
 
-    does: ClassVar[str] = "writes none"
+    lists: ClassVar[bool] = False
 
     def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files in another format."""
@@ -72,7 +86,9 @@ class TableTask(Unsearched):
 
     def table(self, path: Path | str) -> Table:
         """The rows of a file."""
-        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained)
+        return read_table(
+            path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained, lists=self.lists
+        )
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -80,63 +96,106 @@ class TableTask(Unsearched):
 
 
 @dataclass(frozen=True)
-class TextTask(TableTask, ABC):
+class TextTask(TableTask):
     """A task whose examples are texts with answers. `picture` is the column with the key of the picture that a row is about;
     None: rows are about texts alone."""
 
     picture: str | None = None
 
     def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
-        """The examples of a file; with `labelled=False`, answers are optional."""
+        """The examples of a file; with `labelled=False`, answers are read if the column is there."""
         table = self.table(path)
         texts = table.column(self.text, OPTION)
-        others = table.column(self.text_b, OPTION.sibling("text_b", "NAME")) if self.text_b is not None else None
-        answers = self.answers(table) if labelled or self.label in table.columns else None
-        pictures = table.column(self.picture, Parameter("corpus.picture", "NAME")) if self.picture is not None else None
+        others = self.others(table, table.column(self.text_b, TEXT_B)) if self.text_b is not None else None
+        answers = self.answers(table, others) if labelled or self.label in table.columns else None
+        pictures = table.column(self.picture, PICTURE) if self.picture is not None else None
         return AnsweredTexts(texts, others, answers, table.path, table.lines, pictures)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
         return {"columns": with_picture(super().description()["columns"], self.picture)}
 
-    @abstractmethod
-    def answers(self, table: Table) -> list[Any]:
+    def others(self, table: Table, cells: list[str]) -> list[Any]:
+        """What stands next to the text of every row, from the cells of the column `text_b`."""
+        return cells
+
+    def answers(self, table: Table, others: list[Any] | None) -> list[Any]:
         """The answer of every row; an invalid one is a `TaskError` with file and line."""
+        return parsed(table, table.column(self.label, LABEL), self.answer, f"{self.label!r} is ")
 
-
-@dataclass(frozen=True)
-class CellTask(TextTask):
-    """A task whose answers are the cells of a column, parsed one by one."""
-
-    def answers(self, table: Table) -> list[Any]:
-        """The answers in a table's column."""
-        answers = []
-        for cell, line in zip(table.column(self.label, OPTION.sibling("label", "NAME")), table.lines, strict=True):
-            try:
-                answers.append(self.answer(cell))
-            except ValueError as error:
-                raise TaskError(f"{table.path}:{line}: {self.label!r} is {error}") from None
-        return answers
-
-    @abstractmethod
-    def answer(self, cell: str) -> Any:
+    def answer(self, cell: Any) -> Any:
         """The answer in a cell; a `ValueError` with the reason if it is invalid."""
+        return cell
 
 
 @dataclass(frozen=True)
-class Answered(Generic[A]):
-    """A framed example and its answer."""
+class ObjectTask(Task):
+    """A task whose files are JSON, which says what its fields are. `files` completes the sentence that refuses columns. `picture`
+    is the field with the key of the picture that a text is about, in JSON lines."""
 
-    framed: Framed
-    answer: A
+    picture: str | None = field(default=None, kw_only=True)
 
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """How many tokens did not fit."""
-        return {"text": self.framed.cut}
+    files: ClassVar[str] = "JSON lines"
 
-    def __len__(self) -> int:
-        return len(self.framed)
+    def reading(self: J, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> J:
+        """The same task."""
+        if columns or format not in (None, "jsonl"):
+            raise TaskError(f"--columns and --format are for tables; {self.name} reads {self.files}. Leave them out.")
+        return self
+
+
+def parsed(table: Table, cells: Iterable[C], parse: Callable[[C], Any], lead: str = "") -> list[Any]:
+    """What `parse` makes of the cell of every row; a `ValueError` becomes a `TaskError` with file, line, `lead` and reason."""
+    values = []
+    for cell, line in zip(cells, table.lines, strict=True):
+        try:
+            values.append(parse(cell))
+        except ValueError as error:
+            raise TaskError(f"{table.path}:{line}: {lead}{error}") from None
+    return values
+
+
+def label_ids(
+    examples: Examples, known: Sequence[str], among: str = "in the training examples", *, numbered: bool = False
+) -> NDArray[np.int64]:
+    """The labels as indices into `known` (N,); see `label_numbers`."""
+    if examples.answers is None:
+        raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
+    labels = [[label] for label in examples.answers]
+    numbers = label_numbers(examples.path, examples.lines, labels, known, among, numbered=numbered)
+    return np.array([number for (number,) in numbers], np.int64)
+
+
+def label_numbers(
+    path: str, lines: Sequence[int], labels: Sequence[Sequence[str]], known: Sequence[str],
+    among: str = "in the training examples", *, numbered: bool = False,
+) -> list[list[int]]:
+    """The labels of every row as indices into `known`; one that does not occur `among` them is a `TaskError` with file and line.
+    `numbered`: a file may have the numbers of the labels in their place."""
+    among = "in config.json" if numbered else among
+    indices = {label: number for number, label in enumerate(known)}
+    names = names_of_numbers(chain.from_iterable(labels), known, numbered=numbered)
+    indices |= {number: indices[label] for number, label in names.items()}
+    for row, line in zip(labels, lines, strict=True):
+        for label in row:
+            if label not in indices:
+                raise TaskError(f"{path}:{line}: the label {label!r} does not occur {among}. {propose(str(label), known)}")
+    return [[indices[label] for label in row] for row in labels]
+
+
+def names_of_numbers(labels: Iterable[str], known: Sequence[str], *, numbered: bool) -> dict[str, str]:
+    """The labels by their numbers in `known` if all labels of a file are whole numbers and no label looks like one; else none."""
+    numbers = set(labels) if numbered and not any(label.lstrip("-").isdigit() for label in known) else set()
+    if not all(label.isdigit() for label in numbers):
+        return {}
+    return {str(number): label for number, label in enumerate(known) if str(number) in numbers}
+
+
+def remark_on_numbers(names: Mapping[str, str]) -> list[str]:
+    """A sentence on labels that a file gives by their numbers; none if it gives none so."""
+    pairs = ", ".join(f"{number} is {label}" for number, label in list(names.items())[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return [f"the labels of the file are read as the numbers that config.json gives them: {pairs}{more}"] if names else []
 
 
 class SummaryLearner(Learner):
@@ -146,7 +205,7 @@ class SummaryLearner(Learner):
     (the network), `Reader.scores` (the head).
     """
 
-    def encode(self, examples: AnsweredTexts[Any]) -> list[Framed]:
+    def encode(self, examples: AnsweredTexts[Any]) -> list[Any]:
         """The examples as the network reads them."""
         return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
 
@@ -154,7 +213,7 @@ class SummaryLearner(Learner):
         """The texts; of a pair, both."""
         return [" ".join(row) for row in examples.rows()]
 
-    def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Framed]:
+    def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""
         return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
 
@@ -167,9 +226,7 @@ class SummaryLearner(Learner):
         return scores if scores.dim() > 1 else scores[:, None]
 
     @torch.inference_mode()
-    def all_scores(
-        self, framed: Sequence[Framed], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float32]:
+    def all_scores(self, framed: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
         """The scores of every row (N, C), in the order of the rows; runs in eval mode."""
         scores: NDArray[np.float32] | None = None
         with evaluating(self):
@@ -198,19 +255,4 @@ def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | No
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
     others = tuple(loaded.heads) if usual is None else (usual,)
-    name = str(described["head"] or (*summaries, *others, "relation_prediction")[0])
-    if name not in loaded.heads:
-        raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
-    return loaded.heads[name]
-
-
-def text_columns(line: int, text: str, text_b: str | None) -> dict[str, Any]:
-    """The first keys of a prediction's JSON object; a task on one text has no `text_b`."""
-    return {"line": line, "text": text, **({} if text_b is None else {"text_b": text_b})}
-
-
-def each_text(examples: AnsweredTexts[Any]) -> list[dict[str, Any]]:
-    """`text_columns` of every example."""
-    others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
-    return [text_columns(*row) for row in zip(examples.lines, examples.texts, others, strict=True)]
-
+    return head_called(loaded, str(described["head"] or (*summaries, *others, "relation_prediction")[0]))

@@ -1,9 +1,12 @@
-"""Texts given as words, as a network reads them: in windows where they are long, so that every word is read."""
+"""Texts given as words, as a network reads them: in windows where they are long, so that every word is read; and learners that
+answer for every word."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +18,9 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.scores.windows import Windows
+from cloze.tasks.task import Answered, Learner
+from cloze.text.matching import Span
+from cloze.text.running import as_text, remark_on_units, word_spans
 
 Positions = NDArray[np.int64]
 
@@ -83,3 +89,66 @@ def read_words(
         scores[torch.from_numpy(words)] = reader.scores(head, states, batch, positions).cpu()
         read[words] = True
     return scores, read
+
+
+class WordsRow(NamedTuple):
+    """The words of a text, the windows over them, the text itself and where its words begin and end in it, in characters."""
+
+    words: tuple[str, ...]
+    windows: list[WordWindow]
+    text: str
+    offsets: list[Span]
+
+
+class WordsLearner(Learner):
+    """A network with an answer for every word. `ideographs`: how many a word of training had that is written in them."""
+
+    def __init__(
+        self, reader: Reader, head: Any, task: Any, *, length: int | None, labels: Sequence[str], numbered: bool = False,
+        ideographs: float | None = None,
+    ) -> None:
+        super().__init__(reader, head, task, length=length, labels=labels, numbered=numbered)
+        self.ideographs = ideographs
+
+    @abstractmethod
+    def windows(self, examples: Any, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
+        """The windows of the words of some texts."""
+
+    def rows(self, examples: Any, running: Sequence[str | None] = ()) -> list[WordsRow]:
+        """The texts by their words; one that is also in `running` is cut into words by the rule for every script."""
+        placed = [
+            as_text(words) if text is None else (text, word_spans(text, self.reader.tokenizer))
+            for words, text in zip(examples.words, running or repeat(None), strict=False)
+        ]
+        words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in placed]
+        windows = self.windows(examples, words)
+        return [WordsRow(w, parts, *place) for w, parts, place in zip(words, windows, placed, strict=True)]
+
+    def encode(self, examples: Any) -> list[WordsRow]:
+        """The texts; those that were not given as words are cut into words."""
+        return self.rows(examples, examples.running)
+
+    def answered(self, examples: Any) -> list[Answered]:
+        """The texts by the words that have answers."""
+        return [Answered(*pair) for pair in zip(self.rows(examples), self.truth(examples), strict=True)]
+
+    def scores(
+        self, rows: Sequence[WordsRow], width: int, size: int
+    ) -> Iterator[tuple[NDArray[np.int64], list[int], torch.Tensor, NDArray[np.bool_]]]:
+        """Batches of texts: which they are, how many words each has, and of all their words the scores (M, `width`) and whether
+        they were read."""
+        counts = [len(row.words) for row in rows]
+        for index in by_length(counts, rows=size):
+            part = [counts[i] for i in index]
+            yield index, part, *read_words(
+                self.exact, self.head, [rows[i].windows for i in index], part, width=width, size=size
+            )
+
+    def texts_of(self, examples: Any) -> Sequence[str]:
+        """The texts, with a space between words."""
+        return [" ".join(words) for words in examples.words]
+
+    def remarks_on_texts(self, examples: Any) -> list[str]:
+        """Also on texts that are not given as words, if these are others than those of training."""
+        units = remark_on_units(examples.running, self.ideographs)
+        return [*super().remarks_on_texts(examples), *([] if units is None else [units])]

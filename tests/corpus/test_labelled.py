@@ -17,9 +17,9 @@ from cloze.corpus.readers.tables import Cell, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import CorpusError, TaskError
-from cloze.tasks.labels import label_ids
 from cloze.tasks.result import task_of
 from cloze.tasks.task import task
+from cloze.tasks.texts import label_ids
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:

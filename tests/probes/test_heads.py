@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from cloze.probes.gates import closed, each_gate, families
 from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
-from cloze.tasks.kinds.classifier import Classifier
-from cloze.tasks.kinds.labeller import WordLabeller
+from cloze.tasks.kinds.classification import Classifier
+from cloze.tasks.kinds.token_labelling import WordLabeller
 from cloze.tasks.task import task
 from tests.making import network_of
 
@@ -35,16 +34,16 @@ TEXTS = [
 
 def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
     loaded = checkpoint("classifier")
-    task = SimpleNamespace(at=(), threshold=None)
-    learner = Classifier(Reader.of(loaded), loaded.heads["class"], ("a", "b", "c"), task, length=None).eval()
+    kind = task("sentence_classification")
+    learner = Classifier(Reader.of(loaded), loaded.heads["class"], kind, length=None, labels=("a", "b", "c")).eval()
     learner.answered = _labelled(learner)  # type: ignore[method-assign]
     return ClassifiedExamples(learner, TEXTS)
 
 
 def _labelled(learner: Classifier) -> Callable[[Any], list[Any]]:
-    from cloze.tasks.kinds.classifier import Labelled
+    from cloze.tasks.task import Answered
 
-    return lambda texts: [Labelled(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
+    return lambda texts: [Answered(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
 
 
 def test_a_gate_of_zero_is_a_head_whose_columns_are_zero_or_that_is_cut_out() -> None:
@@ -154,7 +153,8 @@ def test_networks_without_heads_and_checkpoints_without_a_head_are_refused(check
 def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpoint: Callable[..., Any]) -> None:
     loaded = checkpoint("tagger")
     reader = Reader.of(loaded)
-    learner = WordLabeller(reader, loaded.heads["tags"], ("a", "b", "c"), "a", task("token_labelling"), length=None).eval()
+    names = ("a", "b", "c")
+    learner = WordLabeller(reader, loaded.heads["tags"], task("token_labelling"), length=None, labels=names, usual="a").eval()
     words = [tuple(text.split()) for text in TEXTS] + [("cat",) * 60]
     labels = [tuple("abc"[n % 3] for n in range(len(own))) for own in words]
     examples = LabelledExamples(learner, Tagged(words, labels, "file", tuple(range(len(words))), (None,) * len(words)))
@@ -163,7 +163,7 @@ def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpo
         together = examples.losses(range(len(TEXTS)))
         alone = torch.cat([examples.losses([n]) for n in range(len(TEXTS))])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-    (window,) = examples.rows[1].windows
+    (window,) = examples.rows[1].inputs.windows
     states = reader.states(reader.batch([window.row]), {"hidden"})
     scores = reader.scores(learner.head, states, reader.batch([window.row]), torch.from_numpy(window.columns))
     expected = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 1, 2]))

@@ -10,7 +10,7 @@ import pytest
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import Difference, differences, generator, intervals, resampled
-from cloze.tasks.kinds.labeller import figures, judged
+from cloze.tasks.kinds.token_labelling import figures, judged
 from cloze.tasks.measures.metrics import measure
 
 stats = pytest.importorskip("scipy.stats")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.runs.finetuning.finetune import finetune
-from cloze.tasks.kinds.classifier import Classifier
+from cloze.tasks.kinds.classification import Classifier
 from cloze.training.interrupt import Interrupt
 from cloze.training.schedule.freezing import parameters_by_depth
 

@@ -8,9 +8,7 @@ import string
 import numpy as np
 import pytest
 
-from cloze.tasks.measures.bleu import bleu, bleu_metric
-from cloze.tasks.measures.chrf import chrf, chrf_counts
-from cloze.tasks.measures.overlap import figures, words
+from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf, chrf_counts, figures, words
 
 LETTERS = "我爱你的猫。" + string.ascii_lowercase[:6] + "  ,.!"
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cloze.schemes import standard
 from cloze.tasks.evaluation_text import ranking_lines, short_lines
-from cloze.tasks.kinds.classifier import decided
-from cloze.tasks.kinds.labeller import label_figures, measured
+from cloze.tasks.kinds.classification import decided
+from cloze.tasks.kinds.token_labelling import label_figures, measured
 from cloze.tasks.measures.class_report import (
     Calibration,
     ClassCounts,

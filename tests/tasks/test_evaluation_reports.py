@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cloze as package
-from cloze.tasks.task import Evaluation
+from cloze.tasks.task import Evaluation, task
 
 Tuned = Callable[..., Path]
 ROWS = [
@@ -64,17 +64,12 @@ def test_a_threshold_is_for_two_classes_and_a_probability(cloze: Any, tuned: Tun
     refused = cloze("predict", tuned(), rows, "--threshold", "1.5")
     assert refused.code == 2 and "--threshold 1.5: expected a probability between 0 and 1, such as 0.5." in refused.err
 
-    from types import SimpleNamespace
-
+    from cloze.checkpoint.build import load_checkpoint
     from cloze.errors import TaskError
-    from cloze.tasks.kinds.classifier import Classifier
 
-    model = package.load(tuned())
-    learner = model._learned(None, None)[0]
-    reader, head = learner.reader, learner.head
-    task: Any = SimpleNamespace(threshold=0.3, at=())
+    described = {"head": None, "labels": ["a", "b", "c"]}
     with pytest.raises(TaskError, match=r"--threshold 0.3: is for two classes; this model has 3. Leave it out."):
-        Classifier(reader, head, ("a", "b", "c"), task, length=None)
+        task("sentence_classification", threshold=0.3).load(load_checkpoint(Path(tuned())), described, None)
 
 
 def test_the_page_shows_the_report_and_replaces_no_other_file(cloze: Any, tuned: Tuned, rows: Path, tmp_path: Path) -> None:
@@ -126,7 +121,7 @@ def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
 def test_predictions_without_classes_have_no_probabilities() -> None:
     from cloze.api.predictions import Predictions
     from cloze.errors import UserError
-    from cloze.tasks.kinds.answerer import Output
+    from cloze.tasks.kinds.text_to_text import Output
 
     with pytest.raises(UserError, match="these predictions have none for every class"):
         _ = Predictions([Output(1, "a", "b", True)], ()).probabilities

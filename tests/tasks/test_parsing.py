@@ -19,7 +19,7 @@ from cloze.networks import Clock
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.kinds.parser import NAMES
+from cloze.tasks.kinds.dependency_parsing import NAMES
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import data as described

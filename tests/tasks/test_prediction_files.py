@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 
 from cloze.corpus.readers.labelled import Table, read_table
 from cloze.errors import TaskError
-from cloze.tasks.kinds.answerer import Output
-from cloze.tasks.kinds.classification import sentence_classification
-from cloze.tasks.kinds.classifier import Choice
-from cloze.tasks.kinds.entities import LabelsOfWords
-from cloze.tasks.kinds.extractor import Found
+from cloze.tasks.kinds.classification import Choice, sentence_classification
+from cloze.tasks.kinds.dependency_parsing import Parsed
 from cloze.tasks.kinds.multi_label import LabelSet
-from cloze.tasks.kinds.parser import Parsed
-from cloze.tasks.kinds.token_labelling import token_labelling
+from cloze.tasks.kinds.question_answering import Found
+from cloze.tasks.kinds.text_to_text import Output
+from cloze.tasks.kinds.token_labelling import LabelsOfWords, token_labelling
 
 Tuned = Callable[..., Path]
 ODD = ['the "cat", it\nsleeps', "=SUM(A1:A9)", "@rain\r", "a\ttab", " spaces ", "été 河"]
@@ -137,7 +135,7 @@ def test_every_kind_of_prediction_has_a_flat_form(tmp_path: Path) -> None:
     ]
     output = Output(1, "a", "b, c", True)
     assert written([output], tmp_path / "d.csv").splitlines() == ["line,text,output,ended", '1,a,"b, c",True']
-    several = LabelSet({"line": 1, "text": "a"}, ["x", "y"], {"x": 0.9, "y": 0.8})
+    several = LabelSet(1, "a", None, ["x", "y"], {"x": 0.9, "y": 0.8})
     assert read_csv_text(written([several], tmp_path / "e.csv"))[0]["labels"] == '["x", "y"]'
 
 

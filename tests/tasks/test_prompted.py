@@ -19,7 +19,7 @@ from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.prompted import Prompt, prompted, task_for
-from cloze.tasks.labels import Examples
+from cloze.tasks.texts import Examples
 
 Folder = Callable[[str], Path]
 TEMPLATE = "{text} was the {answer} of the river"
@@ -82,14 +82,14 @@ def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, 
     learner = learner_of(start(name))
     assert type(learner.prompting) is KINDS[name]
     texts = ["the dog", "mice who dreamed of cheese", ""]
-    asked = learner.candidates(examples(*texts))
-    found = learner.probabilities(asked, size=2)
+    asked = learner.encode(examples(*texts))
+    found = learner.answer(asked, size=2)
     scores = learner.prompting.scores([one for both in asked for one in both], size=2, report=int).reshape(3, 2)
     for text, row, predicted in zip(texts[:2], found, scores, strict=False):
         sums = np.array([expected(learner, text, answer) for answer in ("cat", "night rain")])
         assert predicted == pytest.approx(sums, abs=1e-3)
         assert row == pytest.approx(np.exp(sums - sums.max()) / np.exp(sums - sums.max()).sum(), abs=1e-4)
-    alone = [learner.probabilities(learner.candidates(examples(text)))[0] for text in texts]
+    alone = [learner.answer(learner.encode(examples(text)))[0] for text in texts]
     assert found == pytest.approx(np.array(alone), abs=1e-5)
 
 
@@ -102,11 +102,11 @@ def test_answers_are_normalised_by_their_probability_behind_a_text_about_nothing
     conditional = np.array([[expected(plain, text, answer) for answer in answers] for text in asked.texts])
     alone = learner_of(start(name), template="{text} was the {answer}")
     alone.prompt = replace(alone.prompt, context=None)
-    made = alone.prompting.scores(alone.candidates(examples("rain"))[0], size=4, report=int)
+    made = alone.prompting.scores(alone.encode(examples("rain"))[0], size=4, report=int)
     wanted = np.exp(conditional - made)
-    found = learner.probabilities(learner.candidates(asked))
+    found = learner.answer(learner.encode(asked))
     assert found == pytest.approx(wanted / wanted.sum(1, keepdims=True), abs=1e-4)
-    assert np.abs(found - plain.probabilities(plain.candidates(asked))).max() > 1e-3
+    assert np.abs(found - plain.answer(plain.encode(asked))).max() > 1e-3
     (choice, _) = predict(learner, asked)
     assert choice.record()["probabilities"]["animal"] == pytest.approx(found[0, 0], abs=1e-6)
 
@@ -152,7 +152,7 @@ def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, na
     shown = examples("cat", labels=["animal"])
     learner = learner_of(start(name), shots=1, demonstrations=shown)
     long = "the dog saw the mice in the garden all night " * 4
-    (first, second), *_ = learner.candidates(examples(long))
+    (first, second), *_ = learner.encode(examples(long))
     assert first.cut > 0 and len(second.source) <= 40
     text = learner.reader.tokenizer.decode(second.source.ids)
     assert text.count("was the") == 2 and "the dog saw" in text.lower()
@@ -160,7 +160,7 @@ def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, na
     assert predicted.record()["cut"] == first.cut and "1 of 1 texts" in evaluate(learner, _labelled(long)).remarks[0]
     crowded = learner_of(start(name), shots=6, demonstrations=examples(*["cat mice"] * 6, labels=["animal"] * 6))
     with pytest.raises(TaskError, match="reads at most 40.\n  Use fewer --shots"):
-        crowded.candidates(examples("dog"))
+        crowded.encode(examples("dog"))
 
 
 def _labelled(text: str) -> Examples:

@@ -23,9 +23,10 @@ from cloze.recipe.recipe import plain
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.extractor import Extractor, JudgedQuestion, figures
+from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, figures
 from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
+from cloze.tasks.task import task
 
 VALUES = [
     "training.batch=16", "training.epochs=4", "training.rate.peak=2e-2", "corpus.length=16", "corpus.stride=4",
@@ -128,7 +129,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
         reader = Reader(reader.network, reader.tokenizer, recipe.reading, reader.order)
         head = SpanExtraction(width=16, clock=Clock())
         learner = Extractor(reader, head, None, length=16, stride=4, max_answer_length=5, threshold=None)
-        rows = learner.answered(read_questions(files[1]))
+        rows = learner.encode(read_questions(files[1]))
         batch = reader.batch([window.framed for row in rows for window in row.windows])
         assert part.arrays["tokens"].tolist() == batch["tokens"].tolist()
         width = batch["tokens"].shape[1]
@@ -190,7 +191,9 @@ def test_the_head_is_the_one_that_transformers_has_for_the_network(folder: Calla
 def test_answers_are_needed_where_something_is_measured(folder: Callable[[str], Path], tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "who", "context": "the cat"}\n')
-    learner = Extractor(Reader.of(load_checkpoint(folder("bert"))), SpanExtraction(width=16, clock=Clock()), None, length=None,
-                        stride=8, max_answer_length=5, threshold=None)  # fmt: skip
+    learner = Extractor(
+        Reader.of(load_checkpoint(folder("bert"))), SpanExtraction(width=16, clock=Clock()), task("question_answering"),
+        length=None, stride=8, max_answer_length=5, threshold=None,
+    )
     with pytest.raises(TaskError, match=r"q\.jsonl:1: no answers; expected them for every question"):
         learner.answered(read_questions(path, labelled=False))

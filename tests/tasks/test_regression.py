@@ -201,7 +201,7 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
     assert told["over"] == "orders" and learner.reader.reading.pair == "{A} [EOS] {B}"
     examples = learner.task.read(numbers)
     swapped = type(examples)(examples.others, examples.texts, examples.answers, examples.path, examples.lines)
-    one, two = (learner.numbers(learner.answered(given)) for given in (examples, swapped))
+    one, two = (learner.answer(learner.encode(given)) for given in (examples, swapped))
     assert one == pytest.approx(two, abs=1e-6)
     losses = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
     held = [event["loss"] for event in losses if event["event"] == "held_out"]

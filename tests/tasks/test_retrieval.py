@@ -32,6 +32,7 @@ from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.retrieval import Row, untuned
 from cloze.tasks.measures.ranking import METRICS, figures, judged, nearest, ranks
 from cloze.tasks.result import load_tuned
+from cloze.tasks.task import Answered
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
@@ -282,7 +283,7 @@ def test_figures_of_many_right_passages_are_those_of_trec_eval() -> None:
 def test_a_query_of_several_rows_counts_once_and_its_recall_is_the_share_of_its_passages(tuned: Any) -> None:
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     rows = [Row("the cat saw the dog", text) for text in ("the cat", "rain and wind", "a river")] + [Row("night", "the night")]
-    worth = learner.judge(rows)
+    worth = learner.judge([Answered(row, row.passage) for row in rows])
     found = learner.metrics(worth)
     vectors = learner.vectors(["the cat saw the dog", "night"]), learner.passage_vectors([row.passage for row in rows])
     own = ranks(*vectors, [[0, 1, 2], [3]])

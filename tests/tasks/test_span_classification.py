@@ -100,7 +100,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         plan = feed.source.plan(0, feed.exercise.room)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())
-        learner = SpanClassifier(Reader.of(loaded), head, store.classes, "aa", None, length=length)
+        learner = SpanClassifier(Reader.of(loaded), head, None, length=length, labels=store.classes, usual="aa")
         rows = learner.encode(read_marked(files[1], Names()))
         width = part.arrays["tokens"].shape[1]
         wanted = [(row.columns + number * width).tolist() for number, row in enumerate(rows) if row.read]

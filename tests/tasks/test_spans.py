@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 
 from cloze.schemes import Repair, breaks, closes, in_form, may_follow, spans, standard
-from cloze.tasks.kinds.labeller import judged, label_figures, measured
-from cloze.tasks.measures.spans import f1_of, report, span_counts
+from cloze.tasks.kinds.token_labelling import judged, label_figures, measured
+from cloze.tasks.measures.spans import counts_by_kind, f1_of, span_counts
 
 
 @pytest.mark.parametrize(("labels", "expected"), [
@@ -113,6 +114,12 @@ def test_the_places_of_breaks_are_told() -> None:
 def test_f1_follows_the_repair_rule() -> None:
     truth, guess = [["B-PER", "I-PER", "O"]], [["I-PER", "I-PER", "O"]]
     assert f1(truth, guess) == 1.0 and f1(truth, guess, repair="drop") == 0.0
+
+
+def report(truth: Any, guess: Any, *, repair: Any) -> list[dict[str, Any]]:
+    """Precision, recall, F1 and support of the spans of each kind."""
+    kinds, counts = counts_by_kind(truth, guess, repair=repair)
+    return counts.rows(kinds)
 
 
 def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() -> None:

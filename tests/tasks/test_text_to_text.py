@@ -27,9 +27,8 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.answerer import writing_form
-from cloze.tasks.measures.bleu import bleu, bleu_metric
-from cloze.tasks.measures.chrf import chrf
+from cloze.tasks.kinds.text_to_text import writing_form
+from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
 from cloze.tasks.result import task_of
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
@@ -290,7 +289,7 @@ def test_a_run_that_was_stopped_resumes_bit_for_bit(
 def test_the_epoch_of_least_loss_is_kept(
     writer: Folder, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.kinds.answerer import Answerer
+    from cloze.tasks.kinds.text_to_text import Answerer
 
     figures = iter([3.0, 1.0, 2.0, 1.0, 7.0])
     asked: list[Any] = []
@@ -387,7 +386,7 @@ def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
     path.write_text('text,target\ncat,dog\ndog," "\n')
     with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
         task("text_to_text").read(path)
-    assert task("text_to_text").read(path, labelled=False).targets is None
+    assert task("text_to_text").read(path, labelled=False).answers is None
 
 
 def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> None:
@@ -395,7 +394,7 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
     lines = [{"text": ["cat.", "dog."], "target": ["one", "two"]}, {"text": "night", "target": "[three]"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     examples = task("text_to_text").read(path)
-    assert examples.texts == ["cat. dog.", "night"] and examples.targets == [("one", "two"), ("[three]",)]
+    assert examples.texts == ["cat. dog.", "night"] and examples.answers == [("one", "two"), ("[three]",)]
     path.write_text('{"text": "cat", "target": ["one", ""]}\n')
     with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
         task("text_to_text").read(path)

@@ -16,6 +16,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
+from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
@@ -111,8 +112,9 @@ def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(e
 
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
-    rows = word_windows(tuned.reader, [("the", "cat"), ("rain", "on", "the", "mat", "and", "cat")], None)
-    together, alone = tuned.decode(rows, [2, 6]), tuned.decode(rows[:1], [2])
+    texts = [("the", "cat"), ("rain", "on", "the", "mat", "and", "cat")]
+    rows = tuned.encode(Tagged(texts, None, "", (1, 2)))
+    together, alone = tuned.answer(rows), tuned.answer(rows[:1])
     assert together[0][0] == alone[0][0]
     np.testing.assert_allclose(together[0][1], alone[0][1], atol=2e-6)
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cloze.tasks.kinds.parser import CONTENT, constant, figures, judged
+from cloze.tasks.kinds.dependency_parsing import CONTENT, constant, figures, judged
 from cloze.tasks.kinds.trees import best_tree
 
 

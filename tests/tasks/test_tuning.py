@@ -174,7 +174,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(
 def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.kinds.classifier import Classifier
+    from cloze.tasks.kinds.classification import Classifier
 
     figures = iter([0.5, 0.5, 0.5, 0.8, 0.8, 0.7, 0.9])  # a constant answer has 0.5: patience does not count there
     rest = {"macro_f1": 0.0, "matthews": 0.0}
@@ -199,7 +199,7 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
 def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that_is_kept_and_on_all_files(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.tasks.kinds.classifier import Classifier
+    from cloze.tasks.kinds.classification import Classifier
 
     figures = iter([0.8, 0.5])
     rest = {"macro_f1": 0.0, "matthews": 0.0}

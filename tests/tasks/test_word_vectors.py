@@ -17,7 +17,8 @@ from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
 from cloze.interop.vectors.subwords import Subwords
 from cloze.tasks.intrinsic.analogies import analogies, read_questions
-from cloze.tasks.intrinsic.similarity import ranks, read_pairs, similarity, spearman
+from cloze.tasks.intrinsic.similarity import read_pairs, similarity
+from cloze.tasks.measures.agreement import ranks, spearman
 
 WORDS = ["man", "king", "woman", "queen", "boy", "girl", "Paris"]
 ROWS = [[1, 0, 0.1], [1, 1, 0.1], [-1, 0, 0.1], [-1, 1, 0.1], [1, 0, 0.6], [-1, 0, 0.6], [0.1, 0.2, 1]]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cloze.objectives.objective import Objective
-from cloze.tasks.kinds.labeller import JudgedText, WordLabeller
 from cloze.tasks.kinds.multi_label import MultiLabeller
+from cloze.tasks.kinds.token_labelling import JudgedText, WordLabeller
 from cloze.tasks.task import Learner
 from cloze.tasks.worth import remark_on, remark_on_loss
 

@@ -25,10 +25,10 @@ from cloze.missing import require_checkpoint
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.recipe.user_files import import_files, require_parts
 from cloze.runs.measuring import task_of_recipe
+from cloze.tasks.kinds.classification import LinearClassification
 from cloze.tasks.kinds.multiple_choice import LinearChoice
-from cloze.tasks.linear.classes import LinearClassification, LinearTexts
 from cloze.tasks.linear.fit import FEWEST, fold_numbers
-from cloze.tasks.linear.linear_task import LinearTask
+from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.unlabelled import learns_from_texts
 from cloze.tasks.task import Task, chosen_metric, together

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from cloze.comparison.best.question import Rows
 from cloze.comparison.best.vectors import LABELLED, WITHOUT, scaling_of
 from cloze.tasks.kinds.multiple_choice import LinearChoice
-from cloze.tasks.linear.classes import LinearTexts
 from cloze.tasks.linear.fit import fold_numbers
-from cloze.tasks.linear.linear_task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask, LinearTexts, Outputs
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.shares import Shares, choose_shares
 from cloze.tasks.linear.unlabelled import fit_with_texts
@@ -87,15 +86,10 @@ def records_of(linear: LinearTask, examples: Any) -> Iterator[dict[str, Any]]:
     raise NotImplementedError(f"{type(linear).__name__} has no records")
 
 
-@records_of.register
-def _texts_as_records(linear: LinearTexts, examples: Any) -> Iterator[dict[str, Any]]:
+@records_of.register(LinearTexts)
+@records_of.register(LinearChoice)
+def _texts_as_records(linear: LinearTask, examples: Any) -> Iterator[dict[str, Any]]:
     return (_record(linear.task, *row) for row in zip(examples.rows(), examples.known(), strict=True))
-
-
-@records_of.register
-def _choices_as_records(linear: LinearChoice, examples: Any) -> Iterator[dict[str, Any]]:
-    texts = zip(examples.texts, examples.choices, strict=True)
-    return (_record(linear.task, *row) for row in zip(texts, examples.known(), strict=True))
 
 
 @records_of.register

@@ -15,8 +15,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.kinds.multiple_choice import LinearChoice
-from cloze.tasks.linear.classes import LinearTexts
-from cloze.tasks.linear.linear_task import LinearTask
+from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.linear.vectors import Scaling, Vectors
 from cloze.tasks.task import selected
@@ -37,8 +36,8 @@ def _of_texts(linear: LinearTexts, loaded: Loaded, examples: Any) -> Vectors:
 
 @vectors_of.register
 def _of_choices(linear: LinearChoice, loaded: Loaded, examples: Any) -> Vectors:
-    texts = chain.from_iterable(map(repeat, examples.texts, map(len, examples.choices)))
-    return _of_pairs(loaded, list(texts), list(chain.from_iterable(examples.choices)))
+    texts = chain.from_iterable(map(repeat, examples.texts, map(len, examples.others)))
+    return _of_pairs(loaded, list(texts), list(chain.from_iterable(examples.others)))
 
 
 @vectors_of.register

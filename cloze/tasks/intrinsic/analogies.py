@@ -13,6 +13,7 @@ from cloze.decoding.vectors.neighbours import EPSILON, Method, solve
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
 from cloze.tasks.intrinsic.similarity import Unknown, check_unknown, lower_case_helps
+from cloze.tasks.task import Report, silent
 
 _TOGETHER = 256
 
@@ -114,7 +115,7 @@ def analogies(
     unknown: Unknown = "skip",
     lower: bool = False,
     epsilon: float = EPSILON,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = silent,
 ) -> Analogies:
     """Answer every question whose four words are among the vectors (the first `restrict` of them), by `solve`.
 

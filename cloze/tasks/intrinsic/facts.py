@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import Parameter, TaskError
+from cloze.tasks.task import Report, silent
 
 MASK = "[MASK]"
 LEAK, PIECES, LONG, FIRST = (
@@ -127,7 +128,7 @@ class _Gap:
 
 def evaluate(
     reader: Reader, head: Any, facts: Sequence[Fact], *, no_leaks: bool = False, rows: int = 32,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = silent,
 ) -> Found:
     """Rank the answers of facts by a masked language model, among all tokens but the special ones.
 

@@ -8,7 +8,7 @@ equal scores, the right one stands in the middle, so a model that scores everyth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +23,8 @@ from cloze import rng
 from cloze.errors import CheckpointError, RunError, TaskError, counted
 from cloze.knowledge.triple_files import read_triples
 from cloze.networks.static.graph_vectors import GraphVectors
-from cloze.tasks.task import Evaluation
+from cloze.tasks.task import Evaluation, Report, silent
 
-Report = Callable[[int], None]
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -192,7 +191,7 @@ def rank(scores: Tensor, right: Tensor) -> Floats:
 @torch.no_grad()
 def ranks(
     scorer: LinkScorer, questions: Questions, column: Column, *, candidates: int | None, seed: int = 0,
-    report: Report = lambda done: None,
+    report: Report = silent,
 ) -> tuple[Floats, Int64]:
     """The filtered rank of what is right in a column of every fact, and the number of candidates that are ranked, (N,) each.
 
@@ -242,7 +241,7 @@ def _drawn(
 
 def evaluate_links(
     scorer: LinkScorer, questions: Questions, *, asked: Asked = SIDES, candidates: int | None = None, last: bool = False,
-    seed: int = 0, report: Report = lambda done: None,
+    seed: int = 0, report: Report = silent,
 ) -> Evaluation:
     """Mean rank, mean reciprocal rank and hits over all columns that are asked for of every fact, and of each; as a baseline
     those of a model that scores everything alike. With `last`, facts with unknown ids count as the last of all."""

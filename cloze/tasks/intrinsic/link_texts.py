@@ -120,7 +120,8 @@ class DescriptionReader(Translations):
 def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
     """The scorer of a checkpoint. `graph` names the entities that are ranked and their texts, for a network that reads texts."""
     describes = any(isinstance(head, TripleContrast) for head in loaded.heads.values())
-    frame, head = _framed(loaded), _judge(loaded)
+    frame = _framed(loaded)
+    head = next((name for name, head in loaded.heads.items() if head.kind == "relation_prediction"), None)
     if not describes and (frame is None or head is None):
         scorer = scorer_of(loaded)
         if graph is not None:
@@ -157,8 +158,3 @@ def _framed(loaded: Any) -> Mapping[str, Any] | None:
         if named in (set(_PLACES), {"A", "tail"}):
             return frame
     return None
-
-
-def _judge(loaded: Any) -> str | None:
-    """The name of the head that says whether a triple is a fact, or which relation it has."""
-    return next((name for name, head in loaded.heads.items() if head.kind == "relation_prediction"), None)

@@ -8,7 +8,7 @@ other, or hidden words alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -37,9 +37,8 @@ from cloze.objectives.distances.contrast_pairs import ContrastPairs
 from cloze.registry import recorded_parts
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.tasks.task import Evaluation
+from cloze.tasks.task import Evaluation, Report, silent
 
-Report = Callable[[int], None]
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -100,7 +99,7 @@ class Matcher(ABC):
         self.reader, self.head, self.captions, self.rows, self.size = reader, head, captions, rows, size
 
     @torch.inference_mode()
-    def scores(self, texts: Int64, pictures: Int64, report: Report = lambda done: None) -> Floats:
+    def scores(self, texts: Int64, pictures: Int64, report: Report = silent) -> Floats:
         """The scores of some pairs (N,); the higher, the more they belong together."""
         scores = np.empty(len(texts), np.float64)
         with evaluating(self.reader.network), evaluating(self.head_module):
@@ -325,7 +324,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
 
 
 def evaluate_pictures(
-    matcher: Matcher, captions: Captions, *, candidates: int | None = None, seed: int = 0, report: Report = lambda done: None
+    matcher: Matcher, captions: Captions, *, candidates: int | None = None, seed: int = 0, report: Report = silent
 ) -> Evaluation:
     """Reciprocal rank and recall of the right picture of each text among all pictures, and of the right text of each picture
     among all texts, or among its own and so many random wrong ones (`candidates`). Several right answers do not count against

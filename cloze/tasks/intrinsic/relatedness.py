@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from cloze.errors import TaskError
-from cloze.tasks.intrinsic.similarity import spearman
+from cloze.tasks.measures.agreement import spearman
 
 Vectors = NDArray[np.float32]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, propose
 from cloze.objectives.tokens.sense_prediction import SensePrediction
+from cloze.tasks.task import Report, silent
 
 PIECES, SINGLE, OTHER, LONG = (
     "the word is not one token of this vocabulary, or not in the list", "the list gives the word one sense",
@@ -119,7 +120,7 @@ class Judge:
 
 
 def evaluate(
-    judge: Judge, occurrences: Sequence[Occurrence], *, rows: int = 32, report: Callable[[int], None] = lambda done: None
+    judge: Judge, occurrences: Sequence[Occurrence], *, rows: int = 32, report: Report = silent
 ) -> SenseAccuracy:
     """Judge the words that may have several senses. An unknown name of a sense is a `TaskError`."""
     for occurrence in occurrences:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cloze.corpus.readers.text_files import cells_of, lines
 from cloze.decoding.vectors.neighbours import cosine
 from cloze.errors import TaskError, propose
 from cloze.interop.vectors import Vectors
+from cloze.tasks.measures.agreement import spearman
 
 Unknown = Literal["skip", "zero"]
 FEWEST = 10  # pairs with which a rank correlation says something: its standard error is then about a third
@@ -118,22 +119,6 @@ def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "s
 def too_few(found: int) -> tuple[str, ...]:
     """A remark if a correlation over so few pairs says nothing."""
     return () if found >= FEWEST else (f"too few pairs for a correlation: {found} of at least {FEWEST}",)
-
-
-def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
-    """The correlation of ranks, equal values sharing their mean rank; None for fewer than two values, or if all are equal."""
-    a, b = ranks(one), ranks(two)
-    a, b = a - a.mean() if len(a) else a, b - b.mean() if len(b) else b
-    spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / spread if spread else None
-
-
-def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """The ranks from 1 of some values; equal ones share the mean of theirs."""
-    _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean_ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
-    return mean_ranks
 
 
 def check_unknown(unknown: str) -> None:

@@ -1,8 +1,8 @@
-"""Classify one text or a pair of texts: the two task types, and how their files are read."""
+"""Classify one text or a pair of texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,15 +13,27 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import OPTION, Table, single_class
-from cloze.decoding.reader import Checkpoint
+from cloze.corpus.readers.labelled import Table, single_class
+from cloze.decoding.layout import Framed
+from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
 from cloze.registry import register
-from cloze.tasks.kinds.classifier import Classifier, load
-from cloze.tasks.labels import Examples, label_ids
-from cloze.tasks.linear.classes import LinearClassification
-from cloze.tasks.measures.metrics import METRICS, at_most, ks_of, measure, require_share
-from cloze.tasks.texts import TextTask
+from cloze.tasks.linear.estimators import Classes
+from cloze.tasks.linear.linear_task import LinearTexts
+from cloze.tasks.measures.class_report import class_figures
+from cloze.tasks.measures.metrics import METRICS, at_most, ks_of, measure, ranks_of, require_share
+from cloze.tasks.task import Answered, Prediction, Report, silent
+from cloze.tasks.texts import (
+    LABEL,
+    Examples,
+    SummaryLearner,
+    TextTask,
+    head_named,
+    label_ids,
+    names_of_numbers,
+    parsed,
+    remark_on_numbers,
+)
 
 
 @dataclass(frozen=True)
@@ -34,14 +46,10 @@ class Classification(TextTask):
     at: tuple[int, ...] = ()
     threshold: float | None = None
     does: ClassVar[str] = "chooses a label"
+    metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(METRICS, True)
 
     def __post_init__(self) -> None:
         require_share(self.threshold)
-
-    @property
-    def metrics(self) -> Mapping[str, bool]:
-        """Accuracy first; of all of them more is better."""
-        return dict.fromkeys(METRICS, True)
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Examples:
         """The examples of a file, or of a folder per class. With `labelled=False` labels are read if the column is there."""
@@ -51,33 +59,125 @@ class Classification(TextTask):
         numbers = tuple(example.number for example in filed)
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
-    def answers(self, table: Table) -> list[str]:
+    def answers(self, table: Table, others: list[Any] | None) -> list[str]:
         """The labels; a cell without a single one is a `TaskError` with file and line."""
-        labels = []
-        for cell, line in zip(table.column(self.label, OPTION.sibling("label", "NAME")), table.lines, strict=True):
-            try:
-                labels.append(single_class(cell, self.label))
-            except ValueError as error:
-                raise TaskError(f"{table.path}:{line}: {error}") from None
-        return labels
+        return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
-        """The classifier of a fine-tuned folder."""
-        return load(loaded, self, described, precision)
+        """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
+        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, described, "relation_prediction")
+        labels = described["labels"]
+        if self.threshold is not None and len(labels) != 2:
+            raise TaskError(f"--threshold {self.threshold:g}: is for two classes; this model has {len(labels)}. Leave it out.")
+        return Classifier(
+            reader, head, self, length=described.get("length"), labels=labels, numbered=bool(described.get("numbered"))
+        )
+
+    def truth(self, examples: Examples, labels: Sequence[str], *, numbered: bool = False) -> NDArray[np.int64]:
+        """The numbers of the labels, (N,)."""
+        return label_ids(examples, labels, numbered=numbered)
+
+    def judged(self, truth: Any, outputs: NDArray[np.floating], labels: Sequence[str]) -> NDArray[np.int64]:
+        """The right label and the predicted one of every example, (N, 2); with `at` a third column, the rank of the right one."""
+        right = np.asarray(truth, np.int64)
+        ranks = [ranks_of(outputs, right)] if self.at else []
+        return np.stack([right, decided(outputs, self.threshold), *ranks], axis=1)
+
+    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+        """Accuracy, macro-F1 and Matthews correlation; with `at` also precision and recall of the first k."""
+        truth, guess, *ranks = np.asarray(judged).T
+        return {**measure(truth, guess, len(labels)), **(at_most(ranks[0], self.at, len(labels)) if ranks else {})}
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label, of those of `at` only for one answer."""
+        right, index = np.asarray(truth, np.int64), list(labels).index(always)
+        one_answer = at_most((right != index).astype(np.int64), [k for k in self.at if k == 1], 2)
+        return {**measure(right, np.full_like(right, index), len(labels)), **one_answer}
 
     def linear(self, labels: Sequence[str] = ()) -> LinearClassification | None:
         """A class by the n-grams of the text or of both texts; none if rows are about pictures."""
         return None if self.picture is not None else LinearClassification(self, labels)
 
-    def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of always giving one label."""
-        truth = label_ids(examples, labels)
-        index = list(labels).index(always)
-        return {**measure(truth, np.full_like(truth, index), len(labels)), **self.constant_at(truth, index)}
 
-    def constant_at(self, truth: NDArray[np.int64], always: int) -> dict[str, float]:
-        """What one label is right, by precision and recall of one answer."""
-        return at_most((truth != always).astype(np.int64), [k for k in self.at if k == 1], 2)
+class LinearClassification(LinearTexts):
+    """One class for each example."""
+
+    @property
+    def estimator(self) -> Classes:
+        """Multinomial logistic regression."""
+        return Classes(len(self.labels))
+
+    def labels_of(self, examples: Any) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted(set(examples.known())))
+
+
+@dataclass(frozen=True)
+class Choice(Prediction):
+    """The predicted label of a row.
+
+    Attributes:
+        line: The line of the file that the row comes from.
+        text: The text.
+        text_b: The second text, if the task has one.
+        label: The most probable label; with a threshold, the one that it decides for.
+        probability: Its probability.
+        probabilities: The probability of every label.
+        cut: How many tokens of the text did not fit.
+    """
+
+    line: int
+    text: str
+    text_b: str | None
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    cut: int = 0
+
+
+class Classifier(SummaryLearner):
+    """A reader with a head over `labels`."""
+
+    def answer(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> NDArray[np.floating]:
+        """The probability of each label for every row: (N, C), in the order of the rows."""
+        scores = torch.from_numpy(self.all_scores(rows, size, report))
+        return scores.softmax(-1).numpy() if len(rows) else np.zeros((0, len(self.names)), np.float32)
+
+    def remarks(self, examples: Examples, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """Which labels were given by their numbers, and how many texts were cut."""
+        numbers = remark_on_numbers(names_of_numbers(examples.known(), self.names, numbered=self.numbered))
+        return [*numbers, *super().remarks(examples, rows, outputs, judged)]
+
+    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+        """The figures by class, confusions, calibration and, of two classes, the ranking."""
+        return class_figures(judged[:, 0], judged[:, 1], outputs, self.names)
+
+    def predictions(self, examples: Examples, rows: Sequence[Framed], outputs: NDArray[np.floating]) -> list[Choice]:
+        """The label of every example (see `decided`)."""
+        choices = []
+        for about, row, shares, best in zip(
+            examples.pairs(), rows, outputs, decided(outputs, self.task.threshold).tolist(), strict=True
+        ):
+            by_label = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
+            choices.append(Choice(*about, self.names[best], round(float(shares[best]), 6), by_label, self.lost(row)))
+        return choices
+
+    def scored(self, examples: Examples, *, size: int = 64, report: Report = silent) -> Iterator[dict[str, Any]]:
+        """Every example under the names of the task's columns, with the probabilities of all labels in place of its label, as the
+        answer kind `scores` reads them (Schick and Schütze, 2021, §3.3)."""
+        rows = self.encode(examples)
+        outputs = self.answer_mixed(examples, rows, size, report)
+        for line, texts, row, shares in zip(examples.lines, examples.rows(), rows, outputs.tolist(), strict=True):
+            lost, named = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
+            cut = {"cut": lost} if lost else {}
+            yield {"line": line, **cut, **named, self.task.label: dict(zip(self.names, shares, strict=True))}
+
+
+def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:
+    """The label of every row, from the probabilities (N, C): the most probable one (the first if equal), or with a `threshold`
+    the second of two from that probability on. The comparison is in float64, because float32 would round the threshold."""
+    chosen = probabilities.argmax(1) if threshold is None else probabilities[:, 1].astype(np.float64) >= threshold
+    return chosen.astype(np.int64)
 
 
 @register("task", "sentence_classification")

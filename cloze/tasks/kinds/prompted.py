@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,9 @@ from cloze.decoding.prompts import Template, unconditional, verbalisers
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import TaskError, counted
 from cloze.rng import permutation
-from cloze.tasks.kinds.classification import Classification
-from cloze.tasks.kinds.classifier import Choice, choices, scored
-from cloze.tasks.labels import Examples, label_ids
-from cloze.tasks.measures.class_report import class_figures
-from cloze.tasks.measures.metrics import measure
-from cloze.tasks.task import Evaluation, Learner, Report, cut_remark
+from cloze.tasks.kinds.classification import Classification, Classifier
+from cloze.tasks.task import Report, silent
+from cloze.tasks.texts import Examples, label_ids
 
 AMONG = "among the labels that have an answer"
 
@@ -92,7 +89,7 @@ def _texts(examples: Examples, number: int) -> tuple[str, ...]:
     return (text,) if examples.others is None else (text, examples.others[number])
 
 
-class Prompted(Learner):
+class Prompted(Classifier):
     """An untrained use of a network: a text gets the label whose answer to the prompt is the most probable.
 
     The probabilities of the labels are those of their answers, divided by their sum. With a `context` those of the answers are
@@ -100,16 +97,18 @@ class Prompted(Learner):
     """
 
     def __init__(self, prompting: Prompting, prompt: Prompt, task: Classification) -> None:
-        super().__init__(prompting.reader, torch.nn.Identity(), task, length=None)
+        super().__init__(prompting.reader, torch.nn.Identity(), task, length=None, labels=tuple(prompt.answers))
         self.prompting, self.prompt = prompting, prompt
-        self.labels = self.names = tuple(prompt.answers)
 
-    def answered(self, examples: Examples) -> list[tuple[list[Candidate], int]]:
-        """The candidates of every example, and the number of its label."""
-        labels = label_ids(examples, self.names, AMONG).tolist()
-        return list(zip(self.candidates(examples), labels, strict=True))
+    def texts_of(self, examples: Examples) -> Sequence[str]:
+        """None, because words that the network does not know are no fault of a prompt."""
+        return ()
 
-    def candidates(self, examples: Examples) -> list[list[Candidate]]:
+    def truth(self, examples: Examples) -> NDArray[np.int64]:
+        """The numbers of the labels among those that have an answer."""
+        return label_ids(examples, self.names, AMONG)
+
+    def encode(self, examples: Examples) -> list[list[Candidate]]:
         """The prompt of every example with each of the answers."""
         answers = list(self.prompt.answers.values())
         filled = []
@@ -119,14 +118,14 @@ class Prompted(Learner):
         candidates = self.prompting.candidates(filled, answers * len(examples))
         return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]
 
-    def probabilities(
-        self, asked: Sequence[Sequence[Candidate]], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float64]:
+    def answer(
+        self, rows: Sequence[Sequence[Candidate]], size: int = 64, report: Report = silent
+    ) -> NDArray[np.floating]:
         """The probability of each label for every example: (N, C)."""
-        every = [candidate for candidates in asked for candidate in candidates]
+        every = [candidate for candidates in rows for candidate in candidates]
         per_example = _PerExample(report, len(self.names))
         with evaluating(self):
-            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(asked), len(self.names))
+            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(rows), len(self.names))
             scores = scores - self._unconditional(size)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
@@ -137,53 +136,18 @@ class Prompted(Learner):
         if context is None:
             return np.zeros(len(answers))
         filled = [unconditional(context, answer) for answer in answers]
-        return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=lambda done: None)
+        return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=silent)
 
-    def judge(
-        self, rows: Sequence[tuple[list[Candidate], int]], metric: str | None = None, *, size: int = 64,
-        report: Report = lambda done: None,
-    ) -> NDArray[np.int64]:
-        """The right label and the most probable one of every row: (N, 2)."""
-        return _judged(rows, self.probabilities([candidates for candidates, _ in rows], size=size, report=report))
+    def lost(self, row: Sequence[Candidate]) -> int:
+        """How many tokens of the text did not fit."""
+        return row[0].cut
 
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """Every metric of pairs of labels (N, 2)."""
-        truth, guess = np.asarray(judged).T
-        return measure(truth, guess, len(self.names))
-
-    def evaluate(
-        self, examples: Examples, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> Evaluation:
-        """Metrics on labelled examples, and those of always giving the label that is the most frequent among them."""
-        rows = self.answered(examples)
-        probabilities = self.probabilities([candidates for candidates, _ in rows], size=size, report=report)
-        judged = _judged(rows, probabilities)
-        truth = judged[:, 0]
-        usual = int(np.bincount(truth, minlength=len(self.names)).argmax())
-        constant = {"always": self.names[usual], **measure(truth, np.full_like(truth, usual), len(self.names))}
-        remark = cut_remark([candidates[0].cut for candidates, _ in rows], None)
-        return Evaluation(
-            len(rows), self.metrics(judged), constant, () if remark is None else (remark,), judged=judged,
-            **class_figures(truth, judged[:, 1], probabilities, self.names),
-        )
-
-    def scored(
-        self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
-    ) -> Iterator[dict[str, Any]]:
-        """Every example with the probabilities of all labels as its label, to learn from (Schick and Schütze, 2021, §3.3)."""
-        candidates = self.candidates(examples)
-        probabilities = self.probabilities(candidates, size=size, report=report)
-        return scored(examples, self.task, self.names, probabilities, [row[0].cut for row in candidates])
-
-    def predict(self, examples: Examples, *, size: int = 64, report: Report = lambda done: None) -> list[Choice]:
-        """The most probable label of every example."""
-        candidates = self.candidates(examples)
-        probabilities = self.probabilities(candidates, size=size, report=report)
-        return choices(examples, self.names, probabilities, [row[0].cut for row in candidates])
-
-
-def _judged(rows: Sequence[tuple[list[Candidate], int]], found: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.stack([np.array([label for _, label in rows], np.int64), found.argmax(1)], axis=1)
+    def baseline(self, always: str | None, examples: Examples) -> dict[str, Any]:
+        """The metrics of always giving the label that is the most frequent among the examples."""
+        usual = int(np.bincount(self.truth(examples), minlength=len(self.names)).argmax())
+        baseline = super().baseline(self.names[usual], examples)
+        assert baseline is not None  # an answer is given
+        return baseline
 
 
 class _PerExample:

@@ -1,48 +1,46 @@
-"""Answer questions by spans of a text: how files are read, and the metrics."""
+"""Answer questions by spans of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
-from cloze.corpus.readers.labelled import Format, Quoting
-from cloze.corpus.readers.questions import Names, Questions, read_questions
-from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError
+from cloze.batch import Batch
+from cloze.corpus.readers.questions import Names, QuestionRecord, Questions, read_questions
+from cloze.corpus.records.windows import windows
+from cloze.decoding.layout import Framed, Ids, Marks
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
+from cloze.errors import TaskError
 from cloze.objectives import SpanExtraction
 from cloze.registry import register
-from cloze.tasks.kinds.extractor import Extractor
-from cloze.tasks.measures.answers import answer_scores, scoring_of
-from cloze.tasks.pictures import keys_of, with_picture
-from cloze.tasks.task import Unsearched
+from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
+from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, question_scores, real_answers, scoring_of
+from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.task import Answered, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.texts import ObjectTask
+
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class QuestionAnswering(Unsearched):
-    """A task: the fields that hold a question, its context, the answers, and in JSON lines the key of a picture, if questions are
-    about pictures."""
+class QuestionAnswering(ObjectTask):
+    """A task: the fields that hold a question, its context, and the answers."""
 
     text: str = "question"
     text_b: str = "context"
     label: str = "answers"
-    picture: str | None = None
     name: str = "question_answering"
     does: ClassVar[str] = "finds one"
-
-    @property
-    def metrics(self) -> Mapping[str, bool]:
-        """F1 first; of both more is better."""
-        return {"f1": True, "exact_match": True}
-
-    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> QuestionAnswering:
-        """The same task: files of questions are JSON, and say what their fields are."""
-        if columns or format not in (None, "jsonl"):
-            raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON as SQuAD has it. Leave them out.")
-        return replace(self)
+    files: ClassVar[str] = "JSON as SQuAD has it"
+    metrics: ClassVar[Mapping[str, bool]] = {"f1": True, "exact_match": True}
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The positions of answers are ignored: only their texts are compared."""
@@ -53,27 +51,41 @@ class QuestionAnswering(Unsearched):
         """What answers questions, from a fine-tuned folder."""
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
         name = described["head"] or (heads or ["span_extraction"])[0]
-        if name not in loaded.heads:
-            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         return Extractor(
-            Reader.of(loaded, precision=precision), loaded.heads[name], self, length=described.get("length"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=described.get("length"),
             stride=described.get("stride") or 128, max_answer_length=described.get("longest") or 30,
             threshold=(described.get("dev") or {}).get("threshold"),
         )
 
-    def constant(self, always: str, examples: Questions, labels: Sequence[str]) -> dict[str, float]:
+    def truth(self, examples: Questions, labels: Sequence[str], *, numbered: bool = False) -> list[list[str]]:
+        """The texts of the right answers to each question."""
+        for record in examples.each:
+            if record.answers is None:
+                raise TaskError(f"{examples.path}:{record.line}: no answers; expected them for every question.")
+        return [[answer.text for answer in record.answers or ()] for record in examples.each]
+
+    def judged(self, truth: Any, outputs: Sequence[PredictedAnswer], labels: Sequence[str]) -> list[JudgedQuestion]:
+        """The scores of the best answer to every question, and those of giving none."""
+        scoring = scoring_of(answer for answers in truth for answer in answers)
+        return [
+            JudgedQuestion(
+                question_scores(predicted.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring),
+                predicted.margin, bool(real_answers(answers, scoring=scoring)),
+            )
+            for predicted, answers in zip(outputs, truth, strict=True)
+        ]
+
+    def figures(self, judged: Sequence[JudgedQuestion], labels: Sequence[str]) -> dict[str, float]:
+        """Exact match and F1 where every question is answered."""
+        return figures(judged, None)
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one answer, "" for none."""
-        gold = wanted_of(examples)
-        return answer_scores([always] * len(gold), gold, scoring=scoring_of(answer for answers in gold for answer in answers))
+        return answer_scores([always] * len(truth), truth, scoring=scoring_of(answer for answers in truth for answer in answers))
 
     def description(self) -> dict[str, Any]:
         """The names of the fields."""
         return {"columns": with_picture({"text": self.text, "text_b": self.text_b, "label": self.label}, self.picture)}
-
-
-def wanted_of(examples: Questions) -> list[list[str]]:
-    """The texts of the right answers to each question."""
-    return [[answer.text for answer in record.answers or ()] for record in examples.each]
 
 
 @register("task", "question_answering")
@@ -81,4 +93,253 @@ def question_answering(
     text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None
 ) -> QuestionAnswering:
     """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields."""
-    return QuestionAnswering(text, text_b, label, picture)
+    return QuestionAnswering(text, text_b, label, picture=picture)
+
+
+class Window(NamedTuple):
+    """A window over a context as the network reads it.
+
+    `columns`: of its tokens; `begin`: the first one's number in the context; `begins`: where an answer may begin in it.
+    """
+
+    framed: Framed
+    columns: Int64
+    begin: int
+    begins: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class QuestionRow:
+    """A question with the windows over its context, and the characters of the context that each token covers."""
+
+    record: QuestionRecord
+    windows: tuple[Window, ...]
+    start: Int64
+    stop: Int64
+    cut: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return sum(len(window.framed) for window in self.windows)
+
+
+class PredictedAnswer(NamedTuple):
+    """The best answer to a question, its characters and how probable it is, and by how much giving none beats it."""
+
+    text: str
+    start: int
+    stop: int
+    probability: float
+    margin: float
+    none: float  # how probable it is that there is no answer
+
+
+class _Texts(NamedTuple):
+    """The tokens of a question and of its context, the labelled layers of both, and the number of their picture, -1 for none."""
+
+    ids: tuple[Ids, Ids]
+    marks: tuple[Marks, Marks]
+    picture: int
+
+
+class JudgedQuestion(NamedTuple):
+    """The scores of the best answer to a question and of none, by how much none beats it, and whether there is an answer."""
+
+    answered: QuestionScores
+    silent: QuestionScores
+    margin: float
+    answerable: bool
+
+
+@dataclass(frozen=True)
+class Found(Prediction):
+    """An answer: the characters of the context from `start` to `end`; "" and None where the context does not say."""
+
+    line: int
+    id: str
+    question: str
+    answer: str
+    start: int | None
+    end: int | None
+    score: float
+
+
+class Extractor(Learner):
+    """A reader with a head for spans.
+
+    `stride` and `length` are those of the windows over a context. An answer has at most `max_answer_length` tokens. `threshold`
+    is the margin above which no answer is given, chosen on the dev questions; None: always an answer.
+    """
+
+    def __init__(
+        self, reader: Reader, head: nn.Module, task: Any, *, length: int | None, stride: int, max_answer_length: int,
+        threshold: float | None,
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.stride, self.max_answer_length, self.threshold = stride, max_answer_length, threshold
+
+    def encode(self, examples: Questions) -> list[QuestionRow]:
+        """The questions as the network reads them, in the windows that it was trained on."""
+        contexts = {context: index for index, context in enumerate(dict.fromkeys(record.context for record in examples.each))}
+        spelled = self.reader.tokenizer.encode_spelled(list(contexts))
+        bounds = spelled.offsets.tolist()
+        spans = [slice(bounds[index], bounds[index + 1]) for index in (contexts[record.context] for record in examples.each)]
+        questions = self.reader.ids([record.question.strip() for record in examples.each])
+        context_marks = dict(zip(contexts, self.reader.marks(list(contexts)), strict=True))
+        question_marks = self.reader.marks([record.question.strip() for record in examples.each])
+        sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, spans, strict=True)]
+        lengths = np.array(sizes, np.int64).reshape(-1, 2)
+        number, parts = windows(lengths, self._room(lengths), self.stride)
+        cuts = np.searchsorted(number, np.arange(len(questions) + 1)).tolist()
+        rows, pictures = [], numbers_of(self.reader, examples)
+        for position, (record, question, tokens) in enumerate(zip(examples.each, questions, spans, strict=True)):
+            span = slice(cuts[position], cuts[position + 1])
+            question_length = int(parts.kept[span, 0][0])
+            marks = question_marks[position], context_marks[record.context]
+            texts = _Texts((question[:question_length], spelled.ids[tokens]), marks, pictures[position])
+            context_windows = self._windows(texts, parts.first[span, 1], parts.kept[span, 1])
+            cut = {"question": len(question) - question_length}
+            rows.append(QuestionRow(record, context_windows, spelled.begin[tokens], spelled.end[tokens], cut))
+        return rows
+
+    @property
+    def _bounds(self) -> list[int]:
+        """The numbers of tokens beyond which a row is not read."""
+        return [n for n in (self.length, self.reader.max_length) if n is not None]
+
+    def _room(self, lengths: Int64) -> int:
+        """How many tokens of texts fit into a row."""
+        layout, bounds = self.reader.pair, self._bounds
+        if not bounds:
+            return int(lengths.sum(1).max(initial=1))
+        if min(bounds) <= layout.added:
+            raise TaskError(
+                f"a length of {min(bounds)} leaves no room for text: {layout.template!r} itself takes {layout.added} tokens."
+            )
+        room = self.reader.room(min(bounds))
+        assert room is not None  # there is a bound
+        return room - layout.added
+
+    def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[Window, ...]:
+        context_windows, (question, context), (question_marks, context_marks), picture = [], *texts
+        for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
+            framed = replace(self.reader.pair([question, context[start : start + size]]), picture=picture)
+            framed = framed.marked([
+                question_marks, {name: values[start : start + size] for name, values in context_marks.items()}
+            ])
+            (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
+            context_windows.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
+        return tuple(context_windows)
+
+    @torch.inference_mode()
+    def answer(self, rows: Sequence[QuestionRow], size: int = 64, report: Report = silent) -> list[PredictedAnswer]:
+        """The best answer to every question."""
+        flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
+        last = {number: position for position, (number, _) in enumerate(flat)}
+        scored: list[list[tuple[Window, Any, Any, int]]] = [[] for _ in rows]
+        with evaluating(self):
+            for index in by_length([len(window.framed) for _, window in flat], rows=size):
+                batch = self.exact.batch([flat[i][1].framed for i in index])
+                scores = self._scores(batch)
+                summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()
+                for batch_row, i in enumerate(index):
+                    number, window = flat[i]
+                    window_scores = scores[:, batch_row, : len(window.framed)]
+                    scored[number].append((window, window_scores[0], window_scores[1], summaries[batch_row]))
+                report(sum(last[flat[i][0]] == i for i in index))
+        return [self._best(row, windows_) for row, windows_ in zip(rows, scored, strict=True)]
+
+    def _scores(self, batch: Batch) -> NDArray[np.float32]:
+        """(2, B, L) for each token as the first and as the last of the answer of its row."""
+        states = self.exact.states(batch, self.head.reads)
+        positions = batch["summaries"][:, None].expand(-1, 2)
+        scores: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
+        return scores
+
+    def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> PredictedAnswer:
+        """The best span of all windows, and by how much the lowest sum for no answer of a window beats it."""
+        answer: tuple[float, int, int, float] | None = None  # sum, first and last token of the context, probability
+        none, silence = np.inf, 0.0
+        for window, first, last, summary in sorted(scored, key=lambda entry: entry[0].begin):
+            total = _logsumexp(first) + _logsumexp(last)
+            nothing = float(first[summary] + last[summary])
+            if nothing < none:
+                none, silence = nothing, float(np.exp(nothing - total))
+            best = best_span(first[window.columns], last[window.columns], self.max_answer_length, window.begins)
+            if best is not None and (answer is None or best.score > answer[0]):
+                answer = best.score, window.begin + best.first, window.begin + best.last, float(np.exp(best.score - total))
+        if answer is None:  # an empty context
+            return PredictedAnswer("", 0, 0, 0.0, np.inf, silence)
+        start, stop = _trimmed(row.record.context, int(row.start[answer[1]]), int(row.stop[answer[2]]))
+        return PredictedAnswer(row.record.context[start:stop], start, stop, answer[3], none - answer[0], silence)
+
+    def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
+        """Exact match and F1 at the stored threshold, where there is one."""
+        if not judged:
+            raise TaskError("no questions with answers to measure on.")
+        return figures(judged, self.threshold)
+
+    def measure(
+        self, rows: Sequence[Answered], metric: str | None = None, *, size: int = 64, report: Report = silent
+    ) -> dict[str, float]:
+        """The metrics at the best threshold for F1, which is one of them; without unanswerable questions there is none."""
+        judged: Any = self.judge(rows, metric, size=size, report=report)
+        if not judged:
+            raise TaskError("no questions with answers to measure on.")
+        if all(question.answerable for question in judged):
+            return figures(judged, None)
+        best = best_threshold(
+            [question.margin for question in judged], [question.silent.f1 for question in judged],
+            [question.answered.f1 for question in judged],
+        )
+        return {**figures(judged, best), "threshold": best}
+
+    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Sequence[JudgedQuestion]) -> list[str]:
+        """How many questions have no answer, which this model always gives, and how many were cut."""
+        remarks = []
+        count = sum(not question.answerable for question in judged)
+        if count and self.threshold is None:
+            remarks.append(
+                f"{count} questions have no answer, and this model always gives one: there were none on its dev set, so no "
+                "threshold was chosen"
+            )
+        lost = sum(row.inputs.cut["question"] > 0 for row in rows)
+        if lost:
+            remarks.append(
+                f"{lost} questions were longer than half a row and lost their ends (fine-tune with --set length=N to read more)"
+            )
+        return remarks
+
+    def predictions(
+        self, examples: Questions, rows: Sequence[QuestionRow], outputs: Sequence[PredictedAnswer]
+    ) -> list[Found]:
+        """The answer to every question: text, characters and probability."""
+        answers = []
+        for row, predicted in zip(rows, outputs, strict=True):
+            about = row.record.line, row.record.name, row.record.question
+            if not predicted.text or (self.threshold is not None and predicted.margin > self.threshold):
+                answers.append(Found(*about, "", None, None, round(predicted.none, 6)))
+            else:
+                answers.append(Found(*about, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)))
+        return answers
+
+
+def figures(judged: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
+    """Exact match and F1 where questions whose margin is above the threshold are not answered."""
+    scores = [
+        question.silent if threshold is not None and question.margin > threshold else question.answered for question in judged
+    ]
+    return means(scores, [question.answerable for question in judged])
+
+
+def _logsumexp(scores: NDArray[np.float32]) -> float:
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
+
+
+def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+    """A stretch without the white space at its ends, which tokens of some vocabularies cover."""
+    while start < stop and text[start].isspace():
+        start += 1
+    while stop > start and text[stop - 1].isspace():
+        stop -= 1
+    return start, stop

@@ -14,14 +14,17 @@ from cloze.corpus.records.number import number_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
-from cloze.tasks.linear.classes import LinearRegression
+from cloze.tasks.linear.estimators import Numbers
+from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.agreement import AGREEMENT, agreement, undefined
-from cloze.tasks.task import Evaluation, Report, cut_remark
-from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
+from cloze.tasks.task import Answered, Prediction, Report, silent
+from cloze.tasks.texts import AnsweredTexts, SummaryLearner, TextTask, head_named
+
+Readings = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
 
 
 @dataclass(frozen=True)
-class Regression(CellTask):
+class Regression(TextTask):
     """A task whose answers are numbers."""
 
     name: str = "regression"
@@ -33,112 +36,93 @@ class Regression(CellTask):
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
         """The regressor of a fine-tuned folder."""
-        reader = Reader.of(loaded, precision=precision)
-        orders = described.get("over") == "orders"
+        reader, orders = Reader.of(loaded, precision=precision), described.get("over") == "orders"
         return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
+
+    def truth(self, examples: AnsweredTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:
+        """The numbers."""
+        return examples.known()
+
+    def judged(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
+        """The given number of every example and the predicted one, (N, 2)."""
+        return np.stack([np.array(truth, np.float64), outputs], axis=1)
+
+    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+        """Correlations and squared error of pairs of numbers (N, 2)."""
+        return agreement(*np.asarray(judged, np.float64).reshape(-1, 2).T)
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always predicting one number: its correlation is 0."""
+        return agreement(truth, np.full(len(truth), float(always)))
 
     def linear(self, labels: Sequence[str] = ()) -> LinearRegression | None:
         """A number by the n-grams of the text or of both texts; none if rows are about pictures."""
         return None if self.picture is not None else LinearRegression(self)
 
-    def constant(self, always: str, examples: AnsweredTexts[float], labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of always predicting one number: its correlation is 0."""
-        truth = examples.known()
-        return agreement(truth, np.full(len(truth), float(always)))
+
+class LinearRegression(LinearTexts):
+    """A number for each example."""
+
+    @property
+    def estimator(self) -> Numbers:
+        """Ridge regression."""
+        return Numbers()
+
+    def targets(self, examples: Any) -> NDArray[np.float64]:
+        """The numbers (N,) in double precision."""
+        return np.array(examples.known(), np.float64)
+
+    def outputs(self, scores: NDArray[Any], examples: Any) -> NDArray[Any]:
+        """The only score of each example, (N,)."""
+        return scores[:, 0]
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """The number of one row, with what the row's JSON object begins with, and how many tokens did not fit."""
+class Predicted(Prediction):
+    """The number of one row, its line, its texts, and how many tokens did not fit."""
 
-    about: Mapping[str, Any]
+    line: int
+    text: str
+    text_b: str | None
     value: float
     cut: int = 0
-
-    def record(self) -> dict[str, Any]:
-        """The JSON object; a text that was read whole has no `cut`."""
-        record = {**self.about, "value": self.value}
-        return {**record, "cut": self.cut} if self.cut else record
-
-
-@dataclass(frozen=True)
-class Rated(Answered[float]):
-    """A framed example and its number; `swapped` is the example with its texts in the other order, where both are read."""
-
-    swapped: Framed | None = None
 
 
 class Regressor(SummaryLearner):
     """A network with a head of one output; `orders`: it reads two texts in both orders and predicts the mean."""
 
-    def __init__(self, reader: Reader, head: Any, task: Regression, *, length: int | None, orders: bool = False) -> None:
-        super().__init__(reader, head, task, length=length)
+    def __init__(self, reader: Reader, head: Any, task: Any, *, orders: bool = False, **options: Any) -> None:
+        super().__init__(reader, head, task, **options)
         self.orders = orders
 
-    def rated(self, examples: AnsweredTexts[Any], numbers: Sequence[float]) -> list[Rated]:
-        """The examples as the network reads them, with numbers."""
-        framed, swapped = self.encode(examples), [None] * len(examples)
-        if self.orders and examples.others is not None:
-            others = self.reader.encode(examples.others, examples.texts, max_length=self.length)
-            swapped = self.shown(others, examples)  # type: ignore[assignment]
-        return [Rated(*row) for row in zip(framed, numbers, swapped, strict=True)]
+    def encode(self, examples: AnsweredTexts[Any]) -> list[Readings]:
+        """The readings of every example."""
+        framed = super().encode(examples)
+        if not self.orders or examples.others is None:
+            return list(zip(framed))
+        swapped = self.reader.encode(examples.others, examples.texts, max_length=self.length)
+        return list(zip(framed, self.shown(swapped, examples), strict=True))
 
-    def answered(self, examples: AnsweredTexts[float]) -> list[Rated]:
-        """The examples with their numbers."""
-        return self.rated(examples, examples.known())
-
-    def numbers(
-        self, rows: Sequence[Rated], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float64]:
+    def answer(self, rows: Sequence[Readings], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The predicted number of every row (N,)."""
-        scores = self.all_scores([row.framed for row in rows], size=size, report=report)[:, 0].astype(np.float64)
-        swapped = [row.swapped for row in rows if row.swapped is not None]
-        return (scores + self.all_scores(swapped, size=size)[:, 0]) / 2 if swapped else scores
+        scores = self.all_scores([row[0] for row in rows], size, report)[:, 0].astype(np.float64)
+        swapped = [row[1] for row in rows if len(row) > 1]
+        return (scores + self.all_scores(swapped, size)[:, 0]) / 2 if swapped else scores
 
-    def outputs(
-        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float64]:
-        """The number that the network gives to each example, (N,)."""
-        return self.numbers(self.rated(examples, [0.0] * len(examples)), size=size, report=report)
+    def lost(self, row: Readings) -> int:
+        """How many tokens did not fit."""
+        return row[0].cut
 
-    def judge(
-        self, rows: Sequence[Rated], metric: str | None = None, *, size: int = 64,
-        report: Report = lambda done: None,
-    ) -> NDArray[np.float64]:
-        """The given number of every row and the predicted one, (N, 2)."""
-        return _judged(rows, self.numbers(rows, size=size, report=report))
+    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """Whether there is no correlation, and how many texts were cut."""
+        return [*undefined(*judged.T), *super().remarks(examples, rows, outputs, judged)]
 
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """Correlations and squared error of pairs of numbers (N, 2)."""
-        return agreement(*np.asarray(judged, np.float64).reshape(-1, 2).T)
-
-    def evaluate(
-        self, examples: AnsweredTexts[float], always: str | None = None, *, size: int = 64,
-        report: Report = lambda done: None,
-    ) -> Evaluation:
-        """Metrics on examples with numbers, and those of `always` predicting one."""
-        rows = self.answered(examples)
-        judged = _judged(rows, self.mixed(examples, self.numbers(rows, size=size, report=report)))
-        constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
-        cut = cut_remark([row.framed.cut for row in rows], self.length)
-        remarks = (*undefined(*judged.T), *([] if cut is None else [cut]))
-        return Evaluation(len(rows), self.metrics(judged), constant, remarks, judged=judged)
-
-    def predict(
-        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
-    ) -> list[Predicted]:
+    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Readings], outputs: Any) -> list[Predicted]:
         """The number of every example."""
-        rows = self.rated(examples, [0.0] * len(examples))
-        guess = self.mixed(examples, self.numbers(rows, size=size, report=report)).tolist()
         return [
-            Predicted(about, round(value, 6), row.framed.cut)
-            for about, value, row in zip(each_text(examples), guess, rows, strict=True)
+            Predicted(*about, round(value, 6), self.lost(row))
+            for about, row, value in zip(examples.pairs(), rows, outputs.tolist(), strict=True)
         ]
-
-
-def _judged(rows: Sequence[Rated], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The given number of every row and the predicted one, (N, 2)."""
-    return np.stack([np.array([row.answer for row in rows], np.float64), numbers], axis=1)
 
 
 @register("task", "regression")

@@ -20,7 +20,7 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
 from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, figures, judged, nearest, ranks
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
+from cloze.tasks.task import Answered, Learner, Prediction, Report, cut_remark, silent
 from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
@@ -40,11 +40,10 @@ class Retrieval(TextTask):
     text: str = "query"
     text_b: str | None = "passage"
     label: str = ""
-
     name: str = "retrieval"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
-    def answers(self, table: Table) -> list[Any]:
+    def answers(self, table: Table, others: list[Any] | None) -> list[Any]:
         """None: the texts are all that there is."""
         return [None] * len(table)
 
@@ -54,7 +53,28 @@ class Retrieval(TextTask):
         query, passage = (_tower(loaded, {**described, **towers.get(side, {})}, precision) for side in ("query", "key"))
         return Retriever(*query, self, length=described.get("length"), passages=passage if towers else None)
 
-    def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
+    def truth(self, examples: AnsweredTexts[Any], labels: Sequence[str], *, numbered: bool = False) -> list[Any]:
+        """The passage of every query."""
+        if examples.others is None:
+            raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
+        return examples.others
+
+    def judged(self, truth: Any, outputs: Ranked, labels: Sequence[str]) -> NDArray[np.float64]:
+        """The metrics of the query of every row, as `ranking.judged` has them, and last the row's share of its query (N, M + 1).
+
+        Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
+        """
+        number = {query: at for at, query in enumerate(outputs.ranks)}
+        at = np.array([number[row.query] for row in outputs.rows], np.int64)
+        shares = 1 / np.bincount(at, minlength=1)[at]
+        return np.concatenate([judged(list(outputs.ranks.values()))[at], shares[:, None]], axis=1)
+
+    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The means over queries."""
+        worth = np.asarray(judged, np.float64)
+        return figures(worth[:, :-1], worth[:, -1])
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """No passage is the usual one."""
         return {}
 
@@ -73,16 +93,23 @@ class Match(Prediction):
     score: float
     rank: int
 
-    def record(self) -> dict[str, Any]:
-        """The JSON object of it."""
-        return dict(self.__dict__)
-
 
 class Row(NamedTuple):
     """A query and its passage as texts; only all rows together have an answer."""
 
     query: str
     passage: str
+
+
+class Ranked(NamedTuple):
+    """What a learner finds for rows: the ranks of the right passages of each query among all passages of the rows, the vectors of
+    the queries and of the passages, and the passages."""
+
+    rows: Sequence[Row]
+    ranks: dict[str, NDArray[np.int64]]
+    query_vectors: Vectors
+    passage_vectors: Vectors
+    passages: list[str]
 
 
 def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
@@ -104,11 +131,11 @@ class Retriever(Learner):
         self.passage_reader = replace(other, precision=None)
         name_dropouts(self)
 
-    def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+    def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each query (N, D) in fp32; runs in eval mode."""
         return self._vectors(self.exact, self.head, texts, size, report)
 
-    def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+    def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = silent) -> Vectors:
         """One vector for each passage (N, D), as `vectors`."""
         return self._vectors(self.passage_reader, self.passage_head, texts, size, report)
 
@@ -129,7 +156,7 @@ class Retriever(Learner):
         return np.zeros((0, 1), np.float32) if vectors is None else vectors
 
     def blocks(
-        self, passages: Iterable[tuple[int, str]], *, size: int = 64, report: Report = lambda done: None
+        self, passages: Iterable[tuple[int, str]], *, size: int = 64, report: Report = silent
     ) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
         """The vectors of numbered passages, some at a time, in constant memory."""
         stream = iter(passages)
@@ -149,29 +176,12 @@ class Retriever(Learner):
             for pair in zip(best.passages, best.scores, strict=True)
         ]
 
-    def answered(self, examples: AnsweredTexts[Any]) -> list[Row]:
+    def encode(self, examples: AnsweredTexts[Any]) -> list[Row]:
         """The queries with their passages."""
-        if examples.others is None:
-            raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
-        return [Row(*pair) for pair in zip(examples.texts, examples.others, strict=True)]
+        return [Row(*pair) for pair in zip(examples.texts, self.truth(examples), strict=True)]
 
-    def judge(
-        self, rows: Sequence[Row], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float64]:
-        """The metrics of the query of every row, as `ranking.judged` has them, and last the row's share of its query (N, M + 1).
-
-        Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
-        """
-        query_ranks, _, _, _ = self._ranked(rows, size, report)
-        worth, number = judged([query_ranks[query] for query in query_ranks]), {query: at for at, query in enumerate(query_ranks)}
-        at = np.array([number[row.query] for row in rows], np.int64)
-        shares = 1 / np.bincount(at, minlength=1)[at]
-        return np.concatenate([worth[at], shares[:, None]], axis=1)
-
-    def _ranked(
-        self, rows: Sequence[Row], size: int, report: Report
-    ) -> tuple[dict[str, NDArray[np.int64]], Vectors, Vectors, list[str]]:
-        """The ranks of the right passages of each query; the vectors of the queries and of the passages, and the passages."""
+    def answer(self, rows: Sequence[Row], size: int = 64, report: Report = silent) -> Ranked:
+        """What is found for the queries among the passages of all rows."""
         passages = list(dict.fromkeys(row.passage for row in rows))
         numbers = {text: number for number, text in enumerate(passages)}
         right: dict[str, set[int]] = {}
@@ -180,34 +190,22 @@ class Retriever(Learner):
         vectors = self.vectors(list(right), size=size, report=report)
         passage_vectors = self.passage_vectors(passages, size=size)
         right_ranks = ranks(vectors, passage_vectors, [sorted(ids) for ids in right.values()])
-        return dict(zip(right, right_ranks, strict=True)), vectors, passage_vectors, passages
+        return Ranked(rows, dict(zip(right, right_ranks, strict=True)), vectors, passage_vectors, passages)
 
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """The means over queries, of what `judge` returned."""
-        worth = np.asarray(judged, np.float64)
-        return figures(worth[:, :-1], worth[:, -1])
-
-    def evaluate(
-        self, examples: AnsweredTexts[Any], always: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> Evaluation:
-        """Metrics on queries with their passages: each is looked for among the passages of the file."""
-        rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
-        framed = self.exact.encode([row.query for row in rows], max_length=self.length)
-        framed += self.passage_reader.encode([row.passage for row in rows], max_length=self.length)
+    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """How many queries and passages were cut."""
+        framed = self.exact.encode([row.inputs.query for row in rows], max_length=self.length)
+        framed += self.passage_reader.encode([row.inputs.passage for row in rows], max_length=self.length)
         remark = cut_remark([row.cut for row in framed], self.length)
-        return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
+        return [] if remark is None else [remark]
 
-    def predict(
-        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
-    ) -> list[Match]:
+    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Row], outputs: Ranked) -> list[Match]:
         """The best passage of the file for each of its queries."""
-        rows = self.answered(examples)
-        query_ranks, query_vectors, passage_vectors, passages = self._ranked(rows, size, report)
-        best = nearest(query_vectors, [(np.arange(len(passage_vectors)), passage_vectors)], 1)
+        vectors = outputs.passage_vectors
+        best = nearest(outputs.query_vectors, [(np.arange(len(vectors)), vectors)], 1)
         first = {
-            query: (passages[int(number)], round(float(score), 6), int(right[0]))
-            for (query, right), number, score in zip(query_ranks.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
+            query: (outputs.passages[int(number)], round(float(score), 6), int(right[0]))
+            for (query, right), number, score in zip(outputs.ranks.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
         }
         return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 

@@ -11,49 +11,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, Names, read_marked
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
-from cloze.errors import CheckpointError, TaskError, propose
+from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, prefixed
-from cloze.tasks.linear.linear_task import LinearTask, Outputs
+from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
+from cloze.tasks.task import Answered, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.texts import ObjectTask, label_numbers
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class SpanClassification(Unsearched):
-    """A task: the fields of a text, its spans, its label and the key of its picture, if it is about one; `none` is the label that
-    micro-F1 does not count."""
+class SpanClassification(ObjectTask):
+    """A task: the fields of a text, its spans, and its label; `none` is the label that micro-F1 does not count."""
 
     text: str = "text"
     label: str = "label"
     spans: str = "spans"
     none: str | None = None
-    picture: str | None = None
     name: str = "span_classification"
     does: ClassVar[str] = "chooses a label"
-
-    @property
-    def metrics(self) -> Mapping[str, bool]:
-        """Accuracy first; of all of them more is better."""
-        return {"accuracy": True, "macro_f1": True, "micro_f1": True}
-
-    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> SpanClassification:
-        """The same task: its files are JSON lines, and say what their fields are."""
-        if columns or format not in (None, "jsonl"):
-            raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON lines. Leave them out.")
-        return replace(self)
+    metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True, "macro_f1": True, "micro_f1": True}
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
         """The texts of a file."""
@@ -62,22 +50,32 @@ class SpanClassification(Unsearched):
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
-        name = str(described["head"])
-        if name not in loaded.heads:
-            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         return SpanClassifier(
-            Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
-            length=described.get("length"),
+            Reader.of(loaded, precision=precision), head_called(loaded, str(described["head"])), self,
+            length=described.get("length"), labels=described["labels"], usual=described["usual"],
         )
+
+    def truth(self, examples: MarkedTexts, labels: Sequence[str], *, numbered: bool = False) -> Int64:
+        """The numbers of the labels of all texts."""
+        lines, names = [marked.line for marked in examples.each], [[str(marked.label)] for marked in examples.each]
+        return np.array(label_numbers(examples.path, lines, names, labels), np.int64).reshape(-1)
+
+    def judged(self, truth: Any, outputs: Any, labels: Sequence[str]) -> Int64:
+        """The label of every text and the likeliest one, (N, 2)."""
+        return np.stack([np.array(truth, np.int64), outputs.argmax(1).astype(np.int64)], axis=1)
+
+    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+        """See `span_metrics`."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, labels, self.none)
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
 
     def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
         """The class by the words of the spans, between them and around them; none if texts are about pictures."""
         return None if self.picture is not None else LinearSpans(self, labels)
-
-    def constant(self, always: str, examples: MarkedTexts, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of always giving one label."""
-        truth = label_numbers(examples, labels)
-        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
 
     def description(self) -> dict[str, Any]:
         """The names of the fields, and the label that does not count."""
@@ -93,19 +91,7 @@ def span_classification(
 
     `text`, `label`, `spans` and `picture` name fields; `none` is the label that says "none of them": micro-F1 does not count it.
     """
-    return SpanClassification(text, label, spans, none, picture)
-
-
-def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
-    """The numbers of the labels of all texts; one that training never saw is a `TaskError` with file and line."""
-    number = {label: index for index, label in enumerate(labels)}
-    for marked in examples.each:
-        if marked.label not in number:
-            raise TaskError(
-                f"{examples.path}:{marked.line}: the label {marked.label!r} does not occur in the training examples. "
-                f"{propose(str(marked.label), labels)}"
-            )
-    return np.array([number[str(marked.label)] for marked in examples.each], np.int64)
+    return SpanClassification(text, label, spans, none, picture=picture)
 
 
 def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | None) -> dict[str, float]:
@@ -146,19 +132,6 @@ class LinearSpans(LinearTask):
                 characters += prefixed(f"{name}:", cutter.characters(part))
             yield words, characters
 
-    def targets(self, examples: MarkedTexts) -> Int64:
-        """The numbers of the labels."""
-        return label_numbers(examples, self.labels)
-
-    def judged(self, examples: MarkedTexts, outputs: Outputs) -> Int64:
-        """The label of every text and the likeliest one, (N, 2)."""
-        return np.stack([self.targets(examples), outputs.argmax(1).astype(np.int64)], axis=1)
-
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """Those of spans with labels."""
-        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
-        return span_metrics(truth, guess, self.labels, self.task.none)
-
 
 def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
     """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
@@ -179,7 +152,6 @@ class SpanRow:
     marked: Marked
     framed: Framed
     columns: Int64
-    label: int = -1
 
     @property
     def read(self) -> bool:
@@ -212,11 +184,8 @@ class SpanChoice(Prediction):
 class SpanClassifier(Learner):
     """A reader with a head over `labels`. Spans that are cut away get `usual`, the most frequent label of the training texts."""
 
-    def __init__(
-        self, reader: Reader, head: Any, labels: Sequence[str], usual: str, task: SpanClassification, *, length: int | None
-    ) -> None:
-        super().__init__(reader, head, task, length=length)
-        self.names = self.labels = tuple(labels)
+    def __init__(self, reader: Reader, head: Any, task: Any, *, usual: str, **options: Any) -> None:
+        super().__init__(reader, head, task, **options)
         self.usual = usual
 
     def texts_of(self, examples: MarkedTexts) -> Sequence[str]:
@@ -245,16 +214,9 @@ class SpanClassifier(Learner):
             ))  # fmt: skip
         return span_rows
 
-    def answered(self, examples: MarkedTexts) -> list[SpanRow]:
-        """The texts with the numbers of their labels."""
-        labels = label_numbers(examples, self.names).tolist()
-        return [replace(row, label=label) for row, label in zip(self.encode(examples), labels, strict=True)]
-
     @torch.inference_mode()
-    def probabilities(
-        self, rows: Sequence[SpanRow], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float32]:
-        """The probability of each label for every row, (N, C): the usual one is sure where a span is not read. In eval mode."""
+    def answer(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
+        """The probability of each label for every row, (N, C): the usual one is sure where a span is not read."""
         probabilities = np.zeros((len(rows), len(self.names)), np.float32)
         probabilities[:, self.names.index(self.usual)] = 1.0
         with evaluating(self):
@@ -270,52 +232,23 @@ class SpanClassifier(Learner):
                 report(len(index))
         return probabilities
 
-    def outputs(
-        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float32]:
-        """The probability (N, C) that the network gives to each label."""
-        return self.probabilities(self.encode(examples), size=size, report=report)
-
-    def judge(
-        self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> Int64:
-        """The label of every row and the one that was found, (N, 2)."""
-        return _judged(rows, self.probabilities(rows, size=size, report=report))
-
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """Every metric of labels and those that were found."""
-        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
-        return span_metrics(truth, guess, self.names, self.task.none)
-
-    def evaluate(
-        self, examples: MarkedTexts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> Evaluation:
-        """All metrics on labelled texts; texts whose spans were not read are reported."""
-        rows = self.answered(examples)
-        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
-        judged = _judged(rows, probabilities)
-        baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
-        lost = [row.marked.line for row in rows if not row.read]
-        remarks = [] if not lost else [
+    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """How many texts have spans that were not read."""
+        lost = [row.inputs.marked.line for row in rows if not row.inputs.read]
+        return [] if not lost else [
             f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
             f"{self.usual!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
-        figures = class_figures(judged[:, 0], judged[:, 1], probabilities, self.names)
-        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged, **figures)
 
-    def predict(
-        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
-    ) -> list[SpanChoice]:
+    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+        """The figures by class, confusions, calibration and, of two classes, the ranking."""
+        return class_figures(judged[:, 0], judged[:, 1], outputs, self.names)
+
+    def predictions(self, examples: MarkedTexts, rows: Sequence[SpanRow], outputs: Any) -> list[SpanChoice]:
         """The most probable label of every text's spans."""
-        rows = self.encode(examples)
-        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
-        predictions = []
-        for row, shares in zip(rows, probabilities, strict=True):
+        choices = []
+        for row, shares in zip(rows, outputs, strict=True):
             best = int(shares.argmax())
-            named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
-            predictions.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
-        return predictions
-
-
-def _judged(rows: Sequence[SpanRow], found: NDArray[np.float32]) -> Int64:
-    return np.stack([np.array([row.label for row in rows], np.int64), found.argmax(1).astype(np.int64)], axis=1)
+            by_label = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
+            choices.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), by_label))
+        return choices

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Trained
 from cloze.corpus.readers.tagged import Tagged, read_tagged
-from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError, propose
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
+from cloze.errors import TaskError, propose
 from cloze.registry import register
-from cloze.schemes import Repair
-from cloze.tasks.kinds.labeller import NAMES, WordLabeller, measured
+from cloze.schemes import Repair, breaks, closes, in_form, spans, standard
 from cloze.tasks.linear.linear_words import LinearLabelling
-from cloze.tasks.pictures import keys_of, with_picture
-from cloze.tasks.task import Unsearched
+from cloze.tasks.measures.class_report import ClassCounts, Confusion
+from cloze.tasks.measures.metrics import METRICS, confusion
+from cloze.tasks.measures.spans import Counts, counts_by_kind, f1_of, span_counts
+from cloze.tasks.pictures import keys_of, numbers_of, with_picture
+from cloze.tasks.task import Answered, Judged, Prediction, Report, Task, head_called, silent
+from cloze.tasks.texts import names_of_numbers, remark_on_numbers
+from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
+from cloze.text.matching import Span
+
+#: What is measured: all of it is better when there is more.
+NAMES = ("span_f1", "accuracy", "macro_f1")
+RULES: dict[Repair, str] = {
+    "begin": "begin: a label that continues nothing begins a span, as conlleval has it",
+    "drop": "drop: only spans that are written as the scheme has them count",
+}
+_SHOWN = 8  # of the labels that training never saw, the most frequent
 
 
 @dataclass(frozen=True)
-class TokenLabelling(Unsearched):
+class TokenLabelling(Task):
     """Which columns hold a word and its label, and which spans labels mean that break their scheme. `picture` is the column with
     the key of the picture that a text is about, in JSON lines; `trained` is what the model of a folder was trained on."""
 
@@ -37,11 +56,7 @@ class TokenLabelling(Unsearched):
     does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
     writes: ClassVar[tuple[str, ...]] = ("conll",)
-
-    @property
-    def metrics(self) -> Mapping[str, bool]:
-        """F1 of spans first; of all of them more is better."""
-        return dict.fromkeys(NAMES, True)
+    metrics: ClassVar[Mapping[str, bool]] = dict.fromkeys(NAMES, True)
 
     def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TokenLabelling:
         """The same task for files in another format."""
@@ -60,21 +75,33 @@ class TokenLabelling(Unsearched):
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
         name = described["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
-        if name not in loaded.heads:
-            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         return WordLabeller(
-            Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
-            length=described.get("length"), numbered=bool(described.get("numbered")), ideographs=described.get("ideographs"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=described["usual"],
+            labels=described["labels"], length=described.get("length"), numbered=bool(described.get("numbered")),
+            ideographs=described.get("ideographs"),
         )
+
+    def truth(self, examples: Tagged, labels: Sequence[str], *, numbered: bool = False) -> list[tuple[str, ...]]:
+        """The labels of the words of every text; one that is not known can be measured, but not learned."""
+        assert examples.labels is not None  # read with labels
+        names = names_of_numbers(chain.from_iterable(examples.labels), labels, numbered=numbered)
+        return [tuple(names.get(label, label) for label in row) for row in examples.labels]
+
+    def judged(self, truth: Any, outputs: Sequence[Sequence[str]], labels: Sequence[str]) -> list[JudgedText]:
+        """What the metrics need of every text, from its labels and the predicted ones."""
+        return judged(truth, outputs, repair=self.repair, **scheme_of(labels))
+
+    def figures(self, judged: Sequence[JudgedText], labels: Sequence[str]) -> dict[str, float]:
+        """See `figures`."""
+        return figures(judged)
+
+    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        return measured(truth, [(always,) * len(text_labels) for text_labels in truth])
 
     def linear(self, labels: Sequence[str] = ()) -> LinearLabelling | None:
         """The label by a word's letters, its shape and its neighbours; none if texts are about pictures."""
         return None if self.picture is not None else LinearLabelling(self, labels)
-
-    def constant(self, always: str, examples: Tagged, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of always giving one label."""
-        truth = examples.labels or []
-        return measured(truth, [(always,) * len(text_labels) for text_labels in truth])
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -93,3 +120,258 @@ def token_labelling(
     if repair not in rules:
         raise TaskError(f"--repair {repair}: unknown rule. {propose(repair, rules)}")
     return TokenLabelling(text, label, rules[repair], picture=picture)
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Words that belong together: their kind, their text, its characters, the lowest probability of its words."""
+
+    label: str
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class LabelsOfWords(Prediction):
+    """The words of one text, the line it begins at, the label of each and how probable that is.
+
+    `text` is the text itself, or the words with spaces between them, and `offsets` are begin and end of each word in it, in
+    characters. `entities`: None where labels are of no scheme, such as parts of speech.
+    """
+
+    line: int
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    text: str
+    offsets: tuple[Span, ...]
+    entities: tuple[Entity, ...] | None
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        record = dict(vars(self))
+        entities = record.pop("entities")
+        return record if entities is None else {**record, "entities": [dict(vars(entity)) for entity in entities]}
+
+    def written_as(self, format: str | None) -> str | None:
+        """As CoNLL, a word and its label a line."""
+        lines = [f"{word}\t{label}\n" for word, label in zip(self.words, self.labels, strict=True)]
+        return "".join([*lines, "\n"]) if format == "conll" else None
+
+    def word_rows(self) -> list[dict[str, Any]]:
+        """The words as rows of a table."""
+        return [
+            {"line": self.line, "word": word, "label": label, "probability": probability, "start": start, "end": end}
+            for word, label, probability, (start, end) in zip(
+                self.words, self.labels, self.probabilities, self.offsets, strict=True
+            )
+        ]
+
+
+def entities_of(
+    text: str, offsets: Sequence[Span], labels: Sequence[str], probabilities: Sequence[float], *, repair: Repair, closed: bool
+) -> tuple[Entity, ...]:
+    """The names of a text, in their order.
+
+    >>> places, labels = [(0, 2), (3, 6), (7, 11)], ["O", "B-LOC", "I-LOC"]
+    >>> entities_of("in New Bern", places, labels, [1.0, 0.9, 0.8], repair="begin", closed=False)
+    (Entity(label='LOC', text='New Bern', start=3, end=11, probability=0.8),)
+    """
+    entities = []
+    for first, stop, kind in sorted(spans(labels, repair=repair, closed=closed)):
+        start, end = offsets[first][0], offsets[stop - 1][1]
+        entities.append(Entity(kind, text[start:end], start, end, min(probabilities[first:stop])))
+    return tuple(entities)
+
+
+class PredictedLabels(NamedTuple):
+    """The label of each word of a text, and how probable it is (0 where the word was not read)."""
+
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+class WordLabeller(WordsLearner):
+    """A reader with a head over `labels`, which reads a text in windows.
+
+    A word of which the tokenizer leaves no token gets `usual`, the most frequent label of the training texts, unless the head
+    labels a text as a whole.
+    """
+
+    def __init__(self, reader: Reader, head: nn.Module, task: Any, *, usual: str, **options: Any) -> None:
+        super().__init__(reader, head, task, **options)
+        self.usual, self.scheme = usual, scheme_of(self.names)
+
+    def windows(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
+        """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
+        return word_windows(self.reader, words, self.length, numbers_of(self.reader, examples), spaced=self.numbered)
+
+    @torch.inference_mode()
+    def answer(
+        self, rows: Sequence[WordsRow], size: int = 64, report: Report = silent, linear: Sequence[NDArray[Any]] | None = None
+    ) -> list[PredictedLabels]:
+        """The labels of all words of each text with their probabilities.
+
+        `linear` are the probabilities (words, C) of a linear model for each text, which is mixed with the network, and answers
+        alone for words that are not read.
+        """
+        predictions: list[Any] = [None] * len(rows)
+        with evaluating(self):
+            for index, counts, scores, read in self.scores(rows, len(self.names), size):
+                if linear is not None and self.mixture is not None:
+                    scores = self.mixture.word_scores(scores, [linear[i] for i in index])
+                    read = np.ones_like(read)
+                which, shares = self.head.decided(scores, torch.tensor(counts), self.names)
+                parts = (np.split(array, np.cumsum(counts)[:-1]) for array in (which.numpy(), shares.numpy(), read))
+                for i, *labelled in zip(index, *parts, strict=True):
+                    predictions[i] = self._named(*labelled)
+                report(len(index))
+        return predictions
+
+    def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> PredictedLabels:
+        mask = read | self.head.chained
+        labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
+        return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
+
+    def answer_mixed(self, examples: Tagged, rows: Sequence[WordsRow], size: int, report: Report) -> list[PredictedLabels]:
+        """The labels by the network, or by its mixture with the linear model."""
+        if self.mixture is None:
+            return self.answer(rows, size, report)
+        linear = self.mixture.linear.outputs(replace(examples, words=[row.words for row in rows]))
+        return self.answer(rows, size, report, linear)
+
+    @torch.inference_mode()
+    def outputs(self, examples: Tagged, *, size: int = 64, report: Report = silent) -> list[NDArray[np.float32]]:
+        """The probabilities (words, C) that the network gives to the labels of each word, without the moves of a random field."""
+        rows = self.rows(examples)
+        shares: list[Any] = [None] * len(rows)
+        with evaluating(self):
+            for index, counts, scores, _ in self.scores(rows, len(self.names), size):
+                parts = np.split(scores.float().softmax(-1).cpu().numpy(), np.cumsum(counts)[:-1])
+                for i, part in zip(index, parts, strict=True):
+                    shares[i] = part
+                report(len(index))
+        return shares
+
+    def _judged(self, rows: Sequence[Answered], outputs: Sequence[PredictedLabels]) -> Judged:
+        return super()._judged(rows, [predicted.labels for predicted in outputs])
+
+    def answers(self, judged: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The labels of all words and the predicted ones."""
+        if not judged:
+            return None
+        truth, guess = np.concatenate([text.labels for text in judged], axis=1)
+        return truth, guess
+
+    def baseline(self, always: str | None, examples: Tagged) -> dict[str, Any] | None:
+        """The metrics of always giving one label, by the task's rule for labels that break their scheme."""
+        if always is None:
+            return None
+        truth = self.truth(examples)
+        return {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth], repair=self.task.repair)}
+
+    def remarks(self, examples: Tagged, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+        """Which labels were given by their numbers, were never seen in training or break their scheme, and how many words were
+        not read."""
+        file_labels = chain.from_iterable(examples.labels or ())
+        remarks = remark_on_numbers(names_of_numbers(file_labels, self.names, numbered=self.numbered))
+        unread = sum(len(row.answer) - sum(len(window.words) for window in row.inputs.windows) for row in rows)
+        if unread and self.mixture is None:
+            how = "by their neighbours" if self.head.chained else repr(self.usual)
+            remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
+        unknown = Counter(label for row in rows for label in row.answer if label not in self.names)
+        if unknown:
+            counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
+            more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+            remarks.append(f"labels that training never saw are never right: {counts}{more}")
+        closed, forms = self.scheme["closed"], self.scheme["forms"]
+        broken = [
+            sum(len(breaks(in_form(labels, forms), closed=closed)) for labels in side)
+            for side in ([row.answer for row in rows], [predicted.labels for predicted in outputs])
+        ]
+        if any(broken):
+            remarks.append(
+                f"{broken[0]} labels of the file and {broken[1]} of the answers break the scheme; the rule is "
+                f"{RULES[self.task.repair]}"
+            )
+        return remarks
+
+    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+        """See `label_figures`."""
+        guess = [predicted.labels for predicted in outputs]
+        return label_figures([row.answer for row in rows], guess, repair=self.task.repair, **self.scheme)
+
+    def predictions(self, examples: Tagged, rows: Sequence[WordsRow], outputs: Any) -> list[LabelsOfWords]:
+        """The most probable label of every word, its place in the text, and the names that the labels make."""
+        closed, forms = self.scheme["closed"], self.scheme["forms"]
+        schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, forms))
+        predictions = []
+        for line, row, predicted in zip(examples.lines, rows, outputs, strict=True):
+            labels, shares = in_form(predicted.labels, forms), predicted.probabilities
+            entities = entities_of(
+                row.text, row.offsets, labels, shares, repair=self.task.repair, closed=closed
+            ) if schemed else None  # fmt: skip
+            predictions.append(LabelsOfWords(line, row.words, predicted.labels, shares, row.text, tuple(row.offsets), entities))
+        return predictions
+
+
+def scheme_of(labels: Sequence[str]) -> dict[str, Any]:
+    """The standard forms of labels (`forms`), and whether these say where a span ends (`closed`)."""
+    forms = standard(labels)
+    return {"closed": closes(in_form(labels, forms)), "forms": forms}
+
+
+class JudgedText(NamedTuple):
+    """The labels of one text's words and those that were found, as numbers (2, K), and its spans."""
+
+    labels: Positions
+    spans: Counts
+
+
+def judged(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False,
+    forms: Mapping[str, str] = MappingProxyType({}),
+) -> list[JudgedText]:
+    """What the metrics need of every text; `forms` are the standard forms of labels."""
+    number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for row in side for label in row}))}
+    texts = []
+    for expected, predicted in zip(truth, guess, strict=True):
+        codes = np.array([[number[label] for label in side] for side in (expected, predicted)], np.int64).reshape(2, -1)
+        schemed = (in_form(side, forms) for side in (expected, predicted))
+        texts.append(JudgedText(codes, span_counts(*schemed, repair=repair, closed=closed)))
+    return texts
+
+
+def label_figures(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool,
+    forms: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """What an `Evaluation` holds about labels: fields by name. Where labels form spans, `report` is about the kinds of these."""
+    sides = ([in_form(labels, forms) for labels in side] for side in (truth, guess))
+    kinds, spans = counts_by_kind(*sides, repair=repair, closed=closed)
+    tags = sorted({label for side in (truth, guess) for labels in side for label in labels})
+    number = {tag: index for index, tag in enumerate(tags)}
+    true, predicted = (np.array([number[label] for labels in side for label in labels], np.int64) for side in (truth, guess))
+    counts = confusion(true, predicted, len(tags))
+    schemed = not set(tags) - {"O"} <= set(kinds)
+    return {
+        "report": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
+        "tags": ClassCounts.of_confusion(counts).rows(tags) if schemed else (),
+    }
+
+
+def figures(judged: Sequence[JudgedText]) -> dict[str, float]:
+    """F1 of spans, and accuracy and macro-F1 over words."""
+    true, guessed = np.concatenate([text.labels for text in judged], axis=1)
+    counts = confusion(true, guessed, int(max(true.max(initial=0), guessed.max(initial=0))) + 1)
+    return {"span_f1": f1_of(text.spans for text in judged), **{name: METRICS[name](counts) for name in NAMES[1:]}}
+
+
+def measured(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin"
+) -> dict[str, float]:
+    """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
+    forms = standard(label for side in (truth, guess) for labels in side for label in labels)
+    return figures(judged(truth, guess, repair=repair, forms=forms))

@@ -26,6 +26,7 @@ class LinearTask(ABC):
     blocks: ClassVar[tuple[tuple[str, Weighting], ...]] = (("words", "tfidf"), ("characters", "tfidf"))
 
     most: ClassVar[int] = 100_000  # decisions that are learned
+    divided: ClassVar[bool] = False  # an example has several decisions
 
     def __init__(self, task: Any, labels: Sequence[str] = ()) -> None:
         self.task, self.labels = task, tuple(labels)
@@ -51,9 +52,9 @@ class LinearTask(ABC):
     def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
         """The features of every decision, by block."""
 
-    @abstractmethod
     def targets(self, examples: Any) -> NDArray[Any]:
         """The right answer of every decision: (D,), or (D, C) for sets."""
+        return np.asarray(self.task.truth(examples, self.labels))
 
     def decisions(self, examples: Any) -> NDArray[np.int64]:
         """How many decisions each example has, (N,)."""
@@ -72,25 +73,39 @@ class LinearTask(ABC):
 
     def by_example(self, values: NDArray[Any], examples: Any) -> Outputs:
         """Values (D, …) of all decisions in the form of outputs: an array for each example if it has several decisions."""
-        return values
+        if not self.divided:
+            return values
+        return np.split(values, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
 
     def loss(self, examples: Any, outputs: Outputs) -> float:
         """The mean negative log-likelihood of the answers of examples, or their mean squared error."""
         return self.estimator.loss(np.concatenate(outputs) if isinstance(outputs, list) else outputs, self.targets(examples))
 
-    @abstractmethod
     def judged(self, examples: Any, outputs: Outputs) -> Any:
         """The items of `Learner.judge` for examples with answers."""
+        return self.task.judged(self.task.truth(examples, self.labels), outputs, self.labels)
 
-    @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
         """The metrics of the items, by the names that the learner gives them."""
+        figures: dict[str, float] = self.task.figures(judged, self.labels)
+        return figures
 
 
-def of_texts(examples: Any, cutter: Cutter) -> Iterator[Bags]:
-    """The n-grams of every example with one text or two; of two also which words both have, and which only one has."""
-    for text, *others in examples.rows():
-        yield of_pair(text, others[0], cutter) if others else (cutter.words(text), cutter.characters(text))
+class LinearTexts(LinearTask):
+    """A task on one text or two."""
+
+    def texts(self, examples: Any) -> Iterable[str]:
+        """The texts; of two, both together."""
+        return (" ".join(texts) for texts in examples.rows())
+
+    def texts_apart(self, examples: Any) -> Iterable[Sequence[str]]:
+        """The text, or the two."""
+        return iter(examples.rows())
+
+    def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of words and of characters; of two texts also which words both have, and which only one has."""
+        for text, *others in examples.rows():
+            yield of_pair(text, others[0], cutter) if others else (cutter.words(text), cutter.characters(text))
 
 
 def of_pair(text: str, other: str, cutter: Cutter) -> tuple[list[str], list[str]]:

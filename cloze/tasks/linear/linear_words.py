@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import Tagged
-from cloze.schemes import closes, in_form, standard
-from cloze.tasks.kinds.labeller import figures, judged
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, Weighting
@@ -35,6 +33,7 @@ class LinearLabelling(LinearTask):
 
     blocks: ClassVar[tuple[tuple[str, Weighting], ...]] = (("words", "binary"),)
     most: ClassVar[int] = 50_000
+    divided: ClassVar[bool] = True
 
     @property
     def estimator(self) -> Classes:
@@ -67,23 +66,13 @@ class LinearLabelling(LinearTask):
 
     def outputs(self, scores: NDArray[Any], examples: Tagged) -> list[NDArray[np.float32]]:
         """The probabilities (words, C) of each text."""
-        return self.by_example(self.estimator.outputs(scores), examples)
-
-    def by_example(self, values: NDArray[Any], examples: Tagged) -> list[NDArray[Any]]:
-        """The values of the words of each text."""
-        return np.split(values, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
+        parts: list[NDArray[np.float32]] = self.by_example(self.estimator.outputs(scores), examples)
+        return parts
 
     def judged(self, examples: Tagged, outputs: Outputs) -> Any:
         """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
-        forms = standard(self.labels)
         guess = [tuple(self.labels[number] for number in probabilities.argmax(1)) for probabilities in outputs]
-        return judged(
-            examples.labels or [], guess, repair=self.task.repair, closed=closes(in_form(self.labels, forms)), forms=forms
-        )
-
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """F1 of spans, and accuracy and macro-F1 of words."""
-        return figures(judged)
+        return self.task.judged(examples.labels or [], guess, self.labels)
 
 
 def _features(word: str, around: Sequence[str]) -> list[str]:

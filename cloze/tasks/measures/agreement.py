@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cloze.errors import TaskError
-from cloze.tasks.intrinsic.similarity import spearman
 
 #: By name, whether more is better.
 AGREEMENT = {"pearson": True, "spearman": True, "mse": False}
@@ -28,6 +27,22 @@ def _centred(values: ArrayLike) -> np.ndarray | None:
     x = x / np.abs(x).max() - (x / np.abs(x).max()).mean()
     length = float(np.sqrt((x * x).sum()))
     return x / length if length else None
+
+
+def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
+    """The correlation of ranks, equal values sharing their mean rank; None for fewer than two values, or if all are equal."""
+    a, b = ranks(one), ranks(two)
+    a, b = a - a.mean() if len(a) else a, b - b.mean() if len(b) else b
+    spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / spread if spread else None
+
+
+def ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """The ranks from 1 of some values; equal ones share the mean of theirs."""
+    _, inverse, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean_ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
+    return mean_ranks
 
 
 def agreement(truth: ArrayLike, guess: ArrayLike) -> dict[str, float]:

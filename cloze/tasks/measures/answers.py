@@ -18,7 +18,7 @@ from cloze.text.characters import word_pattern
 Scoring = Literal["squad", "cmrc"]
 Score = Callable[[str, str], float]
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII = str.maketrans("", "", string.punctuation)
 #: What CMRC's script leaves out, and what it cuts at. Its `……` is two characters and so never met by one.
 _MARKS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
@@ -28,7 +28,7 @@ _PIECE = word_pattern(alone="\u4e00-\u9fa5")
 
 def squad_words(text: str) -> list[str]:
     """Lower case, ASCII punctuation deleted, no articles, split at white space (Rajpurkar et al., 2016; `normalize_answer`)."""
-    return _ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
+    return ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
 
 
 def squad_exact(written: str, wanted: str) -> float:
@@ -42,10 +42,7 @@ def squad_exact(written: str, wanted: str) -> float:
 
 def squad_f1(written: str, wanted: str) -> float:
     """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any (version 2)."""
-    written_words, wanted_words = squad_words(written), squad_words(wanted)
-    if not written_words or not wanted_words:
-        return float(written_words == wanted_words)
-    return _f1((Counter(written_words) & Counter(wanted_words)).total(), len(written_words), len(wanted_words))
+    return words_f1(squad_words(written), squad_words(wanted))
 
 
 def cmrc_pieces(text: str) -> list[str]:
@@ -70,7 +67,7 @@ def cmrc_f1(written: str, wanted: str) -> float:
     0.5714285714285714
     """
     written_pieces, wanted_pieces = cmrc_pieces(written), cmrc_pieces(wanted)
-    return _f1(longest_run(written_pieces, wanted_pieces), len(written_pieces), len(wanted_pieces))
+    return shared_f1(longest_run(written_pieces, wanted_pieces), len(written_pieces), len(wanted_pieces))
 
 
 def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
@@ -85,7 +82,15 @@ def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
     return most
 
 
-def _f1(common: int, ours: int, theirs: int) -> float:
+def words_f1(written: Sequence[str], wanted: Sequence[str]) -> float:
+    """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any."""
+    if not written or not wanted:
+        return float(written == wanted)
+    return shared_f1((Counter(written) & Counter(wanted)).total(), len(written), len(wanted))
+
+
+def shared_f1(common: int, ours: int, theirs: int) -> float:
+    """F1 of two sides of so many pieces, of which so many are common."""
     return 2 * common / (ours + theirs) if common else 0.0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloze.tasks.measures.agreement import ranks
 from cloze.tasks.measures.label_sets import average_precision
 from cloze.tasks.measures.metrics import Labels, confusion
 
@@ -186,10 +187,8 @@ class Ranking:
 
 def roc_auc(truth: NDArray[np.bool_], scores: Floats) -> float:
     """The share of pairs of a right and a wrong row in which the right one has the higher score; equal ones count half."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     right, wrong = int(truth.sum()), int((~truth).sum())
-    return float((ranks[truth].sum() - right * (right + 1) / 2) / (right * wrong))
+    return float((ranks(scores)[truth].sum() - right * (right + 1) / 2) / (right * wrong))
 
 
 def best_threshold(truth: NDArray[np.bool_], scores: Floats) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""How much of a written text is right: exact match, F1 over words, ROUGE."""
+"""How much of a written text is right: exact match, F1 over words, ROUGE, chrF, and BLEU by sacrebleu (`cloze-lm[bleu]`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from cloze.errors import TaskError
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import TaskError, propose
+from cloze.tasks.measures.answers import ARTICLES, shared_f1, words_f1
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, word_pattern
 
+Counts = NDArray[np.int64]
+ORDERS, BETA = 6, 2.0  # of chrF
+#: How sacrebleu cuts texts into words without further packages: `13a` for English and its kin, `zh` for Chinese, `char` for any.
+TOKENIZATIONS = ("13a", "intl", "zh", "char", "none")
 #: Letters whose words are not written apart, so that each counts alone, with its marks.
 _ALONE = IDEOGRAPHS + UNSPACED
 _WORD = word_pattern(alone=_ALONE, symbols=False)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APART = re.compile(f"([{_ALONE}][{EXTENDING}]*)")
 #: What an answer loses: the punctuation of ASCII, as in the published script, and that of ideographic writing.
 _PUNCTUATION = re.compile(
@@ -32,7 +40,7 @@ def answer_words(text: str) -> list[str]:
 
     Deleting joins what it stood between: `don't` is dont, `U.S.` is us, `3.5` is 35, `well-known` is wellknown.
     """
-    plain = _ARTICLES.sub(" ", _PUNCTUATION.sub("", text.lower()))
+    plain = ARTICLES.sub(" ", _PUNCTUATION.sub("", text.lower()))
     return _APART.sub(r" \1 ", plain).split()
 
 
@@ -46,21 +54,18 @@ def f1(written: str, wanted: str) -> float:
 
     Differs: ideographs are words of their own and their punctuation is deleted too, where the script splits at spaces alone.
     """
-    written_words, wanted_words = answer_words(written), answer_words(wanted)
-    if not written_words or not wanted_words:
-        return float(written_words == wanted_words)
-    return _f1((Counter(written_words) & Counter(wanted_words)).total(), len(written_words), len(wanted_words))
+    return words_f1(answer_words(written), answer_words(wanted))
 
 
 def rouge_n(written: Sequence[str], wanted: Sequence[str], n: int) -> float:
     """F1 of the n-grams that both have, each as often as the rarer has it (Lin, ROUGE, 2004, §2)."""
     written_ngrams, wanted_ngrams = (Counter(zip(*(text[i:] for i in range(n)), strict=False)) for text in (written, wanted))
-    return _f1((written_ngrams & wanted_ngrams).total(), written_ngrams.total(), wanted_ngrams.total())
+    return shared_f1((written_ngrams & wanted_ngrams).total(), written_ngrams.total(), wanted_ngrams.total())
 
 
 def rouge_l(written: Sequence[str], wanted: Sequence[str]) -> float:
     """F1 of the longest common subsequence of words, over the whole text (Lin, 2004, §3.1, with β = 1)."""
-    return _f1(longest_common(written, wanted), len(written), len(wanted))
+    return shared_f1(longest_common(written, wanted), len(written), len(wanted))
 
 
 def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
@@ -77,10 +82,6 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
         hit = row & places.get(word, 0)
         row = (row + hit | row - hit) & every
     return len(one) - row.bit_count()
-
-
-def _f1(common: int, ours: int, theirs: int) -> float:
-    return 2 * common / (ours + theirs) if common else 0.0
 
 
 #: What ROUGE and F1 compare, in words.
@@ -112,3 +113,73 @@ def figures(written: str, references: Sequence[str]) -> dict[str, float]:
             rouge_n(written_words, reference_words, 2), rouge_l(written_words, reference_words),
         ))  # fmt: skip
     return {name: max(values) for name, values in zip(NAMES, zip(*scores, strict=True), strict=True)}
+
+
+def ngrams(text: str, n: int) -> Counter[str]:
+    """The n-grams of a text's characters, white space left out."""
+    plain = "".join(text.split())
+    return Counter(plain[i : i + n] for i in range(len(plain) - n + 1))
+
+
+def chrf_counts(written: str, references: Sequence[str]) -> Counts:
+    """(6, 3): for n from 1 to 6 the n-grams of what was written, those of the reference and those that both have, each as often
+    as the rarer has it; of several references the one with the best score."""
+    written_ngrams = [ngrams(written, n) for n in range(1, ORDERS + 1)]
+    counts = []
+    for reference in references:
+        reference_ngrams = [ngrams(reference, n) for n in range(1, ORDERS + 1)]
+        counts.append(np.array([
+            (grams.total() if other else 0, other.total(), (grams & other).total())
+            for grams, other in zip(written_ngrams, reference_ngrams, strict=True)
+        ], np.int64))  # fmt: skip
+    return max(counts, key=chrf_of)
+
+
+def chrf_of(counts: Counts) -> float:
+    """The F score, with recall twice as important, of the mean precision and the mean recall over the n that both texts have.
+
+    Popović, "chrF: character n-gram F-score for automatic MT evaluation", 2015, §3; over a corpus the counts of all texts are
+    added first, as in mjpost/sacrebleu (metrics/chrf.py), whose score is this one times 100.
+    """
+    written, reference, both = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)].T
+    if not both.any():
+        return 0.0
+    precision, recall = float((both / written).mean()), float((both / reference).mean())
+    return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
+
+
+def chrf(written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
+    """chrF of a corpus: texts, and the references of each."""
+    return chrf_of(np.sum([chrf_counts(ours, references) for ours, references in zip(written, wanted, strict=True)], axis=0))
+
+
+def bleu_metric(tokenization: str) -> Any:
+    """sacrebleu's metric. Without the package, and for a tokenization that is not known, a `TaskError`."""
+    if tokenization not in TOKENIZATIONS:
+        raise TaskError(f"--bleu {tokenization}: no such tokenization. {propose(tokenization, TOKENIZATIONS)}")
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise TaskError("--bleu needs the package sacrebleu, which is not installed: pip install 'cloze-lm[bleu]'") from None
+    return BLEU(tokenize=tokenization)
+
+
+def bleu(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
+    """BLEU of a corpus, from 0 to 100: texts, and the references of each."""
+    return float(_score(metric, written, wanted).score)
+
+
+def bleu_remark(metric: Any, wanted: Sequence[Sequence[str]], tokenization: str) -> str | None:
+    """Why BLEU is 0 whatever is written: no target has the four words in a row that it counts."""
+    if _score(metric, [references[0] for references in wanted], wanted).totals[-1]:
+        return None
+    return (
+        f"BLEU is 0 whatever is written, because no target has four words as {tokenization!r} cuts them: --bleu zh cuts Chinese, "
+        "--bleu char any text into characters"
+    )
+
+
+def _score(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> Any:
+    most = max(map(len, wanted))
+    streams = [[references[min(number, len(references) - 1)] for references in wanted] for number in range(most)]
+    return metric.corpus_score(list(written), streams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,17 +39,6 @@ def counts_by_kind(
                 counted.setdefault(kind, [0, 0, 0])[index] += 1
     kinds = sorted(counted)
     return kinds, ClassCounts(*np.array([counted[kind] for kind in kinds], np.int64).reshape(-1, 3).T)
-
-
-def report(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
-) -> list[dict[str, Any]]:
-    """Precision, recall, F1 and support (how many there are) of the spans of each kind in many texts, in alphabetical order.
-
-    A share of nothing is 0.
-    """
-    kinds, counts = counts_by_kind(truth, guess, repair=repair, closed=closed)
-    return counts.rows(kinds)
 
 
 def f1_of(counts: Iterable[tuple[int, int, int]]) -> float:
