@@ -32,7 +32,7 @@ from cloze.recipe.load import (
 )
 from cloze.recipe.origins import add_changes, origins_in
 from cloze.recipe.recipe import Recipe
-from cloze.recipe.repeated_stages import repeat_overrides, repeat_stages, repeats
+from cloze.recipe.stages import repeat_overrides, repeat_stages, repeats
 from cloze.runs.binds import bound_tables, parse_binds
 from cloze.runs.finetuning.auxiliary import add_language_model
 from cloze.runs.options import FinetuneOptions, Say, quiet
