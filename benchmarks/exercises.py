@@ -32,7 +32,7 @@ import numpy as np
 from results import write_results
 
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.companions.answer import Answer
+from cloze.exercises.companions.answer import DecoderAnswer
 from cloze.exercises.companions.pair import Pair
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
@@ -92,9 +92,9 @@ def exercises() -> dict[str, list[Any]]:
         "xlnet": [Frame("{A} [SEP] [CLS]", tokenizer=FACTS),
                   Mask(unit="spaced", rate=1 / 6, rounding="down", of="all", window="half"), Predict(),
                   Permutation(window="half")],
-        "t5": [Mask(unit="alternating"), Answer(what="spans", tokenizer=FACTS),
+        "t5": [Mask(unit="alternating"), DecoderAnswer(what="spans", tokenizer=FACTS),
                Corrupt(infill="sentinels", mask=1.0, random=0.0, keep=0.0, tokenizer=FACTS), ends],
-        "bart": [Answer(frame="[BOS] {A} [EOS]", start="[EOS]", tokenizer=FACTS), Permute(),
+        "bart": [DecoderAnswer(frame="[BOS] {A} [EOS]", start="[EOS]", tokenizer=FACTS), Permute(),
                  Mask(unit="infill", rate=0.3, rounding="up"),
                  Corrupt(infill="one_mask", mask=0.9, random=0.1, keep=0.0, tokenizer=FACTS), Delete(rate=0.0), Rotate(rate=0.0),
                  Frame("[BOS] {A} [EOS]", tokenizer=FACTS)],

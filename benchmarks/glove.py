@@ -34,7 +34,7 @@ from word_vectors_memory import memory_of
 from word_vectors_quality import judge, units
 
 from cloze.corpus import Cooccurrences, Store
-from cloze.corpus.counting.cells import CellPlan, Cells
+from cloze.corpus.counting.cells import CellPlan, CooccurrenceCells
 from cloze.corpus.counting.cooccurrences import count_cells
 from cloze.corpus.stores.build import build_store, train_tokenizer_from
 from cloze.corpus.stores.writer import StoreWriter
@@ -88,7 +88,7 @@ def main() -> None:
             if peer:
                 run("count, peer", peer.count)
                 run("shuffle, peer", peer.shuffle)
-        cells = Cells.open(folder / "cells0")
+        cells = CooccurrenceCells.open(folder / "cells0")
         assert cells is not None
         ours = Training(cells, asked)
         for _ in range(asked.repeat):
@@ -176,7 +176,7 @@ def counted(store: Store, asked: argparse.Namespace, folder: Path) -> float:
 class Training:
     """Training by the compiled kernel; the vectors and the costs are those of the last run."""
 
-    def __init__(self, cells: Cells, asked: argparse.Namespace) -> None:
+    def __init__(self, cells: CooccurrenceCells, asked: argparse.Namespace) -> None:
         self.cells, self.asked = cells, asked
         self.sides: list[tuple[np.ndarray, ...]] = []
         self.costs: list[float] = []

@@ -282,7 +282,7 @@ def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
 
 def multiplied(wanted: Cell, store: Path) -> list[str]:
     """The values of a cell, with `rows*2` and `rate*0.5` turned into multiples of what the fit says."""
-    from cloze.budget.facts import Facts
+    from cloze.budget.facts import BudgetFacts
     from cloze.budget.fit import fit
     from cloze.corpus import Store
     from cloze.recipe.load import load_recipe
@@ -291,7 +291,7 @@ def multiplied(wanted: Cell, store: Path) -> list[str]:
     times = {value.split("*")[0]: float(value.split("*")[1]) for value in wanted["set"] if "*" in value}
     if times:
         loaded = load_recipe(wanted["recipe"], overrides=values, size=wanted["size"])
-        facts = Facts(wanted["tokens"], len(Store.open(store).tokens))
+        facts = BudgetFacts(wanted["tokens"], len(Store.open(store).tokens))
         fits = [change.override for change in fit(loaded, facts)]
         loaded = load_recipe(wanted["recipe"], overrides=[*fits, *values], size=wanted["size"])
         rate = loaded.training.rate

@@ -39,7 +39,7 @@ from figures import following_the_page
 from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
-    from cloze.comparison.best.question import Question
+    from cloze.comparison.best.question import BestQuestion
 
 MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class, instead of a hundred
 LABELS = 100
@@ -203,9 +203,9 @@ def tuned(
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
 
 
-def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> Question:
+def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> BestQuestion:
     """What `cloze best` is asked."""
-    from cloze.comparison.best.question import Question
+    from cloze.comparison.best.question import BestQuestion
 
     corpus = corpus_of(labelled, work)
     unlabelled: list[str] = []
@@ -214,7 +214,7 @@ def question_of(labelled: Labelled, files: Mapping[str, Path], work: Path) -> Qu
         lines = (json.dumps({"text": text}, ensure_ascii=False) for text, _ in labelled.pool)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         unlabelled = [str(path)]
-    return Question(
+    return BestQuestion(
         labelled.task, [str(files["labelled"])], str(files["test"]), [str(corpus)], unlabelled, budget=f"{TOKENS}tokens",
         tuning=[f"task.metric={labelled.metric}"] if labelled.task == "token_labelling" else [], text_format="line",
     )

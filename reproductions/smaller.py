@@ -242,12 +242,12 @@ def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any
 def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:
     """Parameters and bytes of a network, and the milliseconds of its forward pass and of the teacher's, timed by turns."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.compression.speed import Subject, measure
+    from cloze.compression.speed import TimedNetwork, measure
 
     subjects = []
     for name, place in (("teacher", teacher), ("own", folder)):
         loaded = load_checkpoint(place, "cpu", plain=True)  # without masks and predecessors, which only training needs
-        subjects.append(Subject(name, loaded.network, loaded.order))
+        subjects.append(TimedNetwork(name, loaded.network, loaded.order))
     rows = measure(subjects, lengths=[LENGTH], batches=BATCHES, formats=["fp32", *(["int8"] if int8 else [])], rounds=ROUNDS)
     own = [row for row in rows if (row.checkpoint, row.format) == ("own", "int8" if int8 else "fp32")]
     plain = [row for row in rows if (row.checkpoint, row.format) == ("teacher", "fp32")]

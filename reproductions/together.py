@@ -54,7 +54,7 @@ def main() -> None:
 def run(name: str, seed: int, model: Path, data: Path, work: Path, ledger: Ledger) -> None:
     """Fine-tune once and measure on the test rows of every task, unless the ledger has it."""
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.checkpoint.several import Labelled
+    from cloze.checkpoint.several import LabelledFiles
     from cloze.runs.finetuning.finetune import finetune
     from cloze.tasks import load_tuned
     from cloze.tasks.evaluation import evaluate
@@ -65,11 +65,11 @@ def run(name: str, seed: int, model: Path, data: Path, work: Path, ledger: Ledge
     first, together = RUNS[name]
     files = {one: files_of(one, data, work) for one in (*together, *filter(None, [first]))}
     tasks = {
-        one.replace("-", "_"): Labelled("sentence_classification", (files[one][0],), (files[one][1],)) for one in together
+        one.replace("-", "_"): LabelledFiles("sentence_classification", (files[one][0],), (files[one][1],)) for one in together
     }
     out = work / f"out-{os.getpid()}"
     shutil.rmtree(out, ignore_errors=True)
-    before = None if first is None else Labelled("sentence_classification", (files[first][0],), (files[first][1],))
+    before = None if first is None else LabelledFiles("sentence_classification", (files[first][0],), (files[first][1],))
     made = finetune(model, out=out, tasks=tasks, first=before, seeds=(seed,), device="cpu", report=lambda line: None)
     found = {}
     for one in together:

@@ -90,10 +90,10 @@ def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def assumed(step: Any, entry: str, rows: Callable[[int], Any], **settings: object) -> Any:
     """A trial that trains nothing: a row takes a millisecond."""
-    from cloze.training.forecasting.trial import Line, Trial
+    from cloze.training.forecasting.trial import LinearCost, RowCosts
 
     batch = rows(2)
-    return Trial(Line(0.0, 1e-3), Line(0, 0), tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2)
+    return RowCosts(LinearCost(0.0, 1e-3), LinearCost(0, 0), tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from cloze.api.model import Model, load
 from cloze.api.train import Say, Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.best.best import answer
-from cloze.comparison.best.question import BUDGET, SIZE, Question
+from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.jobs import workers_on
 
@@ -78,7 +78,7 @@ def best(
     folders = [Path(model.folder if isinstance(model, Model) else model) for model in models]
     target = Path(out) / "best"
     with cells_run(out, report) as say:
-        question = Question(
+        question = BestQuestion(
             task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
             folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )

@@ -10,7 +10,7 @@ from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
 from cloze.api.model import Model
 from cloze.api.train import Say, Values, overrides_of
 from cloze.arguments import checked
-from cloze.comparison.answer import Answer
+from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
 from cloze.comparison.sentence import as_data, as_records, sentence, table
@@ -23,7 +23,7 @@ class Comparison:
     The representation is the table of `cloze compare`. `answer` holds the figures as objects, `failures` the cells that failed.
     """
 
-    def __init__(self, answer: Answer, page: Path) -> None:
+    def __init__(self, answer: ComparisonResult, page: Path) -> None:
         self.answer, self.page = answer, page
 
     @property

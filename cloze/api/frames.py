@@ -27,7 +27,7 @@ def frame(results: Any) -> Any:
         raise UserError("cloze.frame makes data frames of pandas, which is not installed: pip install pandas") from None
     if isinstance(results, Tabular):
         results = results.table()
-    several = isinstance(results, Sequence) and not isinstance(results, Record)
+    several = isinstance(results, Sequence) and not isinstance(results, NamedTupleResult)
     return pandas.DataFrame(list(rows_of(results if several else [results])))
 
 
@@ -46,7 +46,7 @@ class Recorded(Protocol):
 
 
 @runtime_checkable
-class Record(Protocol):
+class NamedTupleResult(Protocol):
     """A result that is a named tuple."""
 
     def _asdict(self) -> dict[str, Any]: ...
@@ -74,7 +74,7 @@ def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
 def _record(one: Any) -> Mapping[str, Any]:
     if isinstance(one, Recorded):
         return one.record()
-    if isinstance(one, Record):
+    if isinstance(one, NamedTupleResult):
         return one._asdict()
     if isinstance(one, Mapping):
         return one

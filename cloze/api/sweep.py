@@ -12,7 +12,7 @@ from cloze.arguments import checked
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import space_of
-from cloze.comparison.standings import Finding, as_records, sentence, table
+from cloze.comparison.standings import SweepFinding, as_records, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
 from cloze.comparison.sweep_page import finish
 from cloze.jobs import workers_on
@@ -24,7 +24,7 @@ class Swept:
     The representation is the table of `cloze sweep`. `finding` holds the figures as objects, `failures` the cells that failed.
     """
 
-    def __init__(self, finding: Finding, page: Path) -> None:
+    def __init__(self, finding: SweepFinding, page: Path) -> None:
         self.finding, self.page = finding, page
 
     @property

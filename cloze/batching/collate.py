@@ -20,7 +20,7 @@ Arrays = dict[str, NDArray[Any]]
 Lay = Callable[[NDArray[Any], int], NDArray[Any]]
 
 
-class Layout(NamedTuple):
+class ExampleStarts(NamedTuple):
     """Where each example of a view starts: flat positions `base` (E,) in a batch of `rows` rows of `width` tokens."""
 
     base: NDArray[np.int64]
@@ -29,21 +29,21 @@ class Layout(NamedTuple):
     packed: bool
 
 
-def one_per_row(length: NDArray[Any], width: int | None = None) -> Layout:
+def one_per_row(length: NDArray[Any], width: int | None = None) -> ExampleStarts:
     """One example per row; `width` defaults to the longest."""
     width = max(1, int(length.max())) if width is None else width
-    return Layout(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
+    return ExampleStarts(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
 
 
-def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> Layout:
+def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> ExampleStarts:
     """Examples one after another in the rows `row` (E,), ascending."""
     before = np.cumsum(length, dtype=np.int64) - length
     first = np.searchsorted(row, row, side="left")
     rows = int(row[-1]) + 1 if len(row) else 0
-    return Layout(row * width + before - before[first], rows, width, packed=True)
+    return ExampleStarts(row * width + before - before[first], rows, width, packed=True)
 
 
-def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
+def collate(rows: Rows, layout: ExampleStarts, *, takes: frozenset[str], padding: int = 0) -> Arrays:
     """The arrays of one view by field (`cloze/fields.py`), without a view prefix: token-aligned ones (rows, width), targets (M,).
 
     `takes` are the token-aligned fields that some network takes; targets are always included. `block` is given
@@ -95,7 +95,7 @@ def items_of(name: str) -> str:
     return fields.split(name).set.partition("/")[0]
 
 
-def _most_items(rows: Rows, layout: Layout) -> dict[str, int]:
+def _most_items(rows: Rows, layout: ExampleStarts) -> dict[str, int]:
     """How many items of each set the arrays of the batch have room for: the most that a row has, and at least one."""
     lengths = {items_of(name): value for name, value in rows.items() if name.startswith("item_length/")}
     if lengths and layout.packed:
@@ -115,7 +115,7 @@ def _padded(inside: NDArray[np.bool_]) -> Lay:
     return lay
 
 
-def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
+def _packed(layout: ExampleStarts, inside: NDArray[np.bool_]) -> Lay:
     """A function that lays fields into packed rows, token by token; `inside` (E, L) is true for an example's tokens."""
     source, example, column = listed(inside)
     target = layout.base[example] + column
@@ -128,7 +128,7 @@ def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
     return lay
 
 
-def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: Layout) -> NDArray[np.bool_] | None:
+def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: ExampleStarts) -> NDArray[np.bool_] | None:
     """Pairs of tokens (B, L, L) as wide as the batch; of padding, only each position with itself is true. None if all pairs of
     real tokens are true."""
     if layout.packed:
@@ -151,7 +151,7 @@ def flat_links(pairs: NDArray[Any], base: NDArray[np.int64], items: int) -> NDAr
     return np.stack([base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
-def _targets(rows: Rows, layout: Layout, items: Mapping[str, int]) -> Arrays:
+def _targets(rows: Rows, layout: ExampleStarts, items: Mapping[str, int]) -> Arrays:
     """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist. Targets of items have
     positions in (rows, `items`), all others in (rows, tokens)."""
     out: Arrays = {}
@@ -183,7 +183,7 @@ def _targets(rows: Rows, layout: Layout, items: Mapping[str, int]) -> Arrays:
 
 
 def _placed(
-    rows: Rows, layout: Layout, items: Mapping[str, int]
+    rows: Rows, layout: ExampleStarts, items: Mapping[str, int]
 ) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
     """For each set of targets with positions: these within their rows, -1 for none, and where each row begins (B,)."""
     positions: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}

@@ -31,7 +31,7 @@ StepArrays = tuple[Cursor, list[MicroArrays], Cursor]
 BLOCK = 256
 
 
-class Place(Protocol):
+class CursorLike(Protocol):
     """Any cursor: the loop's own or one that was read from a checkpoint."""
 
     @property
@@ -175,7 +175,7 @@ class Data:
         edges = [start + (stop - start) * index // number for index in range(number + 1)]
         return [(first, after - first) for first, after in pairwise(edges)]
 
-    def next(self, entry: str, cursor: Place, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
+    def next(self, entry: str, cursor: CursorLike, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
         """The micro-batches of the step that starts at `cursor` at a share of the budget, and the cursor of the next step."""
         begin = Cursor(cursor.epoch, cursor.item)
         self._grow(share)

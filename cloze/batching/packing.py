@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Packed, Plan
+from cloze.corpus.sources.plan import Packed, PassagePlan
 from cloze.errors import RecipeError
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -55,7 +55,7 @@ class PackedRows:
     def plan(self, epoch: int, room: int) -> PackedPlan:
         """The packed rows of an epoch. Raises `RecipeError` if the source plans no lengths."""
         plan = self.source.plan(epoch, room)
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, PassagePlan):
             raise RecipeError(
                 "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
                 "  Write training: {packing: false}."

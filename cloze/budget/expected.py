@@ -31,7 +31,7 @@ PAIRS = 5.3  # nats: P of Wikipedia in 8,000 pieces, which most laws were measur
 STARTED = 2.0  # a table that starts from vectors is worth so many times the tokens of a drawn one (reproductions/budgets.md)
 
 
-class Kind(NamedTuple):
+class RunKind(NamedTuple):
     """The runs that a law covers: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network (`pre`
     or `post` norms, `offsets` for post norms with heads that begin at offsets, `recurrent`, or `local` if most layers see a few
     tokens to either side)."""
@@ -85,18 +85,18 @@ class Expected(NamedTuple):
 
 _LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; reproductions/budgets.md shows the runs.
-LAWS: dict[Kind, Law] = {
-    Kind("causal", "post"): Law(8.01e04, 0.268, 1.88, 0.153, 0.531, 0.278, 3e05, 3e06, 11, _LEDGERS),
-    Kind("causal", "pre"): Law(1.04e05, 0.111, 1.92, 0.167, 0.499, 0.158, 3e05, 6e06, 10, _LEDGERS, 0.632),
-    Kind("causal", "recurrent"): Law(1.58e05, 0.266, 2.44, 0.138, 0.518, 0.23, 1e05, 1e06, 14, _LEDGERS, 1.61),
-    Kind("causal", "local"): Law(2.66e04, 0.192, 1.98, 0.155, 0.508, 0.289, 3e05, 1e06, 3, _LEDGERS),
-    Kind("masked", "local"): Law(1.56e05, 0.193, 1.99, 0.196, 0.394, 0.23, 4e05, 1.25e07, 18, _LEDGERS, 2.44),
-    Kind("masked", "offsets"): Law(3.72e05, 1.66e-15, 1, 0.176, 0.321, 0.506, 3e05, 6e06, 28, _LEDGERS, 1.77),
-    Kind("masked", "post"): Law(5.3e05, 3.13e-13, 1, 0.1, 0.441, 0.348, 2.01e05, 4e06, 38, _LEDGERS),
-    Kind("masked", "pre"): Law(5.61e05, 1.49e-15, 1.75, 0.232, 0.305, 0.269, 2.04e05, 1e06, 5, _LEDGERS),
-    Kind("permuted", "post"): Law(9.38e05, 0.2, 2, 0.2, 0.4, 0.5, 1e06, 1e06, 1, _LEDGERS),
-    Kind("spans", "post"): Law(1.7e05, 0.224, 1.94, 0.11, 0.365, 0.261, 4e05, 3e06, 7, _LEDGERS),
-    Kind("spans", "pre"): Law(6.92e04, 0.179, 1.9, 0.1, 0.455, 0.231, 3e05, 1e06, 9, _LEDGERS),
+LAWS: dict[RunKind, Law] = {
+    RunKind("causal", "post"): Law(8.01e04, 0.268, 1.88, 0.153, 0.531, 0.278, 3e05, 3e06, 11, _LEDGERS),
+    RunKind("causal", "pre"): Law(1.04e05, 0.111, 1.92, 0.167, 0.499, 0.158, 3e05, 6e06, 10, _LEDGERS, 0.632),
+    RunKind("causal", "recurrent"): Law(1.58e05, 0.266, 2.44, 0.138, 0.518, 0.23, 1e05, 1e06, 14, _LEDGERS, 1.61),
+    RunKind("causal", "local"): Law(2.66e04, 0.192, 1.98, 0.155, 0.508, 0.289, 3e05, 1e06, 3, _LEDGERS),
+    RunKind("masked", "local"): Law(1.56e05, 0.193, 1.99, 0.196, 0.394, 0.23, 4e05, 1.25e07, 18, _LEDGERS, 2.44),
+    RunKind("masked", "offsets"): Law(3.72e05, 1.66e-15, 1, 0.176, 0.321, 0.506, 3e05, 6e06, 28, _LEDGERS, 1.77),
+    RunKind("masked", "post"): Law(5.3e05, 3.13e-13, 1, 0.1, 0.441, 0.348, 2.01e05, 4e06, 38, _LEDGERS),
+    RunKind("masked", "pre"): Law(5.61e05, 1.49e-15, 1.75, 0.232, 0.305, 0.269, 2.04e05, 1e06, 5, _LEDGERS),
+    RunKind("permuted", "post"): Law(9.38e05, 0.2, 2, 0.2, 0.4, 0.5, 1e06, 1e06, 1, _LEDGERS),
+    RunKind("spans", "post"): Law(1.7e05, 0.224, 1.94, 0.11, 0.365, 0.261, 4e05, 3e06, 7, _LEDGERS),
+    RunKind("spans", "pre"): Law(6.92e04, 0.179, 1.9, 0.1, 0.455, 0.231, 3e05, 1e06, 9, _LEDGERS),
 }
 
 REPEATED = 15.4  # what all passes after the first are worth at most, in first passes; see `fresh`
@@ -105,7 +105,7 @@ _FAR = 0.5  # decades beyond the measured budgets from which a message says so
 _LEAST = 0.1  # nats: the minimum distance of both ends of a range
 
 
-def expected(kind: Kind, *, parameters: float, tokens: float, single: float, pairs: float | None = None) -> Expected | None:
+def expected(kind: RunKind, *, parameters: float, tokens: float, single: float, pairs: float | None = None) -> Expected | None:
     """The expected held-out loss; None if no run of such an exercise has been measured.
 
     For a kind of network that was not measured, another kind with the same exercise is used, with twice the scatter.
@@ -136,7 +136,7 @@ def fresh(tokens: float, text: float) -> float:
     return text * (1.0 + REPEATED * -math.expm1((1.0 - tokens / text) / REPEATED))
 
 
-def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> Kind | None:
+def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> RunKind | None:
     """The kind of an objective that predicts tokens, or which tokens were replaced; None for any other."""
     part = recipe.networks[run.network].part
     if part is None:
@@ -146,9 +146,9 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
     head_kind = class_of("objective", objective.part.name).kind
     if head_kind == "token_labelling":
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
-        return Kind("replaced", network) if rewritten else None
+        return RunKind("replaced", network) if rewritten else None
     exercise = exercise_of(recipe, entry, run.view) if head_kind == "token_prediction" else None
-    return None if exercise is None or _of_other_rows(recipe, entry, run.view, objective) else Kind(exercise, network)
+    return None if exercise is None or _of_other_rows(recipe, entry, run.view, objective) else RunKind(exercise, network)
 
 
 def _of_other_rows(recipe: Recipe, entry: EntrySpec, view: str, objective: ObjectiveSpec) -> bool:
@@ -170,6 +170,6 @@ def _edits(recipe: Recipe, entry: EntrySpec, view: str) -> Iterator[Edit]:
         yield build(lookup(spec.kind, spec.name), plain(spec.arguments), tables)
 
 
-def expected_of(kind: Kind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:
+def expected_of(kind: RunKind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:
     """`expected`, from the baseline of an objective."""
     return expected(kind, parameters=parameters, tokens=tokens, single=baseline.single, pairs=baseline.pairs)

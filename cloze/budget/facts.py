@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Facts(NamedTuple):
+class BudgetFacts(NamedTuple):
     """The tokens that the budget pays for, the tokens of the training text, and whether the exported network is a trained one
     that the run continues. `updates`: those of a budget in steps."""
 
@@ -17,7 +17,7 @@ class Facts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedValue:
     """One changed value: its path, the published value, the value used here, and the reason."""
 
     path: str

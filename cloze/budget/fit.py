@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from cloze.budget.expected import kind_of
-from cloze.budget.facts import Change, Facts
+from cloze.budget.facts import BudgetFacts, ChangedValue
 from cloze.budget.fit_text import least_vocabulary
 from cloze.budget.fit_words import fit_words, learns_words, least_counts
 from cloze.budget.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, network_kind, offsets_of, peak_law
@@ -42,7 +42,7 @@ HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # rows of one evaluation, and the sha
 
 
 #: Budgets and texts whose fits tell the laws of one version of cloze from those of another.
-_PROBED = (Facts(1e6, 10**7), Facts(1e8, 10**6))
+_PROBED = (BudgetFacts(1e6, 10**7), BudgetFacts(1e8, 10**6))
 
 
 def fits(recipe: Recipe) -> bool:
@@ -52,7 +52,7 @@ def fits(recipe: Recipe) -> bool:
     return learns_words(recipe) or (layered and None not in parts)
 
 
-def fit_vocabulary(recipe: Recipe, text_bytes: int, sample: str = "") -> list[Change]:
+def fit_vocabulary(recipe: Recipe, text_bytes: int, sample: str = "") -> list[ChangedValue]:
     """The tokenizer's vocabulary for a text of that many bytes, before there is a tokenizer; with ids for nearly all characters
     of a `sample` of the text."""
     changes = list(least_counts(recipe, text_bytes)) if learns_words(recipe) else []
@@ -63,11 +63,11 @@ def fit_vocabulary(recipe: Recipe, text_bytes: int, sample: str = "") -> list[Ch
         if isinstance(published, int) and max(here, least) < published:
             why = f"{text_bytes / 1e6:,.1f} MB of text support about this many pieces"
             why = why if here >= least else "fewer have no id for some characters of the text"
-            changes.append(Change(f"texts.{name}.tokenizer.size", published, max(here, least), why))
+            changes.append(ChangedValue(f"texts.{name}.tokenizer.size", published, max(here, least), why))
     return changes
 
 
-def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Change]:
+def fit(recipe: Recipe, facts: BudgetFacts, *, kept: Collection[str] = ()) -> list[ChangedValue]:
     """The changes that fit a recipe to a budget; none if it already fits or the laws do not apply.
 
     All of them are values, so `--set` with every change gives the same run. The values at the paths `kept` stay, and the others
@@ -85,7 +85,7 @@ def laws_of(recipe: Recipe) -> list[str]:
     return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
 
 
-def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Change]:
+def _changes(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> Iterator[ChangedValue]:
     lengths, length = _lengths(recipe, facts, kept)
     yield from lengths
     published = recipe.training.batch
@@ -95,12 +95,12 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
     if facts.updates:
         many = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
-    yield Change("training.batch", published, batch, many)
+    yield ChangedValue("training.batch", published, batch, many)
     for index, phase in enumerate(recipe.schedule):
         if "batch" in phase.set:
-            yield Change(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
+            yield ChangedValue(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
-        yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
+        yield ChangedValue("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates, batch, facts)
     yield from _optimizer(recipe, updates)
     yield from _growth_and_mean(recipe, updates)
@@ -110,7 +110,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     yield from _starts(recipe, facts)
 
 
-def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[Change], int]:
+def _lengths(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> tuple[list[ChangedValue], int]:
     """Rows of `SHORT` tokens in every phase while the budget is small; and the length that most rows then have."""
     lengths = [(f"schedule[{index}].set.length", phase.set.get("length")) for index, phase in enumerate(recipe.schedule)]
     phases = {path: long for path, long in lengths if long is not None}
@@ -120,13 +120,13 @@ def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[
     if facts.budget_tokens >= LONG_TOKENS:
         return [], published
     why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more, shorter rows"
-    changes = [Change(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
+    changes = [ChangedValue(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
     changes += _carried(recipe, kept)
     stays = first in kept or (not phases and any(path in kept for path in sources))
     return changes, published if stays else min(published, SHORT)
 
 
-def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
+def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[ChangedValue]:
     """The memory of earlier rows and the part of them that is reused, in proportion to the shorter row."""
     why, fewer = "in proportion to the row length", 0
     long = recipe.length or SHORT
@@ -138,12 +138,12 @@ def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
         carried = {f"memory.{key}": memory.get(key, 0) for key in ("size", "reuse")} | {"reuse": arguments.get("reuse", 0)}
         for key, was in carried.items():
             if was > 1:
-                yield Change(f"networks.{name}.{key}", was, was * SHORT // long, why)
+                yield ChangedValue(f"networks.{name}.{key}", was, was * SHORT // long, why)
                 fewer = was - was * SHORT // long if key.endswith("reuse") else fewer
     for name, source in recipe.sources.items():
         was = source.arguments.get("reuse") or 0
         if was > 1:  # together with the tokens of the frame it is what the network reuses
-            yield Change(f"sources.{name}.reuse", was, was - fewer if 0 < fewer < was else was * SHORT // long, why)
+            yield ChangedValue(f"sources.{name}.reuse", was, was - fewer if 0 < fewer < was else was * SHORT // long, why)
 
 
 def _free_batch(recipe: Recipe) -> bool:
@@ -175,7 +175,7 @@ def worth(tokens: float, updates: float) -> float:
     return min(tokens, (updates * BATCH_TOKENS / 1e6**BATCH_POWER) ** (1.0 / (1.0 - BATCH_POWER)))
 
 
-def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
+def _batch(recipe: Recipe, facts: BudgetFacts, length: int) -> int:
     share = (2 if "spans" in _exercises(recipe) else 1) * class_of("optimizer", recipe.training.optimizer.name).updates
     law, exported = _law(recipe)[1], recipe.exported.part
     learned = exported is not None and learned_positions(exported)
@@ -222,7 +222,7 @@ def _fallen(budget_tokens: float) -> float:
     return max(DETECTED_LEAST, (max(budget_tokens, DETECTED_TOKENS) / DETECTED_TOKENS) ** -DETECTED_POWER)
 
 
-def _rate(recipe: Recipe, updates: float, batch: int, facts: Facts) -> Iterator[Change]:
+def _rate(recipe: Recipe, updates: float, batch: int, facts: BudgetFacts) -> Iterator[ChangedValue]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, arguments = f"training.rate.{rate.name}", rate.arguments
     kind, law = _law(recipe)
@@ -237,42 +237,46 @@ def _rate(recipe: Recipe, updates: float, batch: int, facts: Facts) -> Iterator[
             peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
         peak *= CONTINUED if facts.continued else 1.0
         why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")
-        yield Change(f"{path}.peak", arguments["peak"], _rounded(peak), why)
+        yield ChangedValue(f"{path}.peak", arguments["peak"], _rounded(peak), why)
     rate_type, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in arguments and rate_type.free_warmup:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))
         was = arguments["warmup"] or f"{arguments.get('warmup_steps', 0)} steps"
         if arguments.get("warmup_steps"):
-            yield Change(f"{path}.warmup_steps", arguments["warmup_steps"], 0, "replaced by a fraction, below")
-        yield Change(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
+            yield ChangedValue(f"{path}.warmup_steps", arguments["warmup_steps"], 0, "replaced by a fraction, below")
+        yield ChangedValue(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
     if arguments.get("floor"):
-        yield Change(f"{path}.floor", arguments["floor"], 0.0, "a short run ends best at a rate of zero")
+        yield ChangedValue(f"{path}.floor", arguments["floor"], 0.0, "a short run ends best at a rate of zero")
     for argument, (here, why) in rate_type.in_short_runs(share).items():
-        yield Change(f"{path}.{argument}", arguments[argument], here, why)
+        yield ChangedValue(f"{path}.{argument}", arguments[argument], here, why)
 
 
-def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
+def _optimizer(recipe: Recipe, updates: float) -> Iterator[ChangedValue]:
     """Adam's second moments must settle within the run."""
     optimizer = recipe.training.optimizer
     betas = optimizer.arguments.get("betas")
     if updates < FEW_UPDATES and betas is not None and betas[1] > BETA:
         path = f"training.optimizer.{optimizer.name}.betas"
-        yield Change(path, list(betas), [betas[0], BETA], "the published average is too long for so few updates")
+        yield ChangedValue(path, list(betas), [betas[0], BETA], "the published average is too long for so few updates")
 
 
-def _growth_and_mean(recipe: Recipe, updates: float) -> Iterator[Change]:
+def _growth_and_mean(recipe: Recipe, updates: float) -> Iterator[ChangedValue]:
     """A fitted batch is small and need not grow; a mean of the weights reaches back over a part of the run (gpt-bert: 1/15.6)."""
     training = recipe.training
     if (growth := training.batch_warmup) is not None and {"start", "end"} <= growth.arguments.keys():
         start, end = growth.arguments["start"], growth.arguments["end"]
-        yield Change(f"training.batch_warmup.{growth.name}.start", start, max(start, end), "the fitted batch is small already")
+        yield ChangedValue(
+            f"training.batch_warmup.{growth.name}.start", start, max(start, end), "the fitted batch is small already"
+        )
     if training.average is not None:
         decay = training.average["decay"]
         most = round(max(1 - MEANS / max(updates, MEANS), 0.0), 4)
-        yield Change("training.average.decay", decay, min(decay, most), f"the mean reaches back over a {MEANS}th of the run")
+        yield ChangedValue(
+            "training.average.decay", decay, min(decay, most), f"the mean reaches back over a {MEANS}th of the run"
+        )
 
 
-def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
+def _evaluations(recipe: Recipe, facts: BudgetFacts, length: int) -> Iterator[ChangedValue]:
     """Measure less often if measuring would take too much of a small budget, or if there are hundreds of epochs.
 
     A forward pass takes a third of the time of a training step. A method that reads these losses gets the maximum number.
@@ -283,10 +287,10 @@ def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
     paid = int(3 * HELD_OUT_SHARE * facts.budget_tokens / (HELD_OUT_ROWS * length))
     times = EVALUATIONS if recipe.follows_losses else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
     if every < 1 / times:
-        yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} evaluations are enough")
+        yield ChangedValue("training.evaluate_every", every, round(1 / times, 4), f"{times} evaluations are enough")
 
 
-def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
+def _dropouts(recipe: Recipe, facts: BudgetFacts) -> Iterator[ChangedValue]:
     read = facts.budget_tokens / max(facts.text_tokens, 1)
     if read >= READ_OFTEN:
         return
@@ -302,10 +306,10 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
             rates |= {"dropout": 0.0, **{f"dropout.{key}": value for key, value in several.items()}}
         for key, rate in sorted(rates.items()):
             if isinstance(rate, float) and rate:
-                yield Change(f"networks.{name}.{key}", rate, 0.0, why)
+                yield ChangedValue(f"networks.{name}.{key}", rate, 0.0, why)
 
 
-def _first_weights(recipe: Recipe) -> Iterator[Change]:
+def _first_weights(recipe: Recipe) -> Iterator[ChangedValue]:
     """Initial weights published for BERT's width, scaled by one over the root of the width, so that outputs keep their size."""
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
@@ -314,20 +318,20 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
         drawn = isinstance(initial, PartSpec) and initial.arguments.get("std") == STD
         if drawn and width < STD_WIDTH:
             here = _rounded(STD * math.sqrt(STD_WIDTH / width))
-            yield Change(f"networks.{name}.initial.std", STD, here, f"{STD} is for a width of {STD_WIDTH}")
+            yield ChangedValue(f"networks.{name}.initial.std", STD, here, f"{STD} is for a width of {STD_WIDTH}")
         if network.part is not None and (offsets := _offsets(recipe, network.part)):
             why = "randomly drawn heads take long to find the neighbours of a mask"
-            yield Change(f"networks.{name}.initial.offsets", offsets_of(network.part), offsets, why)
+            yield ChangedValue(f"networks.{name}.initial.offsets", offsets_of(network.part), offsets, why)
 
 
-def _starts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
+def _starts(recipe: Recipe, facts: BudgetFacts) -> Iterator[ChangedValue]:
     """Count so much of a text before training that it takes a small share of a small budget."""
     most = int(_rounded(STARTING * facts.budget_tokens))
     for name, network in recipe.networks.items():
         published = None if network.start is None else network.start.arguments.get("tokens")
         if network.start is not None and published is not None and most < facts.text_tokens:
             why = f"{STARTING} tokens for each of the budget, which takes a few hundredths of its time"
-            yield Change(f"networks.{name}.start.{network.start.name}.tokens", published, min(published, most), why)
+            yield ChangedValue(f"networks.{name}.start.{network.start.name}.tokens", published, min(published, most), why)
 
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.budget.facts import Change
+from cloze.budget.facts import ChangedValue
 from cloze.checkpoint.checks.checked import made_of
 from cloze.corpus import RecordStore
 from cloze.corpus.records.answer import Answer, Record
@@ -41,7 +41,7 @@ class Lengths(NamedTuple):
     targets: tuple[int, ...] = ()
 
 
-class Sample:
+class EvenSample:
     """Keeps between `SAMPLED` and twice as many of the records that it is given, evenly spaced."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def lengths_of(
     return Lengths(tuple(sorted(rows)), tuple(sorted(texts)), tuple(sorted(targets)) if any(targets) else ())
 
 
-def fit_lengths(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[Change]:
+def fit_lengths(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
     """The lengths of the rows of a task recipe, stage by stage: at most `most` tokens, what the checkpoint reads, and where the
     `known` rows of a source need more than the recipe's own, enough for `HELD` of them. Windows (`stride`) lose nothing."""
     changes = []
@@ -86,14 +86,14 @@ def fit_lengths(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) 
             bound = min((limit for limit in limits if limit is not None), default=_UNLIMITED)
             path = f"{at}sources.{name}.length"
             if published > bound:
-                changes.append(Change(path, published, bound, "the checkpoint reads no more tokens"))
+                changes.append(ChangedValue(path, published, bound, "the checkpoint reads no more tokens"))
             elif name in known and source.arguments.get("stride") is None:
                 entries = [entry for entry in stage.entries.values() if entry.source == name]
                 changes += _longer(path, published, bound, known[name], entries)
     return changes
 
 
-def fit_targets(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[Change]:
+def fit_targets(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) -> list[ChangedValue]:
     """The lengths of the texts to generate, as `fit_lengths`. A text and its target may share a row, so a target gets at most
     half of what the checkpoint reads."""
     changes = []
@@ -109,7 +109,7 @@ def fit_targets(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) 
                 if length > published:
                     why = _reason("targets", _share_within(sizes, length), network=length < MOST)
                     edit = spec.part.path.removesuffix(f".{spec.part.name}")
-                    changes.append(Change(f"{at}{edit}.max_length", published, length, why))
+                    changes.append(ChangedValue(f"{at}{edit}.max_length", published, length, why))
     return changes
 
 
@@ -118,13 +118,15 @@ def stages_of(recipe: Recipe) -> list[tuple[str, Recipe]]:
     return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
 
 
-def _longer(path: str, published: int, bound: int, lengths: Lengths, entries: Sequence[EntrySpec]) -> list[Change]:
+def _longer(path: str, published: int, bound: int, lengths: Lengths, entries: Sequence[EntrySpec]) -> list[ChangedValue]:
     """The change to a longer length, if the rows need one."""
     def held(length: int) -> float:
         return min((_share_whole(entry, lengths, length) for entry in entries), default=1.0)
 
     length = _shortest(published, min(bound, MOST), held)
-    return [Change(path, published, length, _reason("rows", held(length), network=length == bound))] if length > published else []
+    return [
+        ChangedValue(path, published, length, _reason("rows", held(length), network=length == bound))
+    ] if length > published else []
 
 
 def _share_within(sizes: NDArray[np.int64], length: int) -> float:

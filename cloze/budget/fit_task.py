@@ -10,9 +10,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cloze.budget.facts import Change, as_integer
+from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
-from cloze.budget.label_counts import Counts
+from cloze.budget.label_counts import LabelCounts
 from cloze.changes import Shape
 from cloze.checkpoint.build import build_part, plain
 from cloze.checkpoint.several import START
@@ -43,7 +43,7 @@ class TaskFacts(NamedTuple):
     network starts at random instead.
     """
 
-    labels: Mapping[str, Counts] | None
+    labels: Mapping[str, LabelCounts] | None
     width: int
     peak: float | None = None
     batch: int | None = None
@@ -64,7 +64,7 @@ class TaskFacts(NamedTuple):
 
 
 def facts_of(
-    recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int, means: bool = False,
+    recipe: Mapping[str, Any] | None, *, labels: Mapping[str, LabelCounts] | None, width: int, means: bool = False,
     random: bool = False,
 ) -> TaskFacts:
     """The facts about a checkpoint, from the canonical recipe of its run (None: there is none), of stages from the last."""
@@ -94,7 +94,7 @@ def _family(optimizer: str) -> str | None:
     return class_of("optimizer", optimizer).family if optimizer in names("optimizer") else None
 
 
-def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[Change]:
+def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[ChangedValue]:
     """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
 
     The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
@@ -117,12 +117,12 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     names = [name for _, stage in stages_of(recipe) for name in stage.sources]
     starts = ["new_heads=fitted", f"change={MEAN_LAYER.name}", f"change={MEAN_ABOVE.name}=above"] if _decided(recipe) else []
     return [
-        change.override for counts in (Counts(200, 2), Counts(2000, 100))
+        change.override for counts in (LabelCounts(200, 2), LabelCounts(2000, 100))
         for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
     ] + starts  # fmt: skip
 
 
-def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
+def fit_texts(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[ChangedValue]:
     """The changes that fit a recipe that takes a step of plain descent for every text (`divide: nothing`) to their number."""
     training = recipe.training
     texts = sum(labels[name].rows for name in recipe.sources if name in labels)
@@ -130,23 +130,23 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
         return []
     epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
     changes = [
-        Change("training.epochs", as_integer(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
-        Change(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
+        ChangedValue("training.epochs", as_integer(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
+        ChangedValue(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
                f"{texts:,} texts: the published rate hardly moves the words of so few"),
     ]  # fmt: skip
     return [change for change in changes if change.published != change.here]
 
 
-def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
+def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[ChangedValue]:
     training, batch = recipe.training, recipe.training.batch
     rows = facts.rows(recipe)
     learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
     if recipe.exported.origin == START and not learns_more and _linear(recipe):
         why = "the heads start from what a linear model says of the frozen network"
-        yield Change(f"{at}training.new_heads", training.new_heads, "fitted", why)
+        yield ChangedValue(f"{at}training.new_heads", training.new_heads, "fitted", why)
     elif recipe.exported.origin == START and _maps_first(recipe):
         why = "a first map that takes over nothing would hardly tell the rows apart"
-        yield Change(f"{at}training.new_heads", training.new_heads, "scaled", why)
+        yield ChangedValue(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
     if facts.labels is not None and rows is not None:
@@ -154,7 +154,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
-            yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
+            yield ChangedValue(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
         yield from _epochs(recipe, math.ceil(rows / batch), 0 if facts.means else classes, at, kept)
     if recipe.exported.origin is None:
         return  # a network that starts at random has the published rate
@@ -166,10 +166,10 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     if faster is not None and times and peak.path not in kept:  # whatever the rate of the network
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
-        yield Change(path, as_integer(times), as_integer(here), "new layers keep their rate")
+        yield ChangedValue(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
 
-def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
+def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[ChangedValue]:
     """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
 
     A network that a short training has taught gets a `mean_layer`, and a sentence encoder one above its own layers, if all heads
@@ -193,7 +193,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
     if facts.means:
         why = "a sentence encoder: it was trained for the mean of its tokens"
-    return [Change("change", "none", here, why)]
+    return [ChangedValue("change", "none", here, why)]
 
 
 def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
@@ -228,7 +228,7 @@ def _maps_first(recipe: Recipe) -> bool:
     return any(maps(arguments) for arguments in _objectives(recipe))
 
 
-def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
+def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[ChangedValue]:
     """For a narrow network, train all layers from the beginning and at one rate, where a recipe unfreezes one after another."""
     train, rates = recipe.exported.train, recipe.training.layerwise_rates
     if not isinstance(train, PartSpec) or rates is None or facts.width >= GRADUAL_WIDTH:
@@ -238,11 +238,11 @@ def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
         return
     every, by = f"{at}network.train.{train.name}.every", f"{at}training.layerwise_rates.{rates.name}.{divisor}"
     why = f"width {facts.width}, below {GRADUAL_WIDTH}:"
-    yield Change(every, float(train.arguments["every"]), AT_ONCE, f"{why} all layers learn from the beginning")
-    yield Change(by, float(rates.arguments[divisor]), 1.0, f"{why} all layers learn at one rate")
+    yield ChangedValue(every, float(train.arguments["every"]), AT_ONCE, f"{why} all layers learn from the beginning")
+    yield ChangedValue(by, float(rates.arguments[divisor]), 1.0, f"{why} all layers learn at one rate")
 
 
-def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[Change]:
+def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[ChangedValue]:
     published = recipe.training.epochs
     if published is None or not per_epoch:
         return
@@ -251,13 +251,13 @@ def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collect
     for_classes = min(MOST_CLASS_EPOCHS, math.ceil(UPDATES_PER_CLASS * classes / per_epoch))
     epochs = published if path in kept else max(published, enough, for_classes)
     many = f" for {classes} classes" if epochs == for_classes > enough else ""
-    yield Change(path, as_integer(published), as_integer(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
+    yield ChangedValue(path, as_integer(published), as_integer(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
     if recipe.task is not None and recipe.task.patience:
         patience = max(recipe.task.patience, int(epochs) // 3)
-        yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
+        yield ChangedValue(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
 
 
-def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
+def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> ChangedValue:
     published = float(recipe.training.rate.arguments["peak"])
     if facts.peak is not None and facts.batch is not None:
         again = facts.tuned or any(type_of(change.name).continues for change in recipe.exported.change)
@@ -271,4 +271,4 @@ def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
     times, name = max(((type_of(change.name).rate, change.name) for change in recipe.exported.change), default=(1.0, ""))
     if times != 1.0:
         peak, why = peak * times, f"{why}; {times:g} times that for {name}"
-    return Change(f"{at}training.rate.{recipe.training.rate.name}.peak", published, float(f"{peak:.2g}"), why)
+    return ChangedValue(f"{at}training.rate.{recipe.training.rate.name}.peak", published, float(f"{peak:.2g}"), why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from cloze.budget.facts import Change
+from cloze.budget.facts import ChangedValue
 from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
@@ -71,17 +71,17 @@ def normaliser_of(text: TextSpec) -> Callable[[str], str]:
     return Normalise.of(text.normalise).applied(text.tokenizer.name)
 
 
-def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[Change]:
+def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[ChangedValue]:
     """The switches of a recipe of our own that suit a text; none for a published recipe."""
     if not (recipe.paper or "").startswith(_OURS) or not sample:
         return
     for name, text in recipe.texts.items():
         switches, costs = Normalise.of(text.normalise).for_kind(text.tokenizer.name), costs_of(sample, normaliser_of(text))
         if switches.strip_accents and costs.sizeable:
-            yield Change(f"texts.{name}.normalise.strip_accents", True, False, f"else {costs}")
+            yield ChangedValue(f"texts.{name}.normalise.strip_accents", True, False, f"else {costs}")
         if switches.lower and costs.dotted >= SIZEABLE:
             why = f"lower-casing makes i of I, and {100 * costs.dotted:.1f} % of the letters are İ or ı"
-            yield Change(f"texts.{name}.normalise.lower", True, False, why)
+            yield ChangedValue(f"texts.{name}.normalise.lower", True, False, why)
 
 
 def least_vocabulary(text: TextSpec, sample: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cloze.budget.facts import Change, Facts, as_integer
+from cloze.budget.facts import BudgetFacts, ChangedValue, as_integer
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe
 
@@ -32,7 +32,7 @@ def most_passes(recipe: Recipe) -> int:
     return CELL_PASSES if "cells" in _learned_from(recipe) else PASSES
 
 
-def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
+def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[ChangedValue]:
     """How often a word must occur to have a vector, in a text of that many bytes."""
     if text_bytes >= SMALL_BYTES or "cells" in _learned_from(recipe):
         return
@@ -40,29 +40,29 @@ def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
         published = text.tokenizer.arguments.get("min_count") or 0
         if published > LEAST_COUNT:
             why = f"{text_bytes / 1e6:,.1f} MB of text: rarer words get useful vectors, too"
-            yield Change(f"texts.{name}.tokenizer.min_count", published, LEAST_COUNT, why)
+            yield ChangedValue(f"texts.{name}.tokenizer.min_count", published, LEAST_COUNT, why)
 
 
-def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
+def fit_words(recipe: Recipe, facts: BudgetFacts) -> Iterator[ChangedValue]:
     """The changes that fit a recipe of word vectors to the tokens that a budget pays for."""
     passes = facts.budget_tokens / max(facts.text_tokens, 1)
     most = most_passes(recipe)
     if passes > most:
         why = f"the budget allows {passes:,.0f} passes over the text; the vectors stop improving after {most}"
-        yield Change("training.epochs", as_integer(recipe.training.epochs), most, why)
+        yield ChangedValue("training.epochs", as_integer(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
         for index, edit in enumerate(entry.exercise):
             argument = class_of(edit.part.kind, edit.part.name).thins
             published = edit.part.arguments.get(argument) or 0.0
             if isinstance(published, float) and published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
                 why = "the frequent words of a small text crowd out the others"
-                yield Change(f"exercise[{index}].{argument}", published, THRESHOLD, why)
+                yield ChangedValue(f"exercise[{index}].{argument}", published, THRESHOLD, why)
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
         hashed = arguments.get("subwords")
         here = max(LEAST_BUCKETS, 10_000 * math.ceil(BUCKETS * facts.text_tokens / 10_000))
         if hashed and here < arguments["buckets"]:
-            yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more frequent n-grams")
+            yield ChangedValue(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more frequent n-grams")
 
 
 def _learned_from(recipe: Recipe) -> set[str | None]:

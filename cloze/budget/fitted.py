@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.batching import Data, MixedFeed
-from cloze.budget.facts import Change, Facts
+from cloze.budget.facts import BudgetFacts, ChangedValue
 from cloze.budget.fit import fit, fit_vocabulary, fits, short
 from cloze.budget.fit_text import fit_normalisation, sample_for
 from cloze.budget.fit_words import learns_words
@@ -30,7 +30,7 @@ Load = Callable[[Sequence[str]], Recipe]
 Prepare = Callable[[Recipe], Run]
 Pays = Callable[[Recipe], float]
 
-_GUESS = Facts(1e7, 10**7)  # assumed until the real budget has been measured
+_GUESS = BudgetFacts(1e7, 10**7)  # assumed until the real budget has been measured
 _BYTES = 5  # of text per word, about
 _PACKED = 4  # bytes of text per byte of a compressed file, about
 _COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
@@ -45,7 +45,7 @@ class Fitted:
     """
 
     recipe: Recipe
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangedValue, ...] = ()
     tokens: float | None = None
     kept: tuple[str, ...] = ()
     pace: Pace | None = None
@@ -59,7 +59,8 @@ class Fitted:
 
 
 def table_of(
-    title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None, *, of_network: Sequence[Change] = (),
+    title: str, changes: Sequence[ChangedValue], kept: Sequence[str], stage: str | None = None, *,
+    of_network: Sequence[ChangedValue] = (),
 ) -> str:
     """A title, the changes with their reasons, and the options that have the same effect: `--change` for those `of_network`."""
     cells = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
@@ -85,13 +86,13 @@ def fitted(
     if not fits(recipe):
         return Fitted(recipe)
     size = None if tokenizer is not None else text_bytes(corpus)
-    changes_by_text: list[Change] = []
+    changes_by_text: list[ChangedValue] = []
     if size is not None:
         sample = sample_for(recipe, corpus, text_format)
         changes_by_text = holding(load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[0]
     base = _with(load, changes_by_text) if changes_by_text else recipe
     words = learns_words(recipe)
-    guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
+    guess = BudgetFacts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
     run = prepare(_with(load, [*changes_by_text, *fit(base, guess._replace(continued=continued))]))
     text = sum(_text_tokens(run))
     engine = pace(run, engines()) if budget.timed and words else None
@@ -104,7 +105,7 @@ def fitted(
 
 
 def fitted_to(
-    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = (),
+    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[ChangedValue] = (), stays: Sequence[str] = (),
     continued: bool = False, updates: int | None = None,
 ) -> Fitted:
     """Fit a recipe that already has the changes `known` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
@@ -115,7 +116,7 @@ def fitted_to(
     fixed_paths = list(stays)
     held, recipe, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued, updates), kept=fixed_paths)]
+        changes = [*known, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), kept=fixed_paths)]
         held, recipe = holding(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(recipe)
@@ -143,11 +144,11 @@ def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
     return lambda recipe: tokens
 
 
-def _with(load: Load, changes: Sequence[Change]) -> Recipe:
+def _with(load: Load, changes: Sequence[ChangedValue]) -> Recipe:
     return load([change.override for change in changes])
 
 
-def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
+def holding(load: Load, changes: Sequence[ChangedValue]) -> tuple[list[ChangedValue], Recipe]:
     """The changes that the user's own values leave in effect, and the recipe with them."""
     recipe = _with(load, changes)
     recipes = {"": recipe, **{f"stages.{stage.name}.": stage.recipe for stage in recipe.stages}}

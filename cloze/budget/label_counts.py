@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from cloze.budget.fit_length import Lengths, Sample, lengths_of
+from cloze.budget.fit_length import EvenSample, Lengths, lengths_of
 from cloze.checkpoint.build import build_part
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.records.answer import label_names
 from cloze.recipe.recipe import Recipe
@@ -17,7 +17,7 @@ from cloze.text import Tokenizer
 COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
-class Counts(NamedTuple):
+class LabelCounts(NamedTuple):
     """The rows of a source, at most `COUNTED` of its files, the classes among them if each row has one, and their lengths (None:
     not counted)."""
 
@@ -31,7 +31,9 @@ def stage_recipes(made: Recipe) -> list[Recipe]:
     return [stage.recipe for stage in made.stages] or [made]
 
 
-def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer | None = None) -> dict[str, Counts]:
+def count_labels(
+    recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer | None = None
+) -> dict[str, LabelCounts]:
     """The counts of the training files of every source. Files are read row by row; with a `tokenizer`, the tokens of a sample of
     the rows are counted, too."""
     counts = {}
@@ -41,7 +43,7 @@ def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Token
             stores = [Store.open(file) for file in files[name].train if Store.is_store(file)]
             texts = [file for file in files[name].train if not Store.is_store(file)]
             rows = sum(store.documents for store in stores)
-            records, sample = [store for store in stores if isinstance(store, RecordStore)], Sample()
+            records, sample = [store for store in stores if isinstance(store, RecordStore)], EvenSample()
             classes = {label for store in records for label in store.classes}
             for record in islice((row for file in texts for row in source.answer.read(file, source.columns)), COUNTED):
                 rows += 1
@@ -50,7 +52,7 @@ def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Token
                     classes |= {label for _, label in source.answer.labels_of(record) or ()}
             columns = len(source.columns.texts)
             lengths = None if tokenizer is None else lengths_of(sample.records, records, source.answer, columns, tokenizer)
-            counts[name] = Counts(rows, 0 if source.answer.ragged else len(classes), lengths)
+            counts[name] = LabelCounts(rows, 0 if source.answer.ragged else len(classes), lengths)
     return counts
 
 

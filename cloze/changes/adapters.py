@@ -18,13 +18,13 @@ from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.config import Activation
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.registry import register
 
 Function = Callable[..., Any]
 
 
-class Bottleneck(nn.Module):
+class AdapterBottleneck(nn.Module):
     """up(activate(down x)), (…, D) to (…, D), with `inner` numbers between. `std` as in `Adapters`."""
 
     def __init__(self, width: int, inner: int, activation: Activation, std: float | None, like: Tensor) -> None:
@@ -50,7 +50,7 @@ class Bottleneck(nn.Module):
 class InResidual(nn.Module):
     """A `NormPlace` with an adapter on what is added to x, after its dropout and before the sum and the norm."""
 
-    def __init__(self, place: Any, bottleneck: Bottleneck) -> None:
+    def __init__(self, place: Any, bottleneck: AdapterBottleneck) -> None:
         super().__init__()
         self.place, self.bottleneck, self.pre = place, bottleneck, place.pre
 
@@ -92,7 +92,7 @@ class AfterLayers(nn.Module, Around):
 
     per_token = True
 
-    def __init__(self, bottlenecks: Sequence[Bottleneck]) -> None:
+    def __init__(self, bottlenecks: Sequence[AdapterBottleneck]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(bottlenecks)
 
@@ -101,7 +101,7 @@ class AfterLayers(nn.Module, Around):
         states: Tensor = x + self.layers[number](x)
         return states
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The layer's adapter, for every token."""
         counted.maps(size.tokens, self.layers[number])
 
@@ -159,8 +159,8 @@ class Adapters(Change):
         """Refused."""
         raise CheckpointError("adapters are modules of their own, which cannot be merged into weights.")
 
-    def _bottleneck(self, width: int, like: Tensor) -> Bottleneck:
-        return Bottleneck(width, self.width, self.activation, self.std, like)
+    def _bottleneck(self, width: int, like: Tensor) -> AdapterBottleneck:
+        return AdapterBottleneck(width, self.width, self.activation, self.std, like)
 
 
 @register("change", "pfeiffer_adapters")

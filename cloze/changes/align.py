@@ -15,7 +15,7 @@ from cloze.text.edges import word_edges
 Matrix = NDArray[np.float32]
 
 
-class Found(Protocol):
+class AlignmentVectors(Protocol):
     """The interface of opened vectors (`cloze.interop.vectors.Vectors`)."""
 
     @property
@@ -48,7 +48,7 @@ def least_squares(vectors: NDArray[np.floating], rows: NDArray[np.floating]) -> 
     return Alignment(matrix.astype(np.float32), len(vectors), float(1 - left))
 
 
-def aligned(vectors: Found, tokenizer: Tokenizer, table: Matrix) -> Alignment:
+def aligned(vectors: AlignmentVectors, tokenizer: Tokenizer, table: Matrix) -> Alignment:
     """The map from vectors to the rows of a checkpoint's token `table` (V, D), fitted to the words that are single pieces with a
     vector. Raises a `CheckpointError` if these are fewer than the numbers of a vector."""
     shared = shared_words(vectors, tokenizer)
@@ -63,7 +63,7 @@ def aligned(vectors: Found, tokenizer: Tokenizer, table: Matrix) -> Alignment:
     return least_squares(np.stack(list(shared.values())), table[ids])
 
 
-def shared_words(vectors: Found, tokenizer: Tokenizer) -> Mapping[int, Matrix]:
+def shared_words(vectors: AlignmentVectors, tokenizer: Tokenizer) -> Mapping[int, Matrix]:
     """The vector of each id that spells a whole word with a vector."""
     begins = ~word_edges(tokenizer).continues
     word_vectors = {}

@@ -18,7 +18,7 @@ from cloze.networks.blocks.hooks import Outside
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, SequenceSize, shown
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
 
@@ -37,7 +37,7 @@ class Averaged(nn.Module):
         super().__init__()
         self.place, self.pre, self.attention, self.dropout = place, place.pre, attention, dropout
         self.drop_net, self.clock, self.name = drop_net, clock, name
-        self.size = Shown(0, 0, 0)  # of the sequence that the other network reads, for counting products
+        self.size = SequenceSize(0, 0, 0)  # of the sequence that the other network reads, for counting products
 
     def shares(self) -> tuple[Tensor | float, Tensor | float]:
         """The weights of the layer's own attention and of the other one in this step; they add up to 1."""

@@ -20,7 +20,7 @@ from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.config import Post
+from cloze.networks.config import PostNorm
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind
 from cloze.registry import register
@@ -39,7 +39,7 @@ class AdapterModule(nn.Module):
             nn.init.zeros_(linear.bias)
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
-                width=inner, norm=Post(epsilon=1e-5), feed_forward=FeedForward(4 * inner),
+                width=inner, norm=PostNorm(epsilon=1e-5), feed_forward=FeedForward(4 * inner),
                 attention=Attention(width=inner, heads=heads, dropout=Dropout(dropout, clock)),
                 dropout=lambda: Dropout(dropout, clock), active_dropout=Dropout(0.0, clock),
             )

@@ -17,7 +17,7 @@ from cloze.networks.blocks.computed import compute_weight
 from cloze.registry import register
 
 
-class Update(NamedTuple):
+class LowRankUpdate(NamedTuple):
     """The update of some `rows` of a map: scale · up down, with down (rank, in) and up (rows, rank)."""
 
     map: str
@@ -84,10 +84,10 @@ class LoRA(Change):
         """What up · down is multiplied with."""
         return (2.0 * self.rank if self.alpha is None else self.alpha) / self.rank
 
-    def updates(self, state: Tensors) -> list[Update]:
+    def updates(self, state: Tensors) -> list[LowRankUpdate]:
         """The updates in the state of a changed network; each part of stacked projections that `on` names has its own."""
         return [
-            Update(name, rows, state[f"{lead}.down"], state[f"{lead}.up"])
+            LowRankUpdate(name, rows, state[f"{lead}.down"], state[f"{lead}.up"])
             for name in dict.fromkeys(key.partition(".changes.")[0] for key in state if ".changes.lora" in key)
             for rows, lead in self.places(name, len(state[f"{name}.weight"]))
         ]

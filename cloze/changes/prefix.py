@@ -66,7 +66,7 @@ def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
     return Visibility("mask", F.pad(mask, (count, 0), value=True))
 
 
-class Behind(nn.Module, Outside):
+class PrefixOffset(nn.Module, Outside):
     """Counts the positions of a text from `tokens` on, and leaves what stands in front out of the states of attention."""
 
     def __init__(self, tokens: int) -> None:
@@ -114,14 +114,16 @@ class Prefix(Change):
         """Freeze the network and put keys and values in front of each layer's."""
         kind = type(network)
         shared = kind is Transformer and any(layer.lends for layer in network.layers)
-        relative = kind is Transformer and isinstance(network.layer_inputs.positions, choices.Functional | choices.Disentangled)
+        relative = kind is Transformer and isinstance(
+            network.layer_inputs.positions, choices.FunctionalPositions | choices.Disentangled
+        )
         if kind is not Transformer or relative or shared:
             has = " with relative distances" if relative else " with shared weights" if shared else ""
             raise CheckpointError(
                 "prefix: expected a Transformer whose layers have weights of their own and no relative distances, got "
                 f"{kind.__name__}{has}.\n  Use another change, such as prompt or lora."
             )
-        put_in_front(network, Behind(self.tokens), self.tokens, of="prefix")
+        put_in_front(network, PrefixOffset(self.tokens), self.tokens, of="prefix")
         for layer in network.layers:
             attention, like = layer.attention, layer.attention.out.weight
             rows = torch.empty(self.tokens, 2, attention.heads, attention.head_width, dtype=like.dtype, device=like.device)

@@ -26,7 +26,7 @@ FIELDS = frozenset({"tokens", "order", "block", "segments", "position_ids", "sum
 _COMMON = 5000  # rows that prompts start from (Lester et al., 2021, §3.2)
 
 
-class Prompt(nn.Module, Outside):
+class PromptVectors(nn.Module, Outside):
     """Vectors `rows` (K, E) in front of the vectors of a text's tokens; only the states of the text are given.
 
     The text's positions begin after the prompt. The prompt has the segment and the further ids of the first token, and every
@@ -137,7 +137,7 @@ class SoftPrompt(Change):
                 f"prompt: {kind} does not read vectors in place of a table's rows.\n"
                 "  Use a Transformer or an encoder-decoder with a table of tokens, or another change, such as lora."
             )
-        put_in_front(network, Prompt(self.tokens, network.embeddings.tokens.weight), self.tokens, of="prompt")
+        put_in_front(network, PromptVectors(self.tokens, network.embeddings.tokens.weight), self.tokens, of="prompt")
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The same tensors, and the rows of the vocabulary that the prompt starts from."""
@@ -147,7 +147,7 @@ class SoftPrompt(Change):
         ordinary = torch.tensor([number for number in range(min(len(table), _COMMON + len(special))) if number not in special])
         chosen = ordinary[torch.randperm(len(ordinary), generator=torch.Generator().manual_seed(0))]
         rows = table[chosen.repeat(-(-self.tokens // len(chosen)))[: self.tokens]].clone()
-        prompts = [name for name, module in transition.here.named_modules() if isinstance(module, Prompt)]
+        prompts = [name for name, module in transition.here.named_modules() if isinstance(module, PromptVectors)]
         return {**state, f"{prompts[-1]}.rows": rows}
 
     def plain(self, network: Any) -> None:

@@ -18,7 +18,7 @@ from cloze.errors import CheckpointError
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.registry import Live, lookup, register
 from cloze.uncompiled import uncompiled
 
@@ -56,7 +56,7 @@ class Predecessors(nn.Module, Around):
             states = layer(states, inputs)
         return states + 0.0 * x
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The group of layers, in a step that uses it; the first one reads embeddings, which need no gradient."""
         if self.training and not self.takes_over(number):
             group = counted.branch(live=number > 0)

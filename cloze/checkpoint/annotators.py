@@ -14,7 +14,7 @@ from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.recipe.schema import arguments_of_part, check_part
 from cloze.text import Annotations
-from cloze.text.annotation.mentions import Listed
+from cloze.text.annotation.mentions import FileAnnotator
 
 if TYPE_CHECKING:
     from cloze.interop import Annotating  # loads torch, which building a store does without
@@ -114,7 +114,7 @@ def require_met(annotations: Annotations, given: Sequence[str]) -> None:
     """Raise `CorpusError` if a file of `--annotate` that names its texts has named none of those that were read."""
     for layer in parse_annotators(given):
         annotator = annotations.layers[layer]
-        if isinstance(annotator, Listed) and annotator.hash is not None and layer not in annotations.met_layers:
+        if isinstance(annotator, FileAnnotator) and annotator.hash is not None and layer not in annotations.met_layers:
             option = next(candidate for candidate in given if candidate.partition("=")[0] == layer)
             raise CorpusError(
                 f"--annotate {option}: the file names none of the texts that were read, so the network saw no annotations.\n"

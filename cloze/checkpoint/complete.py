@@ -21,7 +21,7 @@ from cloze.checkpoint.new_heads import plain_head
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.companions.answer import ByForm, Form, Lesson
+from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
@@ -57,7 +57,7 @@ class Origin:
     lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
     annotators: Mapping[str, Annotating] = field(default_factory=dict)  # of the labelled layers that lookups read
-    form: Callable[[], Form] | None = None  # how it generates a text from a text; raises if it cannot
+    form: Callable[[], AnswerForm] | None = None  # how it generates a text from a text; raises if it cannot
     delimiter: tuple[str, ...] = ()
     unrelated: str | None = None
 

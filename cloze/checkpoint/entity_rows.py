@@ -27,7 +27,7 @@ _NEVER = -1e4  # the bias of a token that no head predicts: its probability is e
 
 
 @dataclass(frozen=True)
-class Added:
+class AddedEntities:
     """How many `entities` got rows, the `words` that the map was fitted to, and the share of their rows that it explains."""
 
     entities: int
@@ -36,7 +36,7 @@ class Added:
     remarks: Sequence[str]
 
 
-def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = PREFIX) -> Added:
+def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = PREFIX) -> AddedEntities:
     """Write the checkpoint `source` to the new folder `out` with a token for each entity of a file of vectors.
 
     Entities are the entries that begin with `prefix`; all others are words. The vectors are mapped to the raw token table by
@@ -73,7 +73,7 @@ def add_entities(source: Path, vectors: Path | str, out: Path, *, prefix: str = 
     changed = replace(imported, tokenizer=new_tokenizer, model=replace(model, network=network, heads=heads))
     card = card_of(source, imported, languages=(), licence=None, data=None, folder=out.name)
     remarks = write_copy(source, out, changed, card)
-    return Added(len(entities), alignment.words, alignment.explained, remarks)
+    return AddedEntities(len(entities), alignment.words, alignment.explained, remarks)
 
 
 def with_mentions(given: Given, tokenizer: Tokenizer, reading: Reading, *, prefix: str = PREFIX) -> str:

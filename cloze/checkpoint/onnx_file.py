@@ -37,7 +37,7 @@ SENTENCES = ("modules.json", "sentence_bert_config.json", "config_sentence_trans
 HEADS = ("classify", "relation_prediction", "regress", "several")  # whose scores are a function of one summary
 
 
-class Written(NamedTuple):
+class OnnxReport(NamedTuple):
     """What was written: the names of inputs and outputs, the largest difference from the network, and remarks."""
 
     inputs: Sequence[str]
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     remarks: Sequence[str]
 
 
-class Graph(nn.Module):
+class OnnxGraph(nn.Module):
     """`input_ids`, `attention_mask` and, where the network has segments, `token_type_ids`, all (B, L), to the states (B, L, D)
     and the scores of a head: (B, C) of a classifier, (B, L, C) of a labeller."""
 
@@ -84,7 +84,7 @@ class Graph(nn.Module):
         return hidden, self.head(hidden.gather(1, ends)[:, 0])
 
 
-def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> Written:
+def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> OnnxReport:
     """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
 
     With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). With `heads`, the metadata hold the tokenizer,
@@ -97,7 +97,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
     if described_in(source) is not None and MIXTURE in read_task(source, task):
         remarks = [*remarks, "it holds the network alone, without the linear model that its answers are mixed with in cloze"]
-    graph = Graph(loaded, head).eval()
+    graph = OnnxGraph(loaded, head).eval()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), switched(False):
         path = Path(folder) / "model.onnx"
         inputs = example(loaded, graph, 2, 7)
@@ -137,7 +137,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         onnx.helper.set_model_props(model, props)
         with whole_file(out) as fresh:
             onnx.save(model, str(fresh))
-    return Written(graph.inputs, graph.outputs, difference, remarks)
+    return OnnxReport(graph.inputs, graph.outputs, difference, remarks)
 
 
 def companions(source: Path, place: Path, task: str | None, *, about: Mapping[str, Any]) -> dict[str, str]:
@@ -161,7 +161,7 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
     return {**texts, ABOUT: json.dumps(dict(about))}
 
 
-def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> Written:
+def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> OnnxReport:
     """Write `model.onnx` into the new folder `out`, next to the files that optimum needs to open it; see `write_onnx`."""
     require_new(out)
     require_parent(out)
@@ -188,7 +188,7 @@ def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str
     return files
 
 
-def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tensor, ...]:
+def example(loaded: Loaded, graph: OnnxGraph, batch: int, length: int) -> tuple[Tensor, ...]:
     """Inputs of a graph: random tokens, the last of the rows but the first padded."""
     generator = torch.Generator().manual_seed(batch * length)
     tokens = torch.randint(0, loaded.imported.vocab_size, (batch, length), generator=generator)
@@ -231,7 +231,7 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
     return head, [], labels
 
 
-def _difference(runtime: Any, path: Path, graph: Graph, loaded: Loaded) -> float:
+def _difference(runtime: Any, path: Path, graph: OnnxGraph, loaded: Loaded) -> float:
     """The largest difference between a file and the network, at other batches and lengths than it was written with."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     largest = 0.0

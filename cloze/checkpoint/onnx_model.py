@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.checkpoint.loaded import Loaded, network_inputs
 from cloze.errors import CheckpointError
-from cloze.interop import Imported, Model
+from cloze.interop import Imported, PortableModel
 from cloze.interop.files import read_json
 from cloze.interop.onnx_folder import ABOUT, FILE, session_of
 from cloze.interop.own import own_description
@@ -123,7 +123,9 @@ def load_onnx(folder: Path) -> Loaded:
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
     reading = Reading.of(description["reading"])
-    model = Model(arguments=description["arguments"], order=description["order"], network={}, heads={}, part=description["part"])
+    model = PortableModel(
+        arguments=description["arguments"], order=description["order"], network={}, heads={}, part=description["part"]
+    )
     network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]))
     labels = tuple(description.get("labels") or ())
     return Loaded(

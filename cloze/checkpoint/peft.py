@@ -21,8 +21,8 @@ from cloze.changes import LoRA
 from cloze.checkpoint.peft_prompt import METHODS
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.errors import CheckpointError
-from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop import ARCHITECTURES, Imported, PortableHead, PortableModel, complete, import_folder
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.config import (
     ADAPTER_CONFIG,
     ADAPTER_LEAD,
@@ -57,7 +57,7 @@ _CLASSES: Mapping[str | None, str] = {
 Described = tuple[str, Mapping[str, Any]]  # a change and its arguments
 
 
-class Place(NamedTuple):
+class PeftTarget(NamedTuple):
     """A linear map of transformers' model, as rows of one of ours."""
 
     theirs: str
@@ -85,8 +85,8 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
     plain = replace(model.plain, heads=heads)
     pad = imported.tokenizer.roles.get("[PAD]")
     choice = choose(plain, tokenizer_kind=imported.tokenizer.kind, pad=pad, hint=imported.architecture)
-    if not isinstance(choice, Choice) or import_folder(base).architecture is None:
-        why = "" if isinstance(choice, Choice) else f": {choice[0]}"
+    if not isinstance(choice, ArchitectureChoice) or import_folder(base).architecture is None:
+        why = "" if isinstance(choice, ArchitectureChoice) else f": {choice[0]}"
         raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here{why}.")
     tensors, settings = _lora(choice, plain, model, imported, pad) if method is None else method.write(model)
     write_tensors(stage / TENSORS, tensors)
@@ -105,7 +105,8 @@ def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> l
 
 
 def _write_card(
-    path: Path, choice: Choice, base: Path, *, folder: str, task: str | None, labels: Sequence[str], problem: Mapping[str, str],
+    path: Path, choice: ArchitectureChoice, base: Path, *, folder: str, task: str | None, labels: Sequence[str],
+    problem: Mapping[str, str],
     changes: str,
 ) -> None:
     """Write README.md; `folder` is the name of the model in its code, and `changes` are what was trained.
@@ -127,7 +128,7 @@ def _write_card(
 
 
 def _lora(
-    choice: Choice, plain: Model, model: Model, imported: Imported, pad: int | None
+    choice: ArchitectureChoice, plain: PortableModel, model: PortableModel, imported: Imported, pad: int | None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """peft's tensors of low-rank updates and of the heads of a class, and what its configuration says of them."""
     lora: LoRA = build(LoRA, model.changes[0][1], {})
@@ -206,7 +207,7 @@ def _require_heads(place: Path, given: Imported, names: set[str]) -> None:
 
 def _saved_heads(
     folder: Path, base: Path, adapter: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Head], tuple[str, ...], list[str]]:
+) -> tuple[dict[str, PortableHead], tuple[str, ...], list[str]]:
     """The heads that peft saved with what it trained, the names of their classes, and those of tensors that belong to no head."""
     config = read_config(folder)
     if not tensors or adapter_class(architecture_of(base, config), adapter) is None:
@@ -214,7 +215,9 @@ def _saved_heads(
     return import_heads(base, config, tensors)
 
 
-def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, base: str | None = None) -> Iterator[Place]:
+def _places(
+    choice: ArchitectureChoice, model: PortableModel, imported: Imported, pad: int | None, base: str | None = None
+) -> Iterator[PeftTarget]:
     """The linear maps of transformers' model that have one of ours."""
     architecture = choice.architecture
     lead = (architecture.base if choice.cls.roles else "") if base is None else base
@@ -223,11 +226,11 @@ def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, b
             height = entry.shape[0] // len(entry.theirs)
             for number, name in enumerate(entry.theirs):
                 rows = slice(number * height, (number + 1) * height)
-                yield Place(name.removesuffix(".weight"), entry.ours.removesuffix(".weight"), rows, entry.move is TURNED)
+                yield PeftTarget(name.removesuffix(".weight"), entry.ours.removesuffix(".weight"), rows, entry.move is TURNED)
 
 
 def _updates(
-    lora: LoRA, state: Mapping[str, Tensor], places: Sequence[Place]
+    lora: LoRA, state: Mapping[str, Tensor], places: Sequence[PeftTarget]
 ) -> tuple[dict[str, Tensor], dict[str, int], bool]:
     """peft's tensors, the rank of every map, and whether the maps are transposed there.
 
@@ -256,7 +259,7 @@ def _updates(
     return tensors, ranks, turned
 
 
-def _heads(choice: Choice, model: Model, imported: Imported, pad: int | None) -> dict[str, Tensor]:
+def _heads(choice: ArchitectureChoice, model: PortableModel, imported: Imported, pad: int | None) -> dict[str, Tensor]:
     """The tensors of the heads that transformers' class has, under its names."""
     architecture = choice.architecture
     facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base if choice.cls.roles else "", pad=pad)
@@ -273,7 +276,7 @@ def _read_updates(
     """The change, and its tensors under our names; what is used is taken out of `tensors`."""
     assert given.architecture is not None  # as the caller has checked
     architecture = ARCHITECTURES[given.architecture]
-    choice = Choice(architecture, architecture.classes[-1], {}, {})
+    choice = ArchitectureChoice(architecture, architecture.classes[-1], {}, {})
     heights = {
         key.removesuffix(".weight"): len(weight) for key, weight in given.model.network.items()
         if key.endswith(".weight") and weight.dim() == 2
@@ -345,7 +348,7 @@ def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _short(place: Place, height: int) -> str:
+def _short(place: PeftTarget, height: int) -> str:
     """What `on` calls these rows of our map."""
     parts = PARTS.get(place.ours.rpartition(".")[2], ())
     if parts and place.rows.stop - place.rows.start < height:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError
-from cloze.interop import Imported, Model
+from cloze.interop import Imported, PortableModel
 from cloze.recipe.parts import class_of
 
 NAME = "prompt_embeddings"
@@ -28,7 +28,7 @@ def _front(number: int) -> str:
     return f"layers.{number}.around.attention.rows"
 
 
-def _said(model: Model, rows: int) -> dict[str, Any]:
+def _said(model: PortableModel, rows: int) -> dict[str, Any]:
     """What peft's configuration says of rows in front of a text."""
     alone = "CAUSAL_LM" if model.order == "left_to_right" else "FEATURE_EXTRACTION"
     return {
@@ -38,7 +38,7 @@ def _said(model: Model, rows: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_prompt(model: Model) -> Written:
+def _write_prompt(model: PortableModel) -> Written:
     """The tensor of a prompt, and what peft's configuration says of it."""
     rows = {**model.network, **model.changed}[_ROWS]
     settings = {"peft_type": "PROMPT_TUNING", "token_dim": rows.shape[1], "prompt_tuning_init": "RANDOM"}
@@ -60,7 +60,7 @@ def _read_prompt(place: Path, given: Imported, tensors: dict[str, Tensor], confi
     return ("prompt", {"tokens": len(rows), "start": "random"}), {_ROWS: rows}
 
 
-def _write_prefix(model: Model) -> Written:
+def _write_prefix(model: PortableModel) -> Written:
     """The tensor of a prefix, and what peft's configuration says of it; a `CheckpointError` for an encoder."""
     if model.order != "left_to_right":
         raise CheckpointError(
@@ -92,7 +92,7 @@ class Method(NamedTuple):
     """A method of peft that puts rows in front of a text: our change, and how its files are written and read."""
 
     change: str
-    write: Callable[[Model], Written]
+    write: Callable[[PortableModel], Written]
     read: Callable[[Path, Imported, dict[str, Tensor], Mapping[str, Any]], Read]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from cloze.changes import Change
 from cloze.checkpoint.loaded import network_inputs
 from cloze.errors import CheckpointError
-from cloze.interop import Model
+from cloze.interop import PortableModel
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.recipe.given import build
@@ -21,7 +21,7 @@ from cloze.registry import lookup
 from cloze.text import Tokenizer
 
 
-def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:
+def in_plain_form(model: PortableModel, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> PortableModel:
     """A model whose `network` is the state of the changed network, with its plain form, if there is one."""
     table = model.network.get("embeddings.tokens.weight")
     vocab_size = tokenizer.size if table is None else len(table)
@@ -34,7 +34,7 @@ def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any])
 
 
 @torch.no_grad()
-def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
+def _in_plain_form(model: PortableModel, network: nn.Module, changes: Sequence[Change]) -> PortableModel:
     """A model of the changed network's state with its plain form; `network`, built without changes, is modified."""
     state = model.network
     with SkipInit():

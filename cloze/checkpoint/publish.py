@@ -17,9 +17,9 @@ from cloze.checkpoint.build import plain
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.checkpoint.references import NETWORKS, write_reference
 from cloze.checkpoint.share import share
-from cloze.interop import Card, Head, Model, Table, complete, export_folder
+from cloze.interop import Card, PortableHead, PortableModel, PortableTable, complete, export_folder
 from cloze.interop.arguments import flat
-from cloze.interop.choice import Choice, choose
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.changes import joins_vocabulary, lasts
 from cloze.recipe.given import build, wanted
@@ -104,7 +104,7 @@ class Publisher:
             length=None if self.task is None else row_length(self.task),
         )
 
-    def model(self, name: str, state: Mapping[str, Tensor]) -> Model:
+    def model(self, name: str, state: Mapping[str, Tensor]) -> PortableModel:
         """One network of the recipe with the heads of its passes, as plain tensors."""
         part = self.recipe.networks[name].part
         assert part is not None  # build_step refuses a network without a part
@@ -122,7 +122,7 @@ class Publisher:
                     if not parameters and class_of("objective", spec.part.name).in_training_alone:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, readings)
+                    heads[spec.state] = PortableHead(spec.part.name, plain(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
         table_names = [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain(part.arguments), part.name)
@@ -130,7 +130,7 @@ class Publisher:
         looked_up = set(map(str, table_names)) & self.tables.keys()
         initial_names = class_of("network", part.name).begins_with
         arguments = {key: value for key, value in plain(part.arguments).items() if key not in initial_names}
-        model = Model(
+        model = PortableModel(
             arguments=complete(arguments, part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
@@ -147,20 +147,20 @@ class Publisher:
         reading_orders = self.recipe.reading.orders if name == self.recipe.export else ()
         return str(reading_orders[0]) if reading_orders else reads_in(orders)
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> PortableTable:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
-        return Table(self.recipe.tables[name].name, arrays)
+        return PortableTable(self.recipe.tables[name].name, arrays)
 
-    def _shared(self, name: str, model: Model, state: Mapping[str, Tensor]) -> str | None:
+    def _shared(self, name: str, model: PortableModel, state: Mapping[str, Tensor]) -> str | None:
         """The architecture of the exported network, if another one fits it, too: ELECTRA's generator is an ELECTRA model."""
         if name == self.recipe.export:
             return None
         facts: dict[str, Any] = {"tokenizer_kind": self.tokenizer.kind, "pad": self.tokenizer.roles.get("[PAD]")}
         export = self.recipe.networks[self.recipe.export]
         exported = choose(self.model(self.recipe.export, state), hint=export.architecture, **facts)
-        hint = exported.architecture.name if isinstance(exported, Choice) else None
+        hint = exported.architecture.name if isinstance(exported, ArchitectureChoice) else None
         choice = choose(model, hint=hint, **facts)
-        return hint if isinstance(choice, Choice) and choice.architecture.name == hint else None
+        return hint if isinstance(choice, ArchitectureChoice) and choice.architecture.name == hint else None
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:

@@ -18,7 +18,7 @@ from cloze.checkpoint.inputs import digests
 from cloze.checkpoint.peft import read_peft, write_peft
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.errors import CheckpointError
-from cloze.interop import Head, Imported, Model, import_folder
+from cloze.interop import Imported, PortableHead, PortableModel, import_folder
 from cloze.interop.config import is_adapter
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
 from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
@@ -124,14 +124,14 @@ def _read_change(folder: Path) -> Imported:
     base_model = import_folder(base)
     states = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).is_file() else {}
     heads = {
-        name: Head(
+        name: PortableHead(
             head["part"], head["arguments"],
             {key.partition("/")[2]: t for key, t in states.items() if key.partition("/")[0] == name}, head.get("read") or {},
         )
         for name, head in description["heads"].items()
     }
     state = {**base_model.model.network, **read_tensors(folder / OWN_CHANGED)}
-    model: Model = replace(
+    model: PortableModel = replace(
         base_model.model, arguments=description["arguments"], network=state, heads=heads,
         changes=tuple((part, arguments) for change in description.get("changes", ()) for part, arguments in change.items()),
     )

@@ -18,7 +18,7 @@ _ASKED = ("type", "metric")  # the keys of `task:` that belong to an entry
 START = "start"  # the name that task recipes give the checkpoint they begin with
 
 
-class Labelled(NamedTuple):
+class LabelledFiles(NamedTuple):
     """A type of task, and the files of its training and dev sets."""
 
     type: str
@@ -26,9 +26,9 @@ class Labelled(NamedTuple):
     dev: tuple[str, ...]
 
 
-def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, Labelled]:
+def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, LabelledFiles]:
     """Tasks by name, each as NAME=TYPE:TRAIN,DEV; any other form, or a repeated name, is a `TaskError`."""
-    tasks: dict[str, Labelled] = {}
+    tasks: dict[str, LabelledFiles] = {}
     for argument in given:
         name, equals, rest = argument.partition("=")
         if not equals or not name.replace("_", "").replace("-", "").isalnum() or name == FIRST:
@@ -61,7 +61,7 @@ _ALSO_CALLED = {
 }  # fmt: skip
 
 
-def parse_files(given: str, *, option: str) -> Labelled:
+def parse_files(given: str, *, option: str) -> LabelledFiles:
     """A task as TYPE:TRAIN,DEV; any other form, or an unknown type, is a `TaskError`."""
     kind, colon, rest = given.partition(":")
     train, comma, dev = rest.partition(",")
@@ -69,10 +69,10 @@ def parse_files(given: str, *, option: str) -> Labelled:
         raise TaskError(f"{option}{given}: expected TYPE:TRAIN,DEV, such as sentence_classification:train.tsv,dev.tsv.")
     if kind not in task_recipe_names():
         raise TaskError(f"{option}{given}: unknown task {kind!r}. {similar_task(kind)}")
-    return Labelled(kind, (train,), (dev,))
+    return LabelledFiles(kind, (train,), (dev,))
 
 
-def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
+def several(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     """The recipe of several tasks, as plain data.
 
     Each task keeps the source, the exercise and the objectives of its own recipe, with heads of its own. A step holds examples of
@@ -95,7 +95,7 @@ def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
     return {**shared, "mixture": mixture, "task": _of(first, _ASKED, False)}
 
 
-def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
+def after(first: LabelledFiles, tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     """The recipe of an intermediate task and then of one task or several, as plain data: two stages.
 
     The second stage starts from the network of the first, with new heads. Shares of the budget are not used: each stage has the

@@ -16,7 +16,7 @@ from typing import Any
 from cloze.checkpoint.references import NETWORKS, network_folder
 from cloze.checkpoint.saved_change import open_folder
 from cloze.errors import CheckpointError, UserError
-from cloze.interop import Card, Imported, Model, export_folder, import_folder
+from cloze.interop import Card, Imported, PortableModel, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
 from cloze.recipe.changes import read_by
@@ -99,7 +99,7 @@ def require_merged(source: Path) -> None:
 
 
 def _write_others(
-    source: Path, stage: Path, description: Mapping[str, Any] | None, model: Model, card: Card
+    source: Path, stage: Path, description: Mapping[str, Any] | None, model: PortableModel, card: Card
 ) -> None:
     """Write the further networks that the tasks of a folder need, and those whose states the model reads, each with its heads."""
     if description is None:

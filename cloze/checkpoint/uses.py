@@ -22,7 +22,7 @@ from cloze.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Usable:
+class CheckpointUses:
     """The network of a checkpoint, its size and the verbs that accept it; `fault` is the reason if it cannot be opened.
 
     `changes` are what was done to the network, as a recipe writes it, and `trained` is the number of parameters that a run with
@@ -42,12 +42,12 @@ class Usable:
     fault: str = ""
 
 
-def usable(folder: Path) -> Usable:
+def usable(folder: Path) -> CheckpointUses:
     """What can be done with the checkpoint in a folder."""
     try:
         loaded = load_checkpoint(folder)
     except ClozeError as error:
-        return Usable(fault=str(error))
+        return CheckpointUses(fault=str(error))
     model, arguments = loaded.imported.model, loaded.network_arguments
     shape = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
     sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in shape.items()]
@@ -55,7 +55,7 @@ def usable(folder: Path) -> Usable:
     tests: dict[str, Callable[[Any], Any]] = {} if words else {"fill": to_fill, "generate": to_generate, "score": to_score}
     verbs = [verb for verb, test in tests.items() if _takes(test, loaded)]
     verbs += ["neighbours"] if has_vectors(model) else []
-    return Usable(
+    return CheckpointUses(
         ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
         "generate" in verbs and answers(to_generate(loaded).reader), words,
         isinstance(loaded.network, GraphVectors),

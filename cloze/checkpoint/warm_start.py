@@ -26,7 +26,7 @@ from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.exercises.retokenize import reading_of
-from cloze.interop import Model
+from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
 from cloze.networks.blocks.computed import is_added
 from cloze.recipe.changes import lasts
@@ -201,7 +201,7 @@ def _adapted(
     return AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
 
 
-def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
+def _inherited(specs: Sequence[PartSpec], model: PortableModel) -> list[PartSpec]:
     """The changes of a recipe that the checkpoint's network already has: all of the checkpoint's changes, or none."""
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
     here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)

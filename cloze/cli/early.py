@@ -13,7 +13,7 @@ FILES = ("train", "dev", "test")  # of labelled text
 CORPORA = ("corpus",)
 
 
-class Verb(TyperCommand):
+class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Concatenate, Literal, TypeVar, Unio
 
 import typer
 
-from cloze.cli.early import Verb
+from cloze.cli.early import EarlyCommand
 from cloze.errors import UserError
 
 
@@ -129,9 +129,9 @@ def _sign(command: Command, parameters: Sequence[inspect.Parameter]) -> None:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
 
-def class_of(command: Command) -> type[Verb]:
+def class_of(command: Command) -> type[EarlyCommand]:
     """The class of a verb, which prints its help."""
-    verb: type[Verb] = vars(command).get("help_class", Verb)
+    verb: type[EarlyCommand] = vars(command).get("help_class", EarlyCommand)
     return verb
 
 
@@ -162,7 +162,7 @@ def _annotations(mode: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(mode)}
 
 
-class HelpByMode(Verb):
+class HelpByMode(EarlyCommand):
     """Help with the options of one mode, and a line for each other mode: `VERB OPTION --help` prints the help of that mode.
 
     Where all options of a verb fit on a screen, all are listed, those that one mode alone has in a section of their own.

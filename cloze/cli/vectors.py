@@ -17,7 +17,7 @@ from cloze.errors import TaskError, UserError, counted, propose
 if TYPE_CHECKING:
     from cloze.decoding.vectors.neighbours import Method, Neighbour
     from cloze.interop.vectors import Vectors
-    from cloze.tasks.intrinsic.analogies import Analogies, Section
+    from cloze.tasks.intrinsic.analogies import Analogies, AnalogyCounts
     from cloze.tasks.intrinsic.similarity import Similarity
 
 _NAMED = 8  # unknown words that are shown
@@ -67,7 +67,7 @@ def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequenc
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordVectors(Mode):
+class WordVectorsMode(Mode):
     """Measure vectors on files of pairs and of questions, and print what was found."""
 
     purpose = "word vectors"
@@ -88,7 +88,7 @@ class WordVectors(Mode):
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure the vectors of a checkpoint or a file; `files` belong to the option that was given."""
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
         from cloze.tasks.intrinsic.analogies import analogies, read_questions
         from cloze.tasks.intrinsic.similarity import check_unknown, read_pairs, similarity
 
@@ -105,7 +105,7 @@ class WordVectors(Mode):
         alike = {file: similarity(vectors, pair_set, unknown=way, lower=self.lower) for file, pair_set in read.items()}
         answered = {}
         for file, question_set in question_sets.items():
-            with Progress(len(question_set), "questions") as progress:
+            with DecodingProgress(len(question_set), "questions") as progress:
                 answered[file] = analogies(
                     vectors, question_set, method=chosen, restrict=self.restrict, unknown=way, lower=self.lower, report=progress
                 )
@@ -183,7 +183,7 @@ def _similarity(one: Similarity) -> dict[str, Any]:
 
 
 def _analogies(one: Analogies) -> dict[str, Any]:
-    def part(section: Section) -> dict[str, Any]:
+    def part(section: AnalogyCounts) -> dict[str, Any]:
         return {**asdict(section), "accuracy": section.accuracy, "coverage": section.coverage}
 
     return {

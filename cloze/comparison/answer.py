@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cloze.comparison.cell import LOG, failure_of
 from cloze.comparison.costs import Cost, Reached, reached
-from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
+from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Transfer
 from cloze.comparison.grid import Grid, Result
 from cloze.comparison.statistics import LEVEL, Difference, difference, holm, quantile, summary
 from cloze.training.schedule.budget import Budget
@@ -61,7 +61,7 @@ class System:
         )  # fmt: skip
 
 
-class Pair(NamedTuple):
+class SystemPair(NamedTuple):
     """Two systems on a task, or on the mean of all: the difference of the first and the second, corrected for all pairs."""
 
     one: str
@@ -87,14 +87,14 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ComparisonResult:
     """The finding. `systems` are those of the largest budget, the best first; `smaller` are those of smaller budgets. `ngrams`
     are the results of linear models on n-grams by task: their score is `test`."""
 
     design: Design
     systems: Sequence[System]
     smaller: Sequence[System]
-    pairs: Sequence[Pair]
+    pairs: Sequence[SystemPair]
     failures: Sequence[Failure]
     unfinished: int
     baselines: Mapping[str, float]
@@ -113,14 +113,14 @@ class Answer:
         counts = [len(overall) for system in self.systems if (overall := system.overall(self.ranked))]
         return min(counts, default=0)
 
-    def pair(self, one: str, two: str, task: str = OVERALL) -> Pair | None:
+    def pair(self, one: str, two: str, task: str = OVERALL) -> SystemPair | None:
         """The comparison of two systems, in this order."""
         for pair in self.pairs:
             if pair.task == task and {pair.one, pair.two} == {one, two}:
                 if pair.one == one:
                     return pair
                 d = pair.difference
-                return Pair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), pair.adjusted)
+                return SystemPair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), pair.adjusted)
         return None
 
     @property
@@ -155,7 +155,7 @@ class Answer:
         }  # fmt: skip
 
 
-def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
+def answer_of(grid: Grid, *, reach: float | None = None) -> ComparisonResult:
     """What the finished cells of a grid say."""
     design = grid.design
     systems = [
@@ -168,7 +168,7 @@ def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
     ranked = sorted(there, key=lambda system: -_worth(system, tasks))
     smaller = [system for system in systems if system not in there]
     tests = {task.name: result for task in design.tasks if (result := _tested(grid, task)) is not None}
-    return Answer(
+    return ComparisonResult(
         design, ranked, smaller, pairs_of(ranked, design), _failures(grid), len(grid.ready()),
         {name: test["baseline"] for name, test in tests.items() if test["baseline"] is not None},
         {name: test["examples"] for name, test in tests.items()}, reached(systems, tasks, quality=reach),
@@ -181,7 +181,7 @@ def ranked_tasks(design: Design) -> list[str]:
     return [task.name for task in design.tasks if design.metrics[task.name].more]
 
 
-def pairs_of(systems: Sequence[System], design: Design, *, draws: int = 10_000) -> list[Pair]:
+def pairs_of(systems: Sequence[System], design: Design, *, draws: int = 10_000) -> list[SystemPair]:
     """All pairs on the mean over tasks and on each task, corrected: the mean and the tasks have half of the level each."""
     tasks, pairs = ranked_tasks(design), []
     by_task = [task.name for task in design.tasks] if len(design.tasks) > 1 or not tasks else []
@@ -192,7 +192,7 @@ def pairs_of(systems: Sequence[System], design: Design, *, draws: int = 10_000) 
         ]  # fmt: skip
         adjusted = [min(1.0, value * _share(design)) for value in holm([result.p for *_, result in compared])]
         pairs += [
-            Pair(first.name, second.name, name, result, value)
+            SystemPair(first.name, second.name, name, result, value)
             for (first, second, name, result), value in zip(compared, adjusted, strict=True)
         ]  # fmt: skip
     return pairs
@@ -218,7 +218,7 @@ def _compared(one: System, two: System, tasks: Sequence[str], design: Design, dr
     return difference([sign * value for value in ours], [sign * value for value in others], blocks, draws=draws)
 
 
-def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer: Transfer) -> System:
+def _measured(grid: Grid, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer) -> System:
     design = grid.design
     scores, rates, trained = {}, {}, None
     for task in design.tasks:
@@ -247,7 +247,7 @@ def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer:
     )
 
 
-def _tested(grid: Grid, task: Labels) -> Result | None:
+def _tested(grid: Grid, task: TaskFiles) -> Result | None:
     """The result of one run on a task; the size of the test set and the constant answer are the same in all of them."""
     cells = (
         cell for candidate, budget in grid.starts() for transfer in grid.design.transfers

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from cloze.budget.label_counts import stage_recipes
-from cloze.comparison.answer import Answer, answer_of
+from cloze.comparison.answer import ComparisonResult, answer_of
 from cloze.comparison.cell import FAILED, LOG, RESULT, Cell, Cells, failure_of, write_json
-from cloze.comparison.design import Design, Labels, checked
+from cloze.comparison.design import Design, TaskFiles, checked
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
-from cloze.comparison.progress import REFRESH, Progress
+from cloze.comparison.progress import REFRESH, StatusLine
 from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError, ClozeError, MissingExtra
@@ -66,7 +66,7 @@ def begin(design: Design, out: Path, workers: Workers, *, say: Callable[[str], N
 
 def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> None:
     """Run cells until none is ready. Raises `Interrupted` after Ctrl-C or SIGTERM."""
-    progress = Progress(grid, workers.count, say=say)
+    progress = StatusLine(grid, workers.count, say=say)
     alone = threading.current_thread() is threading.main_thread()  # another thread cannot set handlers
     before = signal.signal(signal.SIGTERM, _interrupt) if alone else None
     try:
@@ -86,13 +86,13 @@ def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda l
 def finish(
     design: Design, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
     say: Callable[[str], None] = lambda line: None,
-) -> tuple[Answer, Path]:
+) -> tuple[ComparisonResult, Path]:
     """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown.
 
     After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
     """
 
-    def write(grid: Grid) -> tuple[Answer, Path]:
+    def write(grid: Grid) -> tuple[ComparisonResult, Path]:
         answer = answer_of(grid, reach=reach)
         write_json(out / "compare.json", as_data(answer))
         return answer, write_page(answer, out, command=command)
@@ -127,7 +127,7 @@ def fit_ngrams(grid: Grid, *, say: Callable[[str], None]) -> None:
             say(f"{task.name}: a linear model on n-grams, fitted in {result['seconds']:.1f} s, for comparison")
 
 
-def _measured(grid: Grid, labels: Labels) -> dict[str, object] | None:
+def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
     """The metric of a task on its test set, and how the model was fitted; None for a task that has no linear model."""
     task = task_of_recipe(stage_recipes(grid.design.task_recipes[labels.name])[-1])
     if task.linear() is None:
@@ -159,7 +159,7 @@ def require_own(out: Path) -> None:
         raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison or sweep wrote. Choose another --out.")
 
 
-def _fill(grid: Cells, workers: Workers, progress: Progress) -> None:
+def _fill(grid: Cells, workers: Workers, progress: StatusLine) -> None:
     at_work: dict[str, Cell] = {}
     while True:
         for cell in grid.ready():

@@ -45,7 +45,7 @@ FULL, FROZEN = "full", "frozen"
 FROZEN_RECIPES = {"sentence_classification": "frozen_features", "token_labelling": "frozen_labelling"}
 
 
-class Candidate(NamedTuple):
+class CandidateSystem(NamedTuple):
     """A recipe that is pre-trained with some values set, or an existing checkpoint. `varied` are the values in which it differs
     from other candidates of the same recipe."""
 
@@ -71,7 +71,7 @@ class Transfer(NamedTuple):
         return ["features"] if self.name == FROZEN and type not in FROZEN_RECIPES else self.changes
 
 
-class Labels(NamedTuple):
+class TaskFiles(NamedTuple):
     """A task by name: its type, and the files of its training, dev and test sets."""
 
     name: str
@@ -99,8 +99,8 @@ class Design:
     `task_recipes`.
     """
 
-    candidates: Sequence[Candidate]
-    tasks: Sequence[Labels]
+    candidates: Sequence[CandidateSystem]
+    tasks: Sequence[TaskFiles]
     corpus: Sequence[str] = ()
     budgets: Sequence[Budget] = ()
     seeds: int = 3
@@ -126,7 +126,7 @@ class Design:
         around = self.rates // 2
         return sorted((2.0**k for k in range(-around, around + 1)), key=lambda factor: (abs(factor - 1), factor))
 
-    def command(self, candidate: Candidate, budget: Budget) -> PretrainOptions:
+    def command(self, candidate: CandidateSystem, budget: Budget) -> PretrainOptions:
         """The command that pre-trains a recipe within a budget."""
         return PretrainOptions(
             candidate.recipe or "", (), size=self.size, budget=str(budget), overrides=candidate.values,
@@ -140,7 +140,7 @@ class Design:
         written = [candidate.name for candidate, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
         return written if any(fitted) else []
 
-    def tuning_of(self, task: Labels) -> list[str]:
+    def tuning_of(self, task: TaskFiles) -> list[str]:
         """The values for the recipe of a task: PATH=VALUE for all tasks, NAME:PATH=VALUE for one."""
         return [value for name, value in map(_of_task, self.tuning) if name in (None, task.name)]
 
@@ -152,19 +152,19 @@ def _of_task(value: str) -> tuple[str | None, str]:
     return (name, f"{override}{equals}{setting}") if colon else (None, value)
 
 
-def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[Candidate]:
+def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[CandidateSystem]:
     """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
     folders = [Path(argument) for argument in given if Path(argument).is_dir()]
     folder_names = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
     varied = [_values(option) for option in vary]
-    candidates: list[Candidate] = []
+    candidates: list[CandidateSystem] = []
     for argument in given:
         if Path(argument) in folder_names:
-            candidates.append(Candidate(folder_names[Path(argument)], checkpoint=Path(argument)))
+            candidates.append(CandidateSystem(folder_names[Path(argument)], checkpoint=Path(argument)))
             continue
         for combination in product(*varied):
             name = Path(argument).stem if argument.endswith((".yaml", ".yml")) else argument
-            candidate = Candidate(
+            candidate = CandidateSystem(
                 " ".join([name, *combination]), known_recipe(argument), (*values, *combination), varied=combination
             )
             candidates.append(candidate)
@@ -242,10 +242,10 @@ def _split(given: str) -> list[str]:
     return parts
 
 
-def tasks_of(given: Sequence[str]) -> list[Labels]:
+def tasks_of(given: Sequence[str]) -> list[TaskFiles]:
     """Tasks from NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST. Without a type, a name that is one counts as the type, and
     otherwise it is sentence_classification."""
-    tasks: list[Labels] = []
+    tasks: list[TaskFiles] = []
     for option in given:
         name, equals, rest = option.partition("=")
         kind, colon, files = rest.partition(":")
@@ -262,7 +262,7 @@ def tasks_of(given: Sequence[str]) -> list[Labels]:
             )
         if name in {other.name for other in tasks}:
             raise TaskError(f"--task {option}: the name {name!r} is used twice. Give each task its own name.")
-        tasks.append(Labels(name, kind, *map(os.path.abspath, parts)))
+        tasks.append(TaskFiles(name, kind, *map(os.path.abspath, parts)))
     if not tasks:
         raise TaskError(
             "--task NAME=TRAIN,DEV,TEST is missing: what candidates are compared by.\n"
@@ -369,7 +369,7 @@ def _metric(task: str, recipe: Recipe) -> Metric:
     return Metric(name, task_kind.metrics[name])
 
 
-def _check_task(task: Labels, design: Design) -> None:
+def _check_task(task: TaskFiles, design: Design) -> None:
     """Refuse files that cannot be read, rows that cannot be used, and rows that the training set shares with another."""
     files = (task.train, task.dev, task.test)
     require_files(files)

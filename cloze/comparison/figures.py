@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from cloze.comparison.answer import Answer
+from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.costs import Cost
 from cloze.comparison.sentence import points
 from cloze.comparison.statistics import LEVEL, quantile, summary
-from cloze.reports.figures import COLOURS, Line, Scale, chart, ticks
+from cloze.reports.figures import COLOURS, PlotLine, Scale, chart, ticks
 from cloze.reports.sections import Figure
 
 _ROW, _AXIS = 42, 34  # pixels
 
 
-class Spread(NamedTuple):
+class SeedScores(NamedTuple):
     """The scores of one system, by seed."""
 
     name: str
@@ -40,7 +40,7 @@ def interval(values: Sequence[float], most: float | None = None) -> tuple[float,
     return max(low, min(0.0, *values)) if most is not None else low, high if most is None else min(high, most)
 
 
-def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Markup:
+def spreads(systems: Sequence[SeedScores], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Markup:
     """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the score of
     the usual answer, shown where it lies among them.
 
@@ -67,7 +67,7 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
     return Markup("".join(parts))
 
 
-def _spread(one: Spread, at: Scale, top: int, most: float | None) -> str:
+def _spread(one: SeedScores, at: Scale, top: int, most: float | None) -> str:
     estimate, (start, stop), y = summary(one.values), interval(one.values, most), top + 28
     style = f'style="--c:var(--series-{one.colour % COLOURS})"'
     middle = f"{at(estimate.mean):.2f}%"
@@ -83,7 +83,7 @@ def _spread(one: Spread, at: Scale, top: int, most: float | None) -> str:
     return "".join(parts)
 
 
-def cost_figures(answer: Answer) -> list[Figure]:
+def cost_figures(answer: ComparisonResult) -> list[Figure]:
     """The mean score against tokens, FLOPs and seconds of pre-training, a curve per system over its budgets."""
     if answer.reach is None:
         return []
@@ -94,7 +94,7 @@ def cost_figures(answer: Answer) -> list[Figure]:
             f"Score against {unit}",
             chart(
                 [
-                    Line(name, [(point.cost[axis], 100 * point.score) for point in curve], colours.get(name, 0), marks=True)
+                    PlotLine(name, [(point.cost[axis], 100 * point.score) for point in curve], colours.get(name, 0), marks=True)
                     for name, curve in answer.reach.points.items()
                 ],
                 title=f"Score against {unit}", x=f"{unit} of pre-training", x_format="duration" if unit == "time" else "plain",
@@ -104,11 +104,11 @@ def cost_figures(answer: Answer) -> list[Figure]:
     ]  # fmt: skip
 
 
-def loss_figures(answer: Answer) -> list[Figure]:
+def loss_figures(answer: ComparisonResult) -> list[Figure]:
     """The held-out loss of each recipe against tokens. Each has its own figure, because losses of recipes are not comparable."""
     return [
         Figure(system.name, chart(
-            [Line(system.name, [(row[0], row[3]) for row in system.curve], number, marks=True)],
+            [PlotLine(system.name, [(row[0], row[3]) for row in system.curve], number, marks=True)],
             title=f"Held-out loss of {system.name}", x="tokens",
         ))
         for number, system in enumerate(answer.systems) if len(system.curve) > 1

@@ -21,7 +21,7 @@ from cloze.budget.fit_text import fit_normalisation, sample_for
 from cloze.budget.fitted import holding, text_bytes
 from cloze.checkpoint.inputs import store_digest, weights_input
 from cloze.comparison.cell import Cell, result_of
-from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
+from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Transfer
 from cloze.corpus import Store
 from cloze.corpus.stores.build import corpus_files
 from cloze.corpus.stores.store import file_hash
@@ -70,7 +70,7 @@ class Grid:
         missing = [cell for key, cell in cells.items() if key not in self.failed and self.result(cell) is None]
         return sorted(missing, key=lambda cell: cell.identity.get("seed", 0))
 
-    def starts(self) -> list[tuple[Candidate, Budget | None]]:
+    def starts(self) -> list[tuple[CandidateSystem, Budget | None]]:
         """What is fine-tuned: each recipe at each budget, and checkpoints."""
         return [
             (candidate, budget) for candidate in self.design.candidates
@@ -96,13 +96,13 @@ class Grid:
 
     # --- stores ---------------------------------------------------------------------------------------------------------
 
-    def store(self, candidate: Candidate) -> Cell | None:
+    def store(self, candidate: CandidateSystem) -> Cell | None:
         """The cell that makes the store of a candidate's text; None where a store was given. Equal texts share it."""
         if candidate.name not in self._stores:
             self._stores[candidate.name] = self._store(candidate)
         return self._stores[candidate.name]
 
-    def _store(self, candidate: Candidate) -> Cell | None:
+    def _store(self, candidate: CandidateSystem) -> Cell | None:
         design = self.design
         if len(design.corpus) == 1 and Store.is_store(design.corpus[0]):
             return None
@@ -123,7 +123,7 @@ class Grid:
         }  # fmt: skip
         return Cell("corpus", "text", identity, request)
 
-    def store_folder(self, candidate: Candidate) -> Path | None:
+    def store_folder(self, candidate: CandidateSystem) -> Path | None:
         """The store of a candidate's text; None while it is not built."""
         cell = self.store(candidate)
         if cell is None:
@@ -131,7 +131,7 @@ class Grid:
         result = self.result(cell)
         return None if result is None else (cell.folder(self.out) / result["store"]).resolve()
 
-    def _with_vocabulary(self, candidate: Candidate) -> Recipe:
+    def _with_vocabulary(self, candidate: CandidateSystem) -> Recipe:
         """The recipe with the vocabulary that suits the size of the text."""
         recipe, size = self.design.recipes[candidate.name], text_bytes(self.design.corpus)
         command = self.design.command(candidate, self.design.budgets[-1])
@@ -167,13 +167,13 @@ class Grid:
 
     # --- pre-training ---------------------------------------------------------------------------------------------------
 
-    def trained(self, candidate: Candidate, budget: Budget) -> list[Cell]:
+    def trained(self, candidate: CandidateSystem, budget: Budget) -> list[Cell]:
         """The runs of pre-training that can be named: all rates with the first seed, then the other seeds at the best rate."""
         tries = [self.run(candidate, budget, 1, factor) for factor in self.factors(candidate.name)]
         best = self._best(tries, "held_out", more=False)
         return tries if best is None else [*tries, *self.starting(candidate, budget)[1:]]
 
-    def starting(self, candidate: Candidate, budget: Budget) -> list[Cell]:
+    def starting(self, candidate: CandidateSystem, budget: Budget) -> list[Cell]:
         """The runs to fine-tune, one per seed; none before the best rate is known."""
         if self.store_folder(candidate) is None:
             return []
@@ -183,14 +183,14 @@ class Grid:
             return []
         return [self.run(candidate, budget, seed, factors[best]) for seed in range(1, self.design.seeds + 1)]
 
-    def run(self, candidate: Candidate, budget: Budget, seed: int, factor: float = 1.0) -> Cell:
+    def run(self, candidate: CandidateSystem, budget: Budget, seed: int, factor: float = 1.0) -> Cell:
         """A run of pre-training at a multiple of the fitted peak rate; the store of its text is finished."""
         at = (candidate.name, budget, seed, factor)
         if at not in self._cells:
             self._cells[at] = self._new_pretrain(candidate, budget, seed, factor)
         return self._cells[at]
 
-    def _new_pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
+    def _new_pretrain(self, candidate: CandidateSystem, budget: Budget, seed: int, factor: float) -> Cell:
         store, design, recipe = self.store(candidate), self.design, self.design.recipes[candidate.name]
         fitted = to_be_fitted(design.command(candidate, budget), recipe)
         identity = {
@@ -220,12 +220,12 @@ class Grid:
 
     # --- fine-tuning ----------------------------------------------------------------------------------------------------
 
-    def tuned(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+    def tuned(self, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer, task: TaskFiles) -> list[Cell]:
         """The runs of fine-tuning that can be named: all rates with the first seed, then the other seeds at the best rate."""
         tries = self._tries(candidate, budget, transfer, task)
         return list({cell.key: cell for cell in [*tries, *self.final(candidate, budget, transfer, task)]}.values())
 
-    def final(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+    def final(self, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer, task: TaskFiles) -> list[Cell]:
         """The runs that count, one per seed whose pre-training is finished; none before the best rate is known."""
         tries = self._tries(candidate, budget, transfer, task)
         best: int | None = 0
@@ -238,12 +238,12 @@ class Grid:
         cells = [self._finetune(candidate, budget, transfer, task, seed, factor) for seed in seeds]
         return [cell for cell in cells if cell is not None]
 
-    def _tries(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+    def _tries(self, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer, task: TaskFiles) -> list[Cell]:
         cells = [self._finetune(candidate, budget, transfer, task, 1, factor) for factor in self.design.factors]
         return [cell for cell in cells if cell is not None]
 
     def _finetune(
-        self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float
+        self, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer, task: TaskFiles, seed: int, factor: float
     ) -> Cell | None:
         """A run of fine-tuning; None where the checkpoint is not finished."""
         if budget is None:
@@ -260,7 +260,8 @@ class Grid:
         return self._cells[at]
 
     def _new_finetune(
-        self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float, start: str,
+        self, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer, task: TaskFiles, seed: int,
+        factor: float, start: str,
         folder: Path,
     ) -> Cell:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
@@ -283,7 +284,7 @@ class Grid:
         spent = "" if budget is None else f"-{budget.typed}"
         return Cell("finetune", f"{task.name}-{candidate.name}{spent}{way}-{_tried(seed, factor)}", identity, request)
 
-    def ngrams(self, task: Labels) -> Cell:
+    def ngrams(self, task: TaskFiles) -> Cell:
         """The linear model on n-grams of a task. It is fitted in seconds, so it is none of the cells that are worked on."""
         files = {"train": task.train, "dev": task.dev, "test": task.test}
         identity = {

@@ -6,14 +6,14 @@ from datetime import datetime
 from pathlib import Path
 
 from cloze.comparison import figures, sentence
-from cloze.comparison.answer import OVERALL, Answer
+from cloze.comparison.answer import OVERALL, ComparisonResult
 from cloze.reports.figures import duration, plain
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.whole import whole_file
 
 
-def render(answer: Answer, *, command: str = "", made: datetime | None = None) -> str:
+def render(answer: ComparisonResult, *, command: str = "", made: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
     columns, rows = sentence.rows(answer)
     return fill_page(
@@ -36,7 +36,7 @@ def render(answer: Answer, *, command: str = "", made: datetime | None = None) -
     )
 
 
-def write_page(answer: Answer, out: Path, *, command: str = "") -> Path:
+def write_page(answer: ComparisonResult, out: Path, *, command: str = "") -> Path:
     """Write the page into the folder of the comparison."""
     target = out / "compare.html"
     with whole_file(target) as fresh:
@@ -44,10 +44,10 @@ def write_page(answer: Answer, out: Path, *, command: str = "") -> Path:
     return target
 
 
-def first_figure(answer: Answer) -> Figure | None:
+def first_figure(answer: ComparisonResult) -> Figure | None:
     """The mean over tasks of every system."""
     spreads = [
-        figures.Spread(system.name, scores, number)
+        figures.SeedScores(system.name, scores, number)
         for number, system in enumerate(answer.systems) if (scores := system.overall(answer.ranked))
     ]  # fmt: skip
     if not spreads:
@@ -58,12 +58,12 @@ def first_figure(answer: Answer) -> Figure | None:
     return Figure(title, figures.spreads(spreads, title=title, usual=mean))
 
 
-def task_figures(answer: Answer) -> list[Figure]:
+def task_figures(answer: ComparisonResult) -> list[Figure]:
     """Each task alone, where there are several."""
     task_charts = []
     for task in answer.ranked if len(answer.design.tasks) > 1 else []:
         spreads = [
-            figures.Spread(system.name, system.scores[task].runs, number)
+            figures.SeedScores(system.name, system.scores[task].runs, number)
             for number, system in enumerate(answer.systems) if task in system.scores
         ]  # fmt: skip
         if spreads:
@@ -75,7 +75,7 @@ def task_figures(answer: Answer) -> list[Figure]:
     return task_charts
 
 
-def matrix(answer: Answer) -> list[list[str]]:
+def matrix(answer: ComparisonResult) -> list[list[str]]:
     """Of every pair the difference in points, where it is significant."""
     names = [system.name for system in answer.systems if system.overall(answer.ranked)]
     rows = []
@@ -88,7 +88,7 @@ def matrix(answer: Answer) -> list[list[str]]:
     return rows if len(names) > 1 else []
 
 
-def reach_rows(answer: Answer) -> list[list[str]]:
+def reach_rows(answer: ComparisonResult) -> list[list[str]]:
     """What each system spends until it has the quality that all reach."""
     if answer.reach is None:
         return []

@@ -20,7 +20,7 @@ _TAIL = 600  # bytes of a log, enough for its last line
 _LEAST = 0.02  # a run that has done less than this share says little about its time
 
 
-class Progress:
+class StatusLine:
     """A line that rewrites itself on a terminal, else one from time to time.
 
     The time left is that of the cells of each stage: the mean of those that this process has seen, and of those that run, as far

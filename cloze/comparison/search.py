@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cloze.comparison.space import MOST, Axis, Choice, Values, grid_of, named, size_of
+from cloze.comparison.space import MOST, Axis, CategoricalValue, Values, grid_of, named, size_of
 from cloze.errors import MissingExtra, RecipeError, propose
 from cloze.rng import fold
 
@@ -44,7 +44,7 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
     if trials is not None and not 1 <= trials <= MOST:
         raise RecipeError(f"--trials {trials}: expected a number from 1 to {MOST:,}.")
     if kind == "grid":
-        return Listed(grid_of(space, trials))
+        return AllTrials(grid_of(space, trials))
     if trials is None:
         raise RecipeError(
             f"--trials is missing: how many points a {kind} search tries, such as --trials 16.\n"
@@ -53,7 +53,7 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
     if trials > size_of(space):
         raise RecipeError(f"--trials {trials}: the space has only {size_of(space):,.0f} points. Give fewer, or --search grid.")
     if kind == "random":
-        return Listed(_random(space, trials, seed))
+        return AllTrials(_random(space, trials, seed))
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -62,7 +62,7 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
 
 
 @dataclass(frozen=True)
-class Listed:
+class AllTrials:
     """All trials at once."""
 
     trials: Sequence[Values]
@@ -117,7 +117,7 @@ class Optuna:
         for _ in range(100 * left):
             parameters = study.ask(distributions).params
             point = named(self.space, [
-                str(parameters[axis.path]) if isinstance(axis, Choice) else axis.text(parameters[axis.path])
+                str(parameters[axis.path]) if isinstance(axis, CategoricalValue) else axis.text(parameters[axis.path])
                 for axis in self.space
             ])  # fmt: skip
             if point not in known and point not in generation:
@@ -130,7 +130,7 @@ class Optuna:
 def _distribution(axis: Axis) -> Any:
     import optuna
 
-    if isinstance(axis, Choice):
+    if isinstance(axis, CategoricalValue):
         return optuna.distributions.CategoricalDistribution(axis.values)
     if axis.whole:
         return optuna.distributions.IntDistribution(int(axis.low), int(axis.high), log=axis.log)
@@ -142,7 +142,7 @@ def _typed(space: Sequence[Axis], values: Values) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for axis, value in zip(space, values, strict=True):
         text = value.removeprefix(f"{axis.path}=")
-        if isinstance(axis, Choice):
+        if isinstance(axis, CategoricalValue):
             parameters[axis.path] = text
         else:
             number = min(max(float(text), axis.low), axis.high)

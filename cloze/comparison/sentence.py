@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloze.comparison.answer import OVERALL, Answer, System
+from cloze.comparison.answer import OVERALL, ComparisonResult, System
 from cloze.comparison.costs import Cost
 from cloze.comparison.design import Design
 from cloze.comparison.statistics import summary
@@ -18,13 +18,13 @@ from cloze.reports.figures import duration, plain
 from cloze.tasks.worth import not_above
 
 
-def sentence(answer: Answer) -> str:
+def sentence(answer: ComparisonResult) -> str:
     """Which system is best, by how much, and from which others it does not differ significantly; and on how many tasks a linear
     model on n-grams is better than the best one."""
     return f"{_of_networks(answer)} {ngrams_sentence(answer)}".rstrip()
 
 
-def ngrams_sentence(answer: Answer) -> str:
+def ngrams_sentence(answer: ComparisonResult) -> str:
     """On how many tasks a linear model on n-grams is better than the best system; empty where none was fitted."""
     best = answer.systems[0] if answer.systems else None
     both = [name for name in answer.ngrams if best is not None and name in best.scores]
@@ -37,7 +37,7 @@ def ngrams_sentence(answer: Answer) -> str:
     return f"A linear model on n-grams is better on {len(better) or 'none'} of {len(both)} tasks."
 
 
-def ngrams_better(answer: Answer) -> list[str]:
+def ngrams_better(answer: ComparisonResult) -> list[str]:
     """The tasks on which a linear model on n-grams is better than the best system on average over seeds."""
     best = answer.systems[0].scores if answer.systems else {}
     return [
@@ -46,7 +46,7 @@ def ngrams_better(answer: Answer) -> list[str]:
     ]  # fmt: skip
 
 
-def _of_networks(answer: Answer) -> str:
+def _of_networks(answer: ComparisonResult) -> str:
     tasks = answer.ranked
     there = [system for system in answer.systems if system.overall(tasks)]
     if not there:
@@ -79,7 +79,7 @@ def _of_networks(answer: Answer) -> str:
     )
 
 
-def caveats(answer: Answer) -> list[str]:
+def caveats(answer: ComparisonResult) -> list[str]:
     """What to know about the answer: runs that learned nothing, cells that failed or are not finished, too few seeds."""
     scores = [task_scores for system in answer.systems for task_scores in system.scores.values()]
     constant, runs = sum(task_scores.constant for task_scores in scores), sum(len(task_scores.runs) for task_scores in scores)
@@ -106,7 +106,7 @@ def unequal(design: Design) -> list[str]:
     return [f"{listed(written)} {is_are} trained as written, the others are fitted to the budget; --fit fits all"]
 
 
-def measure(answer: Answer) -> str:
+def measure(answer: ComparisonResult) -> str:
     """What the scores are, in words: `mean accuracy over 4 tasks, 3 seeds, after 20Mtokens`."""
     tasks = answer.ranked
     metrics = list(dict.fromkeys(answer.design.metrics[name].name.replace("_", " ") for name in tasks))
@@ -131,7 +131,7 @@ def spoken(budget: str) -> str:
     return f"{amount}{match[2]} {'FLOPs' if match[3] == 'flops' else match[3]}"
 
 
-def power(answer: Answer) -> str:
+def power(answer: ComparisonResult) -> str:
     """Which differences these seeds and examples can detect."""
     if answer.seeds < 2:
         return "With one seed, the spread over seeds is unknown."
@@ -175,7 +175,7 @@ def cell(runs: Sequence[float], *, percent: bool = True) -> str:
     return f"{scale * estimate.mean:.{digits}f}{spread}"
 
 
-def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
+def rows(answer: ComparisonResult) -> tuple[list[str], list[list[str]]]:
     """The columns and the rows of the table: scores by task, whether significantly below the best, constant answers, cost."""
     tasks = [task.name for task in answer.design.tasks]
     several = len(answer.ranked) > 1
@@ -204,7 +204,7 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
     return columns, body
 
 
-def _simple_row(answer: Answer, scores: Mapping[str, float]) -> list[str]:
+def _simple_row(answer: ComparisonResult, scores: Mapping[str, float]) -> list[str]:
     """The cells of an answer without training, or of a model that is fitted once: the mean where there are several tasks, then
     the tasks."""
     cells = [
@@ -216,7 +216,7 @@ def _simple_row(answer: Answer, scores: Mapping[str, float]) -> list[str]:
     return [*([mean] if len(answer.ranked) > 1 else []), *cells]
 
 
-def against_best(answer: Answer, system: System) -> str:
+def against_best(answer: ComparisonResult, system: System) -> str:
     """Whether a system differs significantly from the best one."""
     best = answer.systems[0]
     if system is best:
@@ -227,7 +227,7 @@ def against_best(answer: Answer, system: System) -> str:
     return f"{points(-pair.difference.value)} (p {probability(pair.adjusted)})" if pair.apart else "not significant"
 
 
-def table(answer: Answer) -> str:
+def table(answer: ComparisonResult) -> str:
     """The finding for a terminal."""
     columns, body = rows(answer)
     widths = [max(len(row[i]) for row in (columns, *body)) for i in range(len(columns))]
@@ -240,7 +240,7 @@ def table(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-def costs_to_reach(answer: Answer) -> list[str]:
+def costs_to_reach(answer: ComparisonResult) -> list[str]:
     """What each system spends until it has the quality of `--reach`, by default that which all reach; of several budgets."""
     if answer.reach is None or (len(answer.design.budgets) < 2 and not answer.reach.wanted):
         return []
@@ -254,12 +254,12 @@ def costs_to_reach(answer: Answer) -> list[str]:
     return [*lines, ""]
 
 
-def as_data(answer: Answer) -> dict[str, Any]:
+def as_data(answer: ComparisonResult) -> dict[str, Any]:
     """Plain values for `--json`: the sentence, then the figures."""
     return {"answer": sentence(answer), **answer.data()}
 
 
-def as_records(answer: Answer) -> list[dict[str, Any]]:
+def as_records(answer: ComparisonResult) -> list[dict[str, Any]]:
     """A row for every run that counts, with its seed and what its pre-training cost on average; None where there was none."""
     records = []
     for system in (*answer.systems, *answer.smaller):
@@ -271,7 +271,7 @@ def as_records(answer: Answer) -> list[dict[str, Any]]:
     return records
 
 
-def as_csv(answer: Answer) -> str:
+def as_csv(answer: ComparisonResult) -> str:
     """`as_records` as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

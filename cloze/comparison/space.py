@@ -19,7 +19,7 @@ Values = tuple[str, ...]  # of a trial, each PATH=VALUE
 
 
 @dataclass(frozen=True)
-class Choice:
+class CategoricalValue:
     """A value that is one of several."""
 
     path: str
@@ -63,7 +63,7 @@ class Range:
         return str(round(value)) if self.whole else f"{value:.{_DIGITS}g}"
 
 
-Axis = Choice | Range
+Axis = CategoricalValue | Range
 
 
 def space_of(given: Sequence[str]) -> list[Axis]:
@@ -94,7 +94,7 @@ def _axis(given: str) -> Axis:
         values = tuple(value.strip() for value in rest.split(","))
         if not all(values) or len(set(values)) < len(values):
             raise RecipeError(f"--vary {given}: expected different values with commas between them.")
-        return Choice(path, values)
+        return CategoricalValue(path, values)
     ends = _RANGE.fullmatch(rest)
     if ends is None:
         raise RecipeError(f"--vary {given}: {rest!r} is no range. Write LOW..HIGH or log:LOW..HIGH, such as log:1e-4..3e-3.")
@@ -111,7 +111,8 @@ def _axis(given: str) -> Axis:
 def size_of(space: Sequence[Axis]) -> float:
     """How many different points a space has; infinite with a range of real numbers."""
     sizes = (
-        len(axis.values) if isinstance(axis, Choice) else axis.high - axis.low + 1 if axis.whole else math.inf for axis in space
+        len(axis.values) if isinstance(axis, CategoricalValue) else axis.high - axis.low + 1 if axis.whole else math.inf
+        for axis in space
     )
     return math.prod(sizes)
 
@@ -121,7 +122,7 @@ def grid_of(space: Sequence[Axis], trials: int | None) -> list[Values]:
 
     Raises `RecipeError` if so many trials do not suffice for two numbers of every range.
     """
-    choices = math.prod(len(axis.values) for axis in space if isinstance(axis, Choice))
+    choices = math.prod(len(axis.values) for axis in space if isinstance(axis, CategoricalValue))
     ranges = sum(isinstance(axis, Range) for axis in space)
     if ranges and trials is None:
         raise RecipeError("--trials is missing: into how many points the grid divides its ranges, such as --trials 16.")
@@ -134,7 +135,7 @@ def grid_of(space: Sequence[Axis], trials: int | None) -> list[Values]:
         if points < (2 if ranges else 1):
             least = choices * 2**ranges
             raise RecipeError(f"--trials {trials}: the smallest grid has {least:,} points. Give as many, or --search random.")
-    lists = [axis.values if isinstance(axis, Choice) else axis.points(points) for axis in space]
+    lists = [axis.values if isinstance(axis, CategoricalValue) else axis.points(points) for axis in space]
     return [named(space, point) for point in product(*lists)]
 
 

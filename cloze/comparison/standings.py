@@ -46,7 +46,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SweepFinding:
     """The finding of a sweep: its trials, those that came furthest first, then by their loss. `full` is about what it would have
     cost to train every trial to the end, in FLOPs."""
 
@@ -96,12 +96,12 @@ class Finding:
         }  # fmt: skip
 
 
-def finding_of(rungs: Rungs) -> Finding:
+def finding_of(rungs: Rungs) -> SweepFinding:
     """What the finished cells of a sweep say."""
     rungs.counts()
     by_task = bool(rungs.sweep.design.tasks)
     standings = sorted((_standing(rungs, trial) for trial in rungs.trials), key=lambda standing: _place(standing, by_task))
-    return Finding(rungs.sweep, standings, _failures(rungs), len(rungs.ready()), _full(rungs))
+    return SweepFinding(rungs.sweep, standings, _failures(rungs), len(rungs.ready()), _full(rungs))
 
 
 def _place(one: Standing, by_task: bool) -> tuple[int, float, float, int]:
@@ -167,7 +167,7 @@ def _failures(rungs: Rungs) -> list[Failure]:
     return failures
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: SweepFinding) -> str:
     """Which trial is best, of how many, at what cost."""
     best, sweep = finding.best, finding.sweep
     if best is None or best.loss is None:
@@ -187,7 +187,7 @@ def sentence(finding: Finding) -> str:
     )
 
 
-def notes(finding: Finding) -> list[str]:
+def notes(finding: SweepFinding) -> list[str]:
     """What to know about the answer."""
     lines = []
     changed = changed_tasks(finding.sweep.space)
@@ -208,7 +208,7 @@ def notes(finding: Finding) -> list[str]:
     return lines
 
 
-def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
+def rows(finding: SweepFinding) -> tuple[list[str], list[list[str]]]:
     """The columns and the rows of the table: values, the loss at each rung, the spread over seeds, the cost of each trial."""
     sweep = finding.sweep
     several = sweep.design.seeds > 1
@@ -244,7 +244,7 @@ def _told(scores: Sequence[float]) -> str:
     return f"{estimate.mean:.4f}" + (f" ± {estimate.deviation:.4f}" if len(scores) > 1 else "")
 
 
-def table(finding: Finding) -> str:
+def table(finding: SweepFinding) -> str:
     """The finding for a terminal."""
     columns, body = rows(finding)
     widths = [max(len(row[i]) for row in (columns, *body)) for i in range(len(columns))]
@@ -261,7 +261,7 @@ def table(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def as_records(finding: Finding) -> list[dict[str, Any]]:
+def as_records(finding: SweepFinding) -> list[dict[str, Any]]:
     """A row for every trial and rung that it reached, with its values, its loss and what it had cost in all."""
     records = []
     for standing in finding.standings:
@@ -275,7 +275,7 @@ def as_records(finding: Finding) -> list[dict[str, Any]]:
     return records
 
 
-def as_csv(finding: Finding) -> str:
+def as_csv(finding: SweepFinding) -> str:
     """`as_records` as CSV."""
     file = io.StringIO()
     names = ["trial", *(axis.path for axis in finding.sweep.space), "rung", "held_out", *Cost._fields]

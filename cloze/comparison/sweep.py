@@ -25,7 +25,7 @@ from typing import Any
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.comparison.cell import Cell
 from cloze.comparison.compare import begin, fill
-from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, as_varied, checked, known_recipe
+from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Transfer, as_varied, checked, known_recipe
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
@@ -59,7 +59,7 @@ class Trial:
 
     number: int
     values: Values
-    candidate: Candidate
+    candidate: CandidateSystem
 
 
 def rungs_of(given: str) -> tuple[float, ...]:
@@ -93,7 +93,7 @@ def checked_sweep(sweep: Sweep) -> Sweep:
         raise BudgetError("--budget is missing: what each trial may spend in full, such as 20Mtokens or 1e16flops.")
     if design.seeds < 1:
         raise BudgetError(f"--seeds {design.seeds}: expected 1 or more.")
-    ready = checked(replace(design, candidates=[Candidate(sweep.recipe, name, tuple(sweep.values))]))
+    ready = checked(replace(design, candidates=[CandidateSystem(sweep.recipe, name, tuple(sweep.values))]))
     recipe = load_recipe(name, size=design.size, overrides=list(sweep.values), with_files=design.with_files)
     if recipe.stages:
         raise RecipeError(f"{sweep.recipe}: has stages, each with a budget of its own. A sweep takes a recipe without stages.")
@@ -170,11 +170,11 @@ class Rungs:
         budget = self.sweep.design.budgets[0]
         return [self.grid.run(trial.candidate, budget, seed) for seed in range(1, self.sweep.design.seeds + 1)]
 
-    def tuned(self, trial: Trial, task: Labels) -> list[Cell]:
+    def tuned(self, trial: Trial, task: TaskFiles) -> list[Cell]:
         """The runs of fine-tuning of a trial, one per seed whose pre-training is finished."""
         return self.grid.tuned(trial.candidate, self.sweep.design.budgets[0], Transfer(FULL), task)
 
-    def scores(self, trial: Trial, task: Labels) -> list[float]:
+    def scores(self, trial: Trial, task: TaskFiles) -> list[float]:
         """The metric of a task on its dev set, one number per seed that is finished."""
         results = [self.result(cell) for cell in self.tuned(trial, task)]
         return [float(result["dev"]) for result in results if result is not None]
@@ -227,7 +227,7 @@ class Rungs:
             self._require_different((*sweep.values, *points[0]))
         for values in points:
             name = " ".join(values)
-            candidate = Candidate(name, sweep.recipe, (*sweep.values, *values))
+            candidate = CandidateSystem(name, sweep.recipe, (*sweep.values, *values))
             recipes[name] = self._load(candidate.values)
             self.trials.append(Trial(len(self.trials) + 1, values, candidate))
         candidates = [trial.candidate for trial in self.trials]

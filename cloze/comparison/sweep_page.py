@@ -13,10 +13,10 @@ from cloze.comparison import standings
 from cloze.comparison.cell import write_json
 from cloze.comparison.compare import finished
 from cloze.comparison.space import Range
-from cloze.comparison.standings import Finding, Standing, finding_of
+from cloze.comparison.standings import Standing, SweepFinding, finding_of
 from cloze.comparison.sweep import Rungs, Sweep, begun
 from cloze.jobs import Workers
-from cloze.reports.figures import Line, chart
+from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.whole import whole_file
@@ -24,13 +24,13 @@ from cloze.whole import whole_file
 
 def finish(
     sweep: Sweep, out: Path, workers: Workers, *, command: str = "", say: Callable[[str], None] = lambda line: None
-) -> tuple[Finding, Path]:
+) -> tuple[SweepFinding, Path]:
     """`sweep.run`, and the finding in `out`: sweep.html and sweep.json.
 
     After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
     """
 
-    def write(rungs: Rungs) -> tuple[Finding, Path]:
+    def write(rungs: Rungs) -> tuple[SweepFinding, Path]:
         finding = finding_of(rungs)
         write_json(out / "sweep.json", finding.data())
         return finding, write_page(finding, out, command=command)
@@ -38,7 +38,7 @@ def finish(
     return finished(begun(sweep, out, workers, say=say), workers, write, say=say)
 
 
-def write_page(finding: Finding, out: Path, *, command: str = "") -> Path:
+def write_page(finding: SweepFinding, out: Path, *, command: str = "") -> Path:
     """Write the page into the folder of the sweep."""
     target = out / "sweep.html"
     with whole_file(target) as fresh:
@@ -46,7 +46,7 @@ def write_page(finding: Finding, out: Path, *, command: str = "") -> Path:
     return target
 
 
-def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:
+def render(finding: SweepFinding, *, command: str = "", made: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
     columns, rows = standings.rows(finding)
     return fill_page(
@@ -68,22 +68,24 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
     )
 
 
-def curves(finding: Finding) -> list[Figure]:
+def curves(finding: SweepFinding) -> list[Figure]:
     """The held-out loss of every trial against tokens; those that did not reach the end are faint."""
     there = [standing for standing in finding.standings if standing.curve]
     reached = [standing for standing in there if standing.seeds] or there[:1]
     if not there:
         return []
     lines = [
-        Line(_name(standing), [(row[0], row[3]) for row in standing.curve], reached.index(standing) if standing in reached else 0,
-             faint=standing not in reached, marks=standing in reached)
+        PlotLine(
+            _name(standing), [(row[0], row[3]) for row in standing.curve], reached.index(standing) if standing in reached else 0,
+            faint=standing not in reached, marks=standing in reached,
+        )
         for standing in reversed(there)
     ]  # fmt: skip
     title = "Held-out loss against tokens"
     return [Figure(title, chart(lines, title=title, x="tokens"), wide=True)]
 
 
-def value_figures(finding: Finding) -> list[Figure]:
+def value_figures(finding: SweepFinding) -> list[Figure]:
     """Of each range, the losses of all trials at the first rung against their values; the best trial has another colour."""
     charts = []
     for number, axis in enumerate(finding.sweep.space):
@@ -97,7 +99,10 @@ def value_figures(finding: Finding) -> list[Figure]:
             points = {key: (math.log10(x), y) for key, (x, y) in points.items()}
         best = finding.best.trial.number if finding.best is not None else None
         others = [point for key, point in points.items() if key != best]
-        lines = [Line("trials", others, 1, dots=True), Line("best", [points[best]] if best in points else [], 0, dots=True)]
+        lines = [
+            PlotLine("trials", others, 1, dots=True),
+            PlotLine("best", [points[best]] if best in points else [], 0, dots=True)
+        ]
         if points:
             picture = chart(
                 lines, title=f"Loss against {axis.path}", x=axis.path, x_format="power" if axis.log else "plain", x_zero=False
@@ -106,7 +111,7 @@ def value_figures(finding: Finding) -> list[Figure]:
     return charts
 
 
-def choice_rows(finding: Finding) -> list[tuple[str, list[list[str]]]]:
+def choice_rows(finding: SweepFinding) -> list[tuple[str, list[list[str]]]]:
     """Of each list of choices a table: each value with the number of its trials, their best loss and their mean loss."""
     tables = []
     for number, axis in enumerate(finding.sweep.space):

@@ -69,7 +69,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Compressed:
+class CompressionResult:
     """The result: the changes that were made, both sizes, and remarks."""
 
     changes: Sequence[Described]
@@ -85,7 +85,7 @@ class Compressed:
         }
 
 
-def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compressed:
+def compress(source: Path, out: Path, changes: Sequence[Described]) -> CompressionResult:
     """Write the checkpoint `source` with these changes to the new folder `out`.
 
     `changes` are registered parts with their arguments, such as `("keep_layers", {"layers": [0, 2]})`. Masks stay with the
@@ -107,10 +107,10 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
     if model.changes:
         model = in_plain_form(model, loaded.tokenizer, loaded.tables)
     before = Size.of(loaded, source)
-    results: list[Compressed] = []
+    results: list[CompressionResult] = []
 
     def finish(stage: Path) -> None:
-        result = Compressed(changes, before, Size.of(load_checkpoint(stage, plain=True), stage), ())
+        result = CompressionResult(changes, before, Size.of(load_checkpoint(stage, plain=True), stage), ())
         _write_recipe(stage, loaded.network_arguments, arguments)
         write_json(stage / RECORD, result.record(source.resolve().name))
         results.append(result)
@@ -129,7 +129,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
     return replace(results[0], remarks=remarks)
 
 
-def prune_rows(source: Path, out: Path, rows: int) -> Compressed:
+def prune_rows(source: Path, out: Path, rows: int) -> CompressionResult:
     """Write a classifier of fastText with a row for its `rows` longest words and n-grams to the new folder `out`
     (`cloze compress CLASSIFIER --rows N`).
 
@@ -140,10 +140,10 @@ def prune_rows(source: Path, out: Path, rows: int) -> Compressed:
     if not is_classifier(source):
         raise CheckpointError(f"{source}: --rows is for classifiers of fasttext-supervised, which have a row for each n-gram.")
     imported = pruned(loaded.imported, rows)
-    before, results = Size.of(loaded, source), list[Compressed]()
+    before, results = Size.of(loaded, source), list[CompressionResult]()
 
     def finish(stage: Path) -> None:
-        result = Compressed([("prune_rows", {"rows": rows})], before, Size.of(load_checkpoint(stage), stage), ())
+        result = CompressionResult([("prune_rows", {"rows": rows})], before, Size.of(load_checkpoint(stage), stage), ())
         write_json(stage / RECORD, result.record(source.resolve().name))
         results.append(result)
 

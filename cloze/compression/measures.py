@@ -20,7 +20,7 @@ from cloze.interop.files import read_json
 from cloze.probes.curvature import curvature, layer_weights
 from cloze.probes.gates import families
 from cloze.probes.heads import Scores, importance, ordered
-from cloze.probes.losses import Examples, task_examples, text_examples
+from cloze.probes.losses import LossExamples, task_examples, text_examples
 
 FILE = "probe.json"
 SENTENCES, EXAMPLES = 5000, 200  # that are measured: for heads, for layers
@@ -111,7 +111,7 @@ def read_finding(path: Path, loaded: Loaded, kind: str, *, holds: str) -> Mappin
     return measures
 
 
-def examples_of(loaded: Loaded, *, task: str | None, text: str | None, most: int) -> Examples:
+def examples_of(loaded: Loaded, *, task: str | None, text: str | None, most: int) -> LossExamples:
     """Labelled rows (`NAME=FILE`, or a file) or sentences, at most so many of these, with a loss each."""
     from cloze.decoding.texts import gather
 

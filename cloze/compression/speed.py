@@ -52,7 +52,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Subject:
+class TimedNetwork:
     """A network to time, by name, with the order in which it reads.
 
     `files` has a file for each of the formats of onnxruntime, or says why there is none. `vocab_size` is the number of tokens
@@ -87,14 +87,14 @@ class FilePass:
 class Variant:
     """A network in one number format, ready to run; `fault` says why it is not."""
 
-    subject: Subject
+    subject: TimedNetwork
     format: str
     network: Any
     bytes: int
     fault: str = ""
 
     @classmethod
-    def of(cls, subject: Subject, format: str, device: torch.device) -> Variant:
+    def of(cls, subject: TimedNetwork, format: str, device: torch.device) -> Variant:
         """A network in a format. int8 is for CPUs and for networks whose linear maps are called."""
         if format in FILES:
             return cls._of_file(subject, format, device)
@@ -113,7 +113,7 @@ class Variant:
         return cls(subject, format, quantised, serialised_bytes(quantised))
 
     @classmethod
-    def _of_file(cls, subject: Subject, format: str, device: torch.device) -> Variant:
+    def _of_file(cls, subject: TimedNetwork, format: str, device: torch.device) -> Variant:
         """A file in onnxruntime, with as many threads as torch has."""
         file = "onnxruntime is timed on a CPU only." if device.type != "cpu" else subject.files.get(format, "no file was given")
         if isinstance(file, str):
@@ -125,7 +125,7 @@ class Variant:
         return torch.autocast(device.type, dtype=torch.bfloat16) if self.format == "bf16" else nullcontext()
 
 
-def inputs(subject: Subject, length: int, batch: int, device: torch.device) -> dict[str, Any]:
+def inputs(subject: TimedNetwork, length: int, batch: int, device: torch.device) -> dict[str, Any]:
     """The arguments of a call on random tokens without padding; a decoder writes as many tokens as the encoder reads."""
     network, generator = subject.network, torch.Generator().manual_seed(0)
     size = int(network.vocab_size) if subject.vocab_size is None else subject.vocab_size
@@ -139,7 +139,7 @@ def inputs(subject: Subject, length: int, batch: int, device: torch.device) -> d
 
 
 def measure(
-    subjects: Sequence[Subject], *, lengths: Sequence[int], batches: Sequence[int], formats: Sequence[str], rounds: int = 20,
+    subjects: Sequence[TimedNetwork], *, lengths: Sequence[int], batches: Sequence[int], formats: Sequence[str], rounds: int = 20,
     device: torch.device | None = None, report: Callable[[str], None] = lambda line: None,
 ) -> list[Timed]:
     """Time every network in every format at every length and batch.
@@ -159,7 +159,7 @@ def measure(
     return rows
 
 
-def _require(subject: Subject, lengths: Sequence[int]) -> None:
+def _require(subject: TimedNetwork, lengths: Sequence[int]) -> None:
     most = subject.network.max_length
     if most is not None and max(lengths) > most:
         raise UserError(f"{subject.name}: reads at most {most} tokens; --lengths has {max(lengths)}.")
@@ -200,7 +200,7 @@ def _time(one: Variant, given: Mapping[str, Any], device: torch.device) -> float
     return time.perf_counter() - start
 
 
-def _flops(subject: Subject, given: Mapping[str, Any]) -> int:
+def _flops(subject: TimedNetwork, given: Mapping[str, Any]) -> int:
     """Floating-point operations of the matrix products in one pass."""
     with torch.no_grad(), switched(False), FlopCounterMode(display=False) as counter:
         subject.network(**given)

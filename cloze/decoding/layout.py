@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cloze.errors import UserError
 from cloze.exercises import TokenFacts
 from cloze.exercises.frame import Frame
-from cloze.exercises.knowledge.inject import Tree
+from cloze.exercises.knowledge.inject import SentenceTree
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -39,7 +39,7 @@ class Framed:
     cut: int = 0
     characters: NDArray[np.int16] | None = None
     word: NDArray[np.int64] | None = None
-    tree: Tree | None = None
+    tree: SentenceTree | None = None
     marks: Marks = field(default_factory=dict)
     picture: int = -1
 
@@ -74,7 +74,7 @@ class Framed:
             spelled[columns] = 0
         return replace(self, ids=ids, characters=spelled)
 
-    def grown(self, ids: Ids, tree: Tree) -> Framed:
+    def grown(self, ids: Ids, tree: SentenceTree) -> Framed:
         """The row with the tokens of facts; of these none belongs to a text."""
         branch = tree.branch > 0
         row = self.take(tree.column)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items import Items, ItemSet, read_pictures
+from cloze.corpus.items import ItemSet, StoredItems, read_pictures
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.item_writer import checked, kind_of
 from cloze.corpus.items.readers import Picture
@@ -35,7 +35,7 @@ class Pictures:
     usual: int = -1
 
     @classmethod
-    def of_store(cls, items: Items) -> Pictures:
+    def of_store(cls, items: StoredItems) -> Pictures:
         """Those of a store."""
         return cls(items.keys, items.sets)
 

@@ -10,10 +10,10 @@ from typing import TextIO
 _RARELY = 30.0  # seconds between two lines of a file, or a tenth of the time so far
 
 
-class Progress:
+class DecodingProgress:
     """Counts work of `total` units; used as a context manager, and called with the number of units just done.
 
-    >>> with Progress(3, "texts") as progress:
+    >>> with DecodingProgress(3, "texts") as progress:
     ...     progress(3)
     """
 
@@ -24,7 +24,7 @@ class Progress:
         self.started = self.shown = time.monotonic()
         self.width = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> DecodingProgress:
         return self
 
     def __call__(self, done: int, note: str = "") -> None:

@@ -2,7 +2,7 @@
 
 A network that reads from left to right predicts the answer's tokens in order (`InOrder`; Brown et al., "Language
 Models are Few-Shot Learners", 2020, §2.4), one that fills gaps predicts them at as many [MASK]s (`InGaps`; Schick and Schütze,
-"Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`Written`).
+"Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`DecoderPrompting`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloze.decoding.generating.sequence import has_decoder
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import unlabelled
-from cloze.decoding.prompts import Filled
+from cloze.decoding.prompts import FilledPrompt
 from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
 from cloze.decoding.scores.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError, UserError
@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PromptWithAnswer:
     """A prompt with one answer as it is read, and the positions of the answer's tokens in the row or in the decoder's text.
 
     `cut` tokens of its texts did not fit.
@@ -50,7 +50,7 @@ class Prompting(ABC):
     def __init__(self, reader: Reader, head: Any) -> None:
         self.reader, self.head = reader, head
 
-    def candidates(self, filled: Sequence[Filled], answers: Sequence[str]) -> list[Candidate]:
+    def candidates(self, filled: Sequence[FilledPrompt], answers: Sequence[str]) -> list[PromptWithAnswer]:
         """Prompts with their answers as they are read: the texts in them lose their ends if they do not fit.
 
         An answer without a token, and a prompt that is too long without these texts, is a `TaskError`.
@@ -67,18 +67,19 @@ class Prompting(ABC):
             candidates.append(self.candidate(ids, mask, begin, end, self.shown(prompt), answer, own_marks))
         return candidates
 
-    def shown(self, one: Filled) -> Filled:
+    def shown(self, one: FilledPrompt) -> FilledPrompt:
         """A prompt as the network reads it."""
         return one
 
     @abstractmethod
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
-    ) -> Candidate:
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        marks: Marks
+    ) -> PromptWithAnswer:
         """One prompt of the tokens that are `kept`, with their labelled layers; `begin` and `end` are the characters of all."""
 
     @abstractmethod
-    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+    def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """log P(answer | prompt) of each (N,)."""
 
     #: The number of tokens of a row besides those of the prompt and its frame.
@@ -107,8 +108,9 @@ class _InPlace(Prompting):
     """The answer is part of the prompt."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
-    ) -> Candidate:
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        marks: Marks
+    ) -> PromptWithAnswer:
         """The targets are the tokens of the answer and of the space before it, which may be a token of its own. A unit that holds
         one has no label."""
         start, stop = one.answer
@@ -119,15 +121,16 @@ class _InPlace(Prompting):
         row = self.reader.single([ids[kept]]).marked([unlabelled(marks, answer_mask)])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[answer_mask]
-        return Candidate(framed, positions, framed.ids[positions], int((~kept).sum()))
+        return PromptWithAnswer(framed, positions, framed.ids[positions], int((~kept).sum()))
 
 
 class InOrder(_InPlace):
     """The sum of log P(token of the answer | everything before it); what follows the answer in the template is not read."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
-    ) -> Candidate:
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        marks: Marks
+    ) -> PromptWithAnswer:
         """A row that begins with its answer gets [BOS] in front."""
         candidate = super().candidate(ids, kept, begin, end, one, answer, marks)
         source = candidate.source.take(np.arange(int(candidate.asked[-1]) + 1))
@@ -139,7 +142,7 @@ class InOrder(_InPlace):
         return replace(candidate, source=source.behind(first), asked=candidate.asked + 1)
 
     @torch.inference_mode()
-    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+    def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: none sees a later one."""
         sums = np.zeros(len(candidates))
         for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
@@ -164,7 +167,7 @@ class InGaps(_InPlace):
     """
 
     @torch.inference_mode()
-    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+    def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """One pass for each token of an answer."""
         sums = np.zeros(len(candidates))
         for step in range(max((len(candidate.asked) for candidate in candidates), default=0)):
@@ -175,7 +178,7 @@ class InGaps(_InPlace):
                 report(sum(len(candidates[i].asked) == step + 1 for i in group))
         return sums
 
-    def _asked(self, some: Sequence[Candidate], step: int) -> NDArray[np.float64]:
+    def _asked(self, some: Sequence[PromptWithAnswer], step: int) -> NDArray[np.float64]:
         mask = self.reader.tokenizer.role("[MASK]")
         rows = []
         for candidate in some:
@@ -196,7 +199,7 @@ class InGaps(_InPlace):
         return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()
 
 
-class Written(Prompting):
+class DecoderPrompting(Prompting):
     """The log-probability that a decoder writes the answer, its end included, for the prompt without it.
 
     If the vocabulary has sentinels, the first replaces the answer, and the decoder writes it before the answer, as in T5's
@@ -211,7 +214,7 @@ class Written(Prompting):
         sentinels = np.asarray(reader.tokenizer.sentinels, np.int32)
         self.lead = sentinels[:1]
 
-    def shown(self, one: Filled) -> Filled:
+    def shown(self, one: FilledPrompt) -> FilledPrompt:
         """The prompt without its answer."""
         start, stop = one.answer
 
@@ -219,11 +222,12 @@ class Written(Prompting):
             return place if place <= start else place - (stop - start)
 
         texts = tuple((moved(begin), moved(end)) for begin, end in one.texts)
-        return Filled(one.text[:start] + one.text[stop:], (start, start), texts)
+        return FilledPrompt(one.text[:start] + one.text[stop:], (start, start), texts)
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
-    ) -> Candidate:
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: FilledPrompt, answer: str,
+        marks: Marks
+    ) -> PromptWithAnswer:
         """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
         written = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
         if not len(written):
@@ -233,10 +237,10 @@ class Written(Prompting):
         row = self.reader.single([np.insert(ids[kept], position, self.lead)]).marked([around])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, written]))
-        return Candidate(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
+        return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
 
     @torch.inference_mode()
-    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+    def scores(self, candidates: Sequence[PromptWithAnswer], *, size: int, report: Report) -> NDArray[np.float64]:
         """All tokens in one pass: the decoder sees no later one."""
         sums = np.zeros(len(candidates))
         for index in by_length([len(candidate.source) for candidate in candidates], rows=size):
@@ -252,7 +256,7 @@ def prompting_of(loaded: Checkpoint, *, precision: torch.dtype | None = None) ->
         head = head_for(loaded, "token_prediction")
         if head is None:
             raise CheckpointError(f"{loaded.folder}: prompts need a head that predicts tokens; this checkpoint has none.")
-        return Written(reader, head)
+        return DecoderPrompting(reader, head)
     head = prediction_head(loaded, verb="predict --template")
     if orders_of(loaded)[0] == "left_to_right":
         return InOrder(reader, head)

@@ -18,7 +18,7 @@ _PLACE = re.compile(r"\{(\w*)\}")
 Span = tuple[int, int]  # in characters
 
 
-class Filled(NamedTuple):
+class FilledPrompt(NamedTuple):
     """A prompt as text, and the characters of its answer and of the texts that it asks about."""
 
     text: str
@@ -52,7 +52,7 @@ class Template:
         """Whether it is about two texts."""
         return f"{{{SECOND}}}" in self.text
 
-    def fill(self, texts: Sequence[str], answer: str, *, before: str = "") -> Filled:
+    def fill(self, texts: Sequence[str], answer: str, *, before: str = "") -> FilledPrompt:
         """The template with texts and an answer, after other text."""
         replacements = {ANSWER: answer, **dict(zip((TEXT, SECOND), texts, strict=False))}
         spans: dict[str, Span] = {}
@@ -62,17 +62,17 @@ class Template:
             spans[match[1]] = len(text), len(text) + len(replacements[match[1]])
             text, last = text + replacements[match[1]], match.end()
         places = tuple(spans[name] for name in (TEXT, SECOND) if name in spans)
-        return Filled(text + self.text[last:], spans[ANSWER], places)
+        return FilledPrompt(text + self.text[last:], spans[ANSWER], places)
 
     def demonstrated(self, examples: Sequence[tuple[Sequence[str], str]]) -> str:
         """Examples with their answers, each followed by a newline."""
         return "".join(self.fill(texts, answer).text + BETWEEN for texts, answer in examples)
 
 
-def unconditional(context: str, answer: str) -> Filled:
+def unconditional(context: str, answer: str) -> FilledPrompt:
     """An answer behind a text that is about nothing, such as `Answer:` (Brown et al., 2020, §2.4)."""
     text = f"{context} {answer}" if context else answer
-    return Filled(text, (len(text) - len(answer), len(text)), ())
+    return FilledPrompt(text, (len(text) - len(answer), len(text)), ())
 
 
 def verbalisers(given: str) -> Mapping[str, str]:

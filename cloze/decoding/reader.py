@@ -19,7 +19,7 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids, Layout, Marks
 from cloze.decoding.marks import padded_characters, padded_marks, spelled
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.knowledge.inject import Tree
+from cloze.exercises.knowledge.inject import SentenceTree
 from cloze.networks import Cache
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.routing import few, routed, takes_positions
@@ -232,7 +232,7 @@ class Reader:
         for row in rows:
             block, tree = edit.grow(Rows({"tokens": row.ids[None], "length": np.array([len(row)], np.int32)}))
             span = slice(0, int(block["length"][0]))
-            framed.append(row.grown(block["tokens"][0, span], Tree(*(x[0, span] for x in tree))))
+            framed.append(row.grown(block["tokens"][0, span], SentenceTree(*(x[0, span] for x in tree))))
         return framed
 
     def whole(self, texts: Sequence[str]) -> list[Framed]:
@@ -307,7 +307,7 @@ class Reader:
             tree, span = row.tree, slice(0, len(row))
             hidden = tree.word[(row.ids == mask) & (tree.branch == 0) & (tree.word > 0)]
             tree = tree._replace(word=np.where(np.isin(tree.word, hidden), 0, tree.word))
-            for name, value in self._adding.describe(Tree(*(x[None] for x in tree))).items():
+            for name, value in self._adding.describe(SentenceTree(*(x[None] for x in tree))).items():
                 if name not in inputs:
                     empty = np.zeros((len(rows), width), np.int64)
                     inputs[name] = empty if value.ndim == 2 else np.tile(np.eye(width, dtype=np.bool_), (len(rows), 1, 1))

@@ -17,7 +17,7 @@ from cloze.engines.conditions import Single, is_for, require_numba, single, unli
 from cloze.objectives import Loss
 from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
-from cloze.training.engine import Steps, Unit
+from cloze.training.engine import ProgressUnit, Steps
 from cloze.training.optimizers.static_optimizers import GloveAdagrad
 from cloze.training.run import Run
 
@@ -71,7 +71,7 @@ def _kernels(run: Run) -> tuple[Any, ...]:
 class GloveTrainer:
     """GloVe at work on views of the parameters and of the optimizer's state, which it changes in place."""
 
-    unit = Unit("cells", 2.0)
+    unit = ProgressUnit("cells", 2.0)
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
         from cloze.engines.kernels.glove_kernels import glove

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batching import Feed
 from cloze.corpus.sources.lines import BoundLines
-from cloze.corpus.sources.plan import Cut, Plan
+from cloze.corpus.sources.plan import Cut, PassagePlan
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
-from cloze.engines.tables import Table
+from cloze.engines.tables import AlignedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.errors import CorpusError
 from cloze.exercises.noise.subsample import Subsample
 from cloze.exercises.paragraph import Paragraph
 from cloze.exercises.targets.predict import Predict
-from cloze.exercises.targets.windows import Windows
+from cloze.exercises.targets.windows import WindowPairs
 from cloze.networks.static.paragraph_vectors import ParagraphVectors
 from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
@@ -37,7 +37,7 @@ from cloze.training.engine import Steps
 from cloze.training.run import Run
 
 if TYPE_CHECKING:
-    from cloze.engines.kernels.parts import Job
+    from cloze.engines.kernels.parts import TrainingLines
 
 
 class _Shape(NamedTuple):
@@ -46,7 +46,7 @@ class _Shape(NamedTuple):
     entry: str
     feed: Feed
     keep: Subsample | None
-    asked: Windows | Predict  # the words of windows, or all words, from the paragraph
+    asked: WindowPairs | Predict  # the words of windows, or all words, from the paragraph
     network: WordVectors
     objective: NegativeSampling | HierarchicalSoftmax
 
@@ -99,14 +99,14 @@ def shape_of(run: Run) -> _Shape | str:
     if parts is None or any(placed.view != "main" for placed in feed.edits):
         return "the exercise is not windows, after subsample or alone, or for paragraphs those or `predict: all`"
     keep, edit = parts
-    together = isinstance(edit, Windows) and edit.together
+    together = isinstance(edit, WindowPairs) and edit.together
     state = next(iter(weighted.read.values()), objective.reads[0]).rpartition(".")[2]
     if state != ("context" if together else "hidden") or edit.set != objective.set:
         return "the objective does not read what the windows ask: `together` goes with `read: context`, else `hidden`"
     return _Shape(entry, feed, keep, edit, network, objective)
 
 
-def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, Windows | Predict] | None:
+def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, WindowPairs | Predict] | None:
     """The edits that drop words and that ask for them, None if they are others. Paragraphs are `owned` lines."""
     left = list(edits)
     if owned:
@@ -117,7 +117,7 @@ def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, Wi
     if len(left) != 1:
         return None
     edit = left[0]
-    if isinstance(edit, Windows) and (edit.together or not owned):
+    if isinstance(edit, WindowPairs) and (edit.together or not owned):
         return keep, edit
     return (keep, edit) if owned and isinstance(edit, Predict) and edit == Predict("all", set=edit.set) else None
 
@@ -139,18 +139,21 @@ class LockFreeTrainer(Threads):
         self.owned = isinstance(shape.network, ParagraphVectors)
         # A word that fills its own window is moved by the whole gradient many times; without a bound its vector diverges.
         bounded = self.owned or (self.windows.full and self.windows.predicts == parts.PREDICT_FROM_MEAN)
-        self.curve = parts.Curve.fine(skip=bounded or not self.targets.negatives)
-        self.inputs = Table(shape.network.embeddings.weight)
-        self.outputs = Table(shape.objective.head.weight)
-        self.works = [parts.Work.of(self.windows, self.targets, self.inputs.padded, self.subwords) for _ in range(threads)]
+        self.curve = parts.Sigmoid.fine(skip=bounded or not self.targets.negatives)
+        self.inputs = AlignedTable(shape.network.embeddings.weight)
+        self.outputs = AlignedTable(shape.objective.head.weight)
+        self.works = [
+            parts.ThreadBuffers.of(self.windows, self.targets, self.inputs.padded, self.subwords)
+            for _ in range(threads)
+        ]
         self.compile(NO_KEYS)
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on lines: first token, length and random key of each."""
-        from cloze.engines.kernels.parts import Job
+        from cloze.engines.kernels.parts import TrainingLines
 
         starts, lengths, keys = rows
-        self._train(Job(self.tokens, starts, lengths, rates, keys, self._owners(starts)), number, totals)
+        self._train(TrainingLines(self.tokens, starts, lengths, rates, keys, self._owners(starts)), number, totals)
 
     def _owners(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the paragraphs that these lines belong to; none for words."""
@@ -162,7 +165,7 @@ class LockFreeTrainer(Threads):
             raise CorpusError(f"{self.source.store.path}: the document {int(document.max()):,} has no vector. Train again.")
         return document + network.first
 
-    def _train(self, job: Job, number: int, totals: NDArray[np.float64]) -> None:
+    def _train(self, job: TrainingLines, number: int, totals: NDArray[np.float64]) -> None:
         from cloze.engines.kernels import exact, shared
 
         inputs, outputs, work = self.inputs.rows, self.outputs.rows, self.works[number]
@@ -184,7 +187,7 @@ class LockFreeTrainer(Threads):
             pieces.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), keys))
         return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
-    def plan(self, epoch: int) -> Plan[Cut]:
+    def plan(self, epoch: int) -> PassagePlan[Cut]:
         """The rows of an epoch."""
         return self.source.plan(epoch, self.shape.feed.exercise.room)
 
@@ -192,7 +195,7 @@ class LockFreeTrainer(Threads):
 def _is_shared(shape: _Shape) -> bool:
     """Whether all pairs of a centre share their negatives, so that the faster kernel can train them."""
     drawn, network = isinstance(shape.objective, NegativeSampling) and shape.objective.share, shape.network
-    centred = isinstance(shape.asked, Windows) and shape.asked.ask == "centre" and not shape.asked.together
+    centred = isinstance(shape.asked, WindowPairs) and shape.asked.ask == "centre" and not shape.asked.together
     return drawn and centred and network.subwords is None
 
 
@@ -203,7 +206,8 @@ def _kernel_of(shape: _Shape) -> Any:
 
 
 def described(
-    asked: Windows | Predict, keep: Subsample | None, network: WordVectors, objective: NegativeSampling | HierarchicalSoftmax, *,
+    asked: WindowPairs | Predict, keep: Subsample | None, network: WordVectors,
+    objective: NegativeSampling | HierarchicalSoftmax, *,
     frozen: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The parts of a run in the form that kernels take: windows, targets, subwords."""
@@ -211,22 +215,22 @@ def described(
 
     chances = np.ones(network.vocab_size) if keep is None else keep.keep
     full = network.gradient == "full"
-    if isinstance(asked, Windows):
+    if isinstance(asked, WindowPairs):
         predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[asked.ask]
-        cut = parts.Windows.of(
+        cut = parts.WindowSampling.of(
             chances, radius=asked.radius, shrinks=asked.shrink == "uniform",
             predicts=parts.PREDICT_FROM_MEAN if asked.together else predicts, full=full,
             shares=isinstance(objective, NegativeSampling) and objective.share, frozen=frozen,
         )
     else:
-        cut = parts.Windows.of(chances, radius=1, predicts=parts.PREDICT_FROM_OWNER, full=full, frozen=frozen)
+        cut = parts.WindowSampling.of(chances, radius=1, predicts=parts.PREDICT_FROM_OWNER, full=full, frozen=frozen)
     if isinstance(objective, NegativeSampling):
         targets = parts.Targets.sampled(
             objective.noise.numpy(), negatives=objective.negatives, redraws=objective.redraw
         )
     else:
         targets = parts.Targets.coded(*objective.codes)
-    subwords = parts.Subwords.none()
+    subwords = parts.SubwordRows.none()
     if network.subwords is not None:
-        subwords = parts.Subwords(network._buffer("starts").numpy(), network._buffer("rows").numpy())
+        subwords = parts.SubwordRows(network._buffer("starts").numpy(), network._buffer("rows").numpy())
     return cut, targets, subwords

@@ -25,7 +25,7 @@ from cloze.compiled import has_numba
 from cloze.engines.lock_free import described
 from cloze.exercises.noise.subsample import Subsample
 from cloze.exercises.targets.predict import Predict
-from cloze.exercises.targets.windows import Windows
+from cloze.exercises.targets.windows import WindowPairs
 from cloze.networks.static.paragraph_vectors import ParagraphVectors
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
@@ -43,7 +43,7 @@ class Inferred:
     """
 
     def __init__(
-        self, network: ParagraphVectors, objective: NegativeSampling | HierarchicalSoftmax, *, asked: Windows | Predict,
+        self, network: ParagraphVectors, objective: NegativeSampling | HierarchicalSoftmax, *, asked: WindowPairs | Predict,
         keep: Subsample | None, rates: Sequence[float],
     ) -> None:
         self.network, self.objective = network, objective
@@ -111,12 +111,12 @@ class Inferred:
         tokens.flags.writeable = False  # as those of a store, so that code compiled for training serves
         # One call for all passes, text by text, so that the rows of its words stay in the cache.
         drawn = np.stack([rng.mix_keys(keys, rng.fold("pass", number)) for number in range(passes)], axis=1)
-        job = parts.Job(
+        job = parts.TrainingLines(
             tokens, (np.cumsum(lengths) - lengths).repeat(passes), lengths.repeat(passes),
             np.tile(np.array(self.rates, np.float32), len(texts)), drawn.ravel(),
             (self.network.first + number + np.arange(len(texts))).repeat(passes),
         )
-        work, curve = parts.Work.of(windows, targets, outputs.shape[1], subwords), parts.Curve.fine(skip=True)
+        work, curve = parts.ThreadBuffers.of(windows, targets, outputs.shape[1], subwords), parts.Sigmoid.fine(skip=True)
         exact.train_exact(job, windows, targets, subwords, self._inputs, outputs, work, curve, np.zeros(4))
 
     # --- in the loop's way ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-class Compressed(NamedTuple):
+class CompressedSparseRows(NamedTuple):
     """A sparse matrix by rows: row r has the entries `starts[r]` … `starts[r + 1]`."""
 
     starts: Tensor
@@ -17,7 +17,7 @@ class Compressed(NamedTuple):
     values: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, columns: Tensor, values: Tensor, count: int) -> Compressed:
+    def of(cls, rows: Tensor, columns: Tensor, values: Tensor, count: int) -> CompressedSparseRows:
         """From entries in any order; `count` rows."""
         order = torch.argsort(rows, stable=True)
         sizes = torch.bincount(rows, minlength=count)
@@ -39,8 +39,8 @@ class Sparse:
 
     def __init__(self, row: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> None:
         self.shape = shape
-        self.across = Compressed.of(row, column, value, shape[0])
-        self.down = Compressed.of(column, row, value, shape[1])
+        self.across = CompressedSparseRows.of(row, column, value, shape[0])
+        self.down = CompressedSparseRows.of(column, row, value, shape[1])
         self.squares = float(value.double().square().sum())
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives import Loss
 from cloze.objectives.static.factorisation import Factorisation
 from cloze.registry import register
-from cloze.training.engine import Steps, Unit
+from cloze.training.engine import ProgressUnit, Steps
 from cloze.training.run import Run
 
 _SETTLED = 1e-6  # relative change of the singular values below which a further pass changes nothing
@@ -64,7 +64,7 @@ class FactoriseEngine:
 class FactoriseTrainer:
     """A factorisation at work. Every step leaves the best vectors so far in the network."""
 
-    unit = Unit("cells")
+    unit = ProgressUnit("cells")
 
     def __init__(self, steps: Steps) -> None:
         setup = single(steps.run)

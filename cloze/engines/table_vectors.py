@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cloze.bounds import Count, Share
-from cloze.corpus.counting.word_chunks import Words, chunks
+from cloze.corpus.counting.word_chunks import WordChunk, chunks
 from cloze.corpus.sources.plan import Int64
 from cloze.corpus.stores.store import Store
 from cloze.registry import register
@@ -20,7 +20,7 @@ OVERSAMPLE, PASSES = 32, 2  # of the randomised decomposition (Halko et al., 201
 
 @register("start", "vectors")
 @dataclass(frozen=True, kw_only=True)
-class Vectors:
+class StartFromVectors:
     """The rows of a token table start from vectors that counts of neighbours give, before anything is learned.
 
     For each distance up to `radius`, to the left and to the right, the positive pointwise mutual information of every id with the
@@ -54,7 +54,7 @@ class Vectors:
         return _decomposed(_information(counts, self.smoothing).flatten(1), width, seed=seed), has_vector
 
 
-def _count(words: Words, counts: Tensor, column: Tensor) -> None:
+def _count(words: WordChunk, counts: Tensor, column: Tensor) -> None:
     """Add the pairs of a chunk to `counts` (V, 2 * radius, contexts): by distance, first the left neighbours."""
     ids, left = torch.from_numpy(words.ids).long(), torch.from_numpy(words.left)
     sides, contexts = counts.shape[1:]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Table:
+class AlignedTable:
     """A parameter (rows, width) whose memory a kernel may read by whole registers.
 
     Between `take` and `give_back` the parameter is a view of `rows`, whose width is padded. Rows are read at random: with pages

@@ -17,7 +17,7 @@ from cloze import rng
 from cloze.batching import Feed
 from cloze.corpus import BoundRecords
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
-from cloze.engines.tables import Table, TurnedTable
+from cloze.engines.tables import AlignedTable, TurnedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.exercises.frame import Frame, split_template
 from cloze.exercises.targets.label import Label
@@ -107,8 +107,8 @@ class TextTrainer(Threads):
         self.classes = _classes(shape)
         rows: Any = shape.network.embeddings.weight
         output: Any = shape.objective.head.weight
-        self.inputs = Table(rows)
-        self.outputs = Table(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
+        self.inputs = AlignedTable(rows)
+        self.outputs = AlignedTable(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
         most = self.terms.most(min(int(shape.source.store.lengths.max(initial=1)), shape.feed.length))
         self.works = [TextWork.of(most, self.inputs.padded, self.outputs.padded) for _ in range(threads)]
         self.compile(np.zeros(0, np.int64), NO_KEYS)
@@ -144,7 +144,7 @@ def _kernels() -> tuple[Any, ...]:
 
 def _classes(shape: _Shape) -> Any:
     """The classes of all records, and the loss, in the form that the kernel takes."""
-    from cloze.engines.kernels.text_kernels import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, Classes
+    from cloze.engines.kernels.text_kernels import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, RecordClasses
 
     store, objective = shape.source.store, shape.objective
     labels = np.asarray(store.columns["label"]).astype(np.int64)
@@ -152,6 +152,6 @@ def _classes(shape: _Shape) -> Any:
     formula = {"softmax": SOFTMAX, "one_versus_all": ONE_VERSUS_ALL, "hierarchical": HIERARCHICAL}[objective.formula]
     if objective.codes is None:
         none = np.zeros((1, 1), np.int32)
-        return Classes(begins, labels, formula, objective.classes, none, none.astype(np.int8), none[0])
+        return RecordClasses(begins, labels, formula, objective.classes, none, none.astype(np.int8), none[0])
     points, bits, depths = objective.codes
-    return Classes(begins, labels, formula, objective.classes, points, bits, depths)
+    return RecordClasses(begins, labels, formula, objective.classes, points, bits, depths)

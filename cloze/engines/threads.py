@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batching import Cursor, Feed
-from cloze.engines.tables import Table, TurnedTable
+from cloze.engines.tables import AlignedTable, TurnedTable
 from cloze.errors import CorpusError
 from cloze.objectives import Loss
-from cloze.training.engine import Steps, Unit
+from cloze.training.engine import ProgressUnit, Steps
 
 Arrays = tuple[NDArray[Any], ...]
 NO_KEYS = np.zeros(0, np.uint64)
@@ -30,10 +30,10 @@ class Threads(ABC):
     row begins among the ids and how many ids it has, and trains on a part of them.
     """
 
-    unit: ClassVar[Unit] = Unit()
+    unit: ClassVar[ProgressUnit] = ProgressUnit()
 
-    inputs: Table
-    outputs: Table | TurnedTable
+    inputs: AlignedTable
+    outputs: AlignedTable | TurnedTable
 
     def __init__(self, steps: Steps, entry: str, feed: Feed, *, threads: int) -> None:
         data: Any = steps.run.data

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batching import Cursor, Feed
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
-from cloze.engines.tables import Table
+from cloze.engines.tables import AlignedTable
 from cloze.knowledge.negatives import COIN, ENTITY, SIDE, Corruption
 from cloze.knowledge.triples import BoundTriples
 from cloze.networks.static.graph_vectors import GraphVectors
 from cloze.objectives import Loss
 from cloze.objectives.distances.margin import Margin
 from cloze.registry import register
-from cloze.training.engine import Steps, Unit
+from cloze.training.engine import ProgressUnit, Steps
 from cloze.training.run import Run
 
 if TYPE_CHECKING:
-    from cloze.engines.kernels.translation_kernels import Facts
+    from cloze.engines.kernels.translation_kernels import GraphFacts
 
 _FACTS_AT_ONCE = 20_000  # long compared with handing out the work, short compared with an epoch
 
@@ -97,7 +97,7 @@ class TranslationTrainer:
     """TransE at work on the rows of the table, which it changes in place."""
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
-        from cloze.engines.kernels.translation_kernels import Work
+        from cloze.engines.kernels.translation_kernels import TranslationBuffers
 
         shape = _shape_of(steps.run)
         assert not isinstance(shape, str)  # or the engine would not fit
@@ -108,13 +108,13 @@ class TranslationTrainer:
         self.source: BoundTriples = source
         self.negatives = source.width - 1
         divisors = {"targets": self.batch * self.negatives, "rows": self.batch, "nothing": 1}
-        self.unit = Unit("facts", 3.0 * (1 + self.negatives))  # the fact and its wrong triples have three ids each
+        self.unit = ProgressUnit("facts", 3.0 * (1 + self.negatives))  # the fact and its wrong triples have three ids each
         self.divisor = float(divisors[steps.run.training.divide])
         self.by = np.float32(shape.objective.by)
-        self.table = Table(shape.network.embeddings.weight)
+        self.table = AlignedTable(shape.network.embeddings.weight)
         self.kernel = _kernel_of(shape.network)
         self.facts = facts_of(source)
-        self.works = [Work.of(self.negatives, self.table.padded) for _ in range(threads)]
+        self.works = [TranslationBuffers.of(self.negatives, self.table.padded) for _ in range(threads)]
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.table.take()
         if shape.network.unit == "updated" and not steps.done:  # as the loop does before its first step
@@ -176,9 +176,9 @@ def _nothing() -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float3
     return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.float32)
 
 
-def facts_of(source: BoundTriples) -> Facts:
+def facts_of(source: BoundTriples) -> GraphFacts:
     """The facts of a source as the kernel takes them. Its numbers are in range: a store is checked when it is opened."""
-    from cloze.engines.kernels.translation_kernels import Facts
+    from cloze.engines.kernels.translation_kernels import GraphFacts
 
     corruption: Corruption = source.corruption
     n = corruption.negatives
@@ -186,6 +186,6 @@ def facts_of(source: BoundTriples) -> Facts:
     salts = np.array([[int(part) for part in rng.salts("main", name)] for name in (SIDE, COIN, ENTITY)], np.uint64)
     counts = np.array([n.either, n.head, n.tail, n.one_side, corruption.entities, n.known == "exclude"], np.int64)
     heads, tails = corruption.heads, corruption.tails
-    return Facts(
+    return GraphFacts(
         tokens, corruption.rate, heads.of, heads.start, heads.less, tails.of, tails.start, tails.less, salts, counts
     )

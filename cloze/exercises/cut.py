@@ -16,7 +16,7 @@ from cloze.rows import Rows, where
 
 @register("edit", "cut")
 @dataclass(frozen=True)
-class Cut(Edit):
+class CutView(Edit):
     """Make a view `to` of the masked tokens of the view `of` (InfoWord, Kong et al., 2020, §4: an n-gram and its sentence).
 
     It reads `of` by name, so it belongs in the main view; a `frame` with `in: <to>` may follow.

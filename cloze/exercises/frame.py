@@ -23,7 +23,7 @@ OWN = "reading"  # as a template: that of the checkpoint that the recipe starts 
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>\[[^\[\]{}]*\]|[^\[\{]+|[\[\{])")
 
 
-class Pieces(NamedTuple):
+class TemplatePieces(NamedTuple):
     """The I pieces of a template, parts and inserted ids, as arrays that serve all rows.
 
     A piece belongs to a part and has min(tokens of that part, `most`) · `size` tokens: `most` is 1 for an insertion, which
@@ -40,7 +40,7 @@ class Pieces(NamedTuple):
     ids: NDArray[np.int32]              # (S,)
 
     @classmethod
-    def of(cls, pieces: list[tuple[int, tuple[int, ...] | None]]) -> Pieces:
+    def of(cls, pieces: list[tuple[int, tuple[int, ...] | None]]) -> TemplatePieces:
         """From the part that each piece belongs to and the ids it inserts, None for the part itself."""
         group = [part for part, _ in pieces]
         marks = [(index, offset, i) for index, (_, ids) in enumerate(pieces) for offset, i in enumerate(ids or ())]
@@ -87,7 +87,7 @@ class Frame(Edit):
     tokenizer: Given[TokenFacts | None] = None
     limit: Given[int | None] = None
     keeps_empty: Given[bool] = False
-    _pieces: Pieces | None = field(default=None, repr=False, compare=False)
+    _pieces: TemplatePieces | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         parts = self.part_names
@@ -147,7 +147,7 @@ class Frame(Edit):
         """The same edit with rows of at most `length` tokens."""
         return replace(self, limit=length)
 
-    def _read(self, facts: TokenFacts) -> Pieces:
+    def _read(self, facts: TokenFacts) -> TemplatePieces:
         pieces = split_template(self.template)
         entries: list[tuple[int, tuple[int, ...] | None]] = []
         part = -1
@@ -160,7 +160,7 @@ class Frame(Edit):
             after_special = index > 0 and pieces[index - 1][0] != "part"
             follows = before_part and (after_special or part < 0)
             entries.append((part + 1 if follows else max(part, 0), facts.literal(kind, text)))
-        return Pieces.of(entries)
+        return TemplatePieces.of(entries)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.template == OWN:
@@ -213,7 +213,7 @@ class Frame(Edit):
             return [languages if len(name) == 1 else rows[f"{name}.language"] for name in names]
         return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
-    def _inserted(self, pieces: Pieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
+    def _inserted(self, pieces: TemplatePieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
         """The positions of inserted ids, in every row that has the part they belong to."""
         at = starts.take(pieces.inserted, axis=1)
         at += pieces.offset

@@ -30,11 +30,12 @@ from cloze.interop.architectures import (  # noqa: F401  the imports make the ar
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
-from cloze.interop.model import Annotating, Head, Model, Table
+from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable
 from cloze.interop.read import Imported, import_folder
 from cloze.reading import Reading
 
 __all__ = [
-    "ARCHITECTURES", "Annotating", "Card", "Head", "Imported", "Model", "Reading", "Table", "complete", "export_folder",
+    "ARCHITECTURES", "Annotating", "Card", "PortableHead", "Imported", "PortableModel", "Reading", "PortableTable",
+    "complete", "export_folder",
     "import_folder",
 ]

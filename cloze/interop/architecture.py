@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from cloze.interop.arguments import flat, usual
-from cloze.interop.mapping import Facts, Line
-from cloze.interop.model import Head, Model
+from cloze.interop.mapping import MappingLine, TableSizes
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.reading import Reading
 
 #: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
@@ -61,21 +61,21 @@ class HeadTable:
     repeat another one: a file need not contain them, and copies are written because transformers looks for them. `shares` are
     untied tensors that transformers takes from the token table if a file lacks them. `tie` is the value of our argument where the
     head is tied. `objections(head, network arguments)`
-    returns the reasons why a head of that part does not fit. `read` binds its readings to states, as in `Head`. `keys` are the
-    keys of config.json that belong to the head, with the required value, which is also transformers' default except for those in
-    `absent`; with another value, the head is a different one that cloze lacks. `says(head)` returns further keys that express an
-    argument of the head. `by_class`: another head has tensors of the same names, so only a folder that names a class with this
-    role contains this one.
+    returns the reasons why a head of that part does not fit. `read` binds its readings to states, as in `PortableHead`.
+    `keys` are the keys of config.json that belong to the head, with the required value, which is also transformers'
+    default except for those in `absent`; with another value, the head is a different one that cloze lacks. `says(head)`
+    returns further keys that express an argument of the head. `by_class`: another head has tensors of the same names,
+    so only a folder that names a class with this role contains this one.
     """
 
     role: str
     part: str
     sign: tuple[str, ...]
-    lines: tuple[Line, ...]
-    objections: Callable[[Head, Mapping[str, Any]], list[str]]
+    lines: tuple[MappingLine, ...]
+    objections: Callable[[PortableHead, Mapping[str, Any]], list[str]]
     arguments: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
-    tied: tuple[Line, ...] = ()
-    untied: tuple[Line, ...] = ()
+    tied: tuple[MappingLine, ...] = ()
+    untied: tuple[MappingLine, ...] = ()
     repeats: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     shares: tuple[str, ...] = ()
@@ -83,10 +83,10 @@ class HeadTable:
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, Any] = field(default_factory=dict)
-    says: Callable[[Head], Mapping[str, Any]] = lambda head: {}
+    says: Callable[[PortableHead], Mapping[str, Any]] = lambda head: {}
     by_class: bool = False
 
-    def rows(self, tie: bool) -> tuple[Line, ...]:
+    def rows(self, tie: bool) -> tuple[MappingLine, ...]:
         """The lines that apply."""
         return self.lines + (self.tied if tie else self.untied)
 
@@ -143,27 +143,27 @@ class Architecture:
     assumed: Mapping[str, Any]
     legal: Mapping[str, tuple[Any, ...]]
     base: str
-    body: tuple[Line, ...]
+    body: tuple[MappingLine, ...]
     heads: tuple[HeadTable, ...]
     classes: tuple[ModelClass, ...]
     tokenizer_class: str
     reading: Reading
-    recipe: Callable[[Model], str]
+    recipe: Callable[[PortableModel], str]
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None
-    usual: Callable[[Model, str], int] = lambda model, kind: 0
+    usual: Callable[[PortableModel, str], int] = lambda model, kind: 0
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
     write: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
     against: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
     beware: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
     ties: Callable[[Mapping[str, Any]], bool] = lambda config: bool(config.get("tie_word_embeddings", True))
     tokens: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"bos_token_id": (), "eos_token_id": ()})
-    further: Callable[[Mapping[str, Any]], tuple[Line, ...]] = lambda arguments: ()
+    further: Callable[[Mapping[str, Any]], tuple[MappingLine, ...]] = lambda arguments: ()
     counts: Callable[[Mapping[str, Any]], Mapping[str, int]] = lambda arguments: {"i": arguments["layers"]}
     sizes: Callable[[Mapping[str, Any]], Mapping[str, int]] = lambda arguments: {}
-    segments: Line | None = None
-    project: Line | None = None
+    segments: MappingLine | None = None
+    project: MappingLine | None = None
     copies: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     blank: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class Architecture:
         """The setting of one of our arguments; None if `read` and `write` handle it."""
         return next((setting for setting in self.settings if setting.ours == ours), None)
 
-    def rows(self, arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+    def rows(self, arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
         """The body's lines for a network with these arguments."""
         segments = (self.segments,) if self.segments and arguments.get("segments") else ()
         project = (self.project,) if self.project and arguments.get("embedding.project") else ()
@@ -193,7 +193,7 @@ class Architecture:
             config[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
         return config
 
-    def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> Facts:
+    def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> TableSizes:
         """The sizes that the letters of the tables stand for."""
         sizes = {
             "V": vocab_size,
@@ -204,7 +204,7 @@ class Architecture:
             "S": max(1, arguments.get("segments") or 0),
             **self.sizes(arguments),
         }
-        return Facts(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
+        return TableSizes(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
 
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
         """The reasons why this architecture cannot express this network; empty if it can."""

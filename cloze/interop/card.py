@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from torch import Tensor
 
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 from cloze.interop.sentences import gives_sentences, sentence_head
 
 if TYPE_CHECKING:
-    from cloze.interop.choice import Choice
+    from cloze.interop.choice import ArchitectureChoice
 
 
 TRAINING = "## Training"  # the heading before which results are added
@@ -59,7 +59,8 @@ class Card:
 
 
 def write_card(
-    path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str], *, folder: str
+    path: Path, card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, vocab_size: int,
+    remarks: list[str], *, folder: str
 ) -> None:
     """Write README.md; `folder` is the name of the model in the commands. Only the owner of text and weights can choose a
     licence."""
@@ -93,7 +94,7 @@ def _licence(card: Card) -> str:
     return f"{stated} {card.advice}".strip()
 
 
-def _front(card: Card, choice: Choice | list[str]) -> list[str]:
+def _front(card: Card, choice: ArchitectureChoice | list[str]) -> list[str]:
     lines = ["---", *(["language:", *(f"- {_scalar(code)}" for code in card.languages)] if card.languages else [])]
     lines += [f"license: {card.licence}"] if card.licence else []
     tags = ["cloze", card.name, *([] if isinstance(choice, list) else [choice.architecture.name])]
@@ -108,14 +109,14 @@ def _scalar(text: str) -> str:
     return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
-def _pipeline(card: Card, choice: Choice | list[str]) -> str | None:
+def _pipeline(card: Card, choice: ArchitectureChoice | list[str]) -> str | None:
     """The Hub's name of what the model does."""
     kinds = {PIPELINES.get(str(task.get("task"))) for task in _tasks(card).values()}
     of_task = kinds.pop() if len(kinds) == 1 else None
     return of_task or (None if isinstance(choice, list) else choice.cls.pipeline)
 
 
-def _predicts(card: Card, choice: Choice | list[str]) -> bool:
+def _predicts(card: Card, choice: ArchitectureChoice | list[str]) -> bool:
     """Whether `cloze predict` is what the model is for."""
     return card.task is not None or _pipeline(card, choice) in ("text-classification", "token-classification")
 
@@ -135,7 +136,7 @@ def _answers(task: Mapping[str, Any]) -> list[str]:
     return lines + ([read, ""] if length else [])
 
 
-def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
+def _opening(card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, vocab_size: int) -> str:
     parameters = sum(tensor.numel() for tensor in _all(model))
     kind = model.part if isinstance(choice, list) else choice.cls.name
     size = f"{kind}, {parameters:,} parameters, {vocab_size:,} pieces"
@@ -147,14 +148,14 @@ def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: i
     return f"A language model ({size}) {trained} {_code(card.name)}, written by cloze."
 
 
-def _all(model: Model) -> Iterable[Tensor]:
+def _all(model: PortableModel) -> Iterable[Tensor]:
     yield from model.network.values()
     for head in model.heads.values():
         yield from head.state.values()
     yield from model.spare.values()
 
 
-def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
+def _usage(card: Card, choice: ArchitectureChoice | list[str], folder: str) -> list[str]:
     path = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
         prediction = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
@@ -203,7 +204,7 @@ def _example(task: Mapping[str, Any]) -> str:
     return "$'A text.\\tAnother text.'" if (task.get("columns") or {}).get("text_b") else '"A text."'
 
 
-def _commands(card: Card, choice: Choice | list[str], model: Model, folder: str) -> list[str]:
+def _commands(card: Card, choice: ArchitectureChoice | list[str], model: PortableModel, folder: str) -> list[str]:
     path = shlex.quote(folder)
     if _predicts(card, choice):
         return [
@@ -220,7 +221,7 @@ def _commands(card: Card, choice: Choice | list[str], model: Model, folder: str)
     return [f'cloze fill {path} "The capital of France is [MASK]."', embed]
 
 
-def _table(model: Model) -> list[str]:
+def _table(model: PortableModel) -> list[str]:
     rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in sorted(model.flat.items()) if value is not None]
     return ["| argument | value |", "|---|---|", *rows]
 

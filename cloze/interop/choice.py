@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from cloze.errors import CheckpointError, propose
 from cloze.interop.architecture import ARCHITECTURES, Architecture, HeadTable, ModelClass
-from cloze.interop.model import Head, Model
+from cloze.interop.model import PortableHead, PortableModel
 
 #: States that are not those of a text alone.
 _OF_ITEMS = frozenset({"item_hidden", "item_transformed", "pooled"})
 
 
 @dataclass(frozen=True)
-class Choice:
+class ArchitectureChoice:
     """An architecture, its class, the heads that it can hold (head name → table) and the reasons why it cannot hold the
     others."""
 
@@ -24,7 +24,9 @@ class Choice:
     left: Mapping[str, str]
 
 
-def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | None = None) -> Choice | list[str]:
+def choose(
+    model: PortableModel, *, tokenizer_kind: str, pad: int | None, hint: str | None = None
+) -> ArchitectureChoice | list[str]:
     """The architecture that expresses most of `model`; the reasons if none expresses its network.
 
     Among equals the usual one wins: `hint` if given, else the one with the highest `usual` for this model.
@@ -39,13 +41,13 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
-def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
+def usual(model: PortableModel, *, tokenizer_kind: str, pad: int | None) -> str | None:
     """The architecture that usually has such a network and vocabulary, regardless of heads; None if several are as likely."""
     kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.flat, model.order, pad)]
     return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
 
 
-def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | None) -> list[str]:
+def against_hint(model: PortableModel, choice: ArchitectureChoice, *, pad: int | None, hint: str | None) -> list[str]:
     """A remark if the chosen architecture is not the requested one."""
     if hint is None or hint == choice.architecture.name:
         return []
@@ -58,7 +60,7 @@ def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | N
     return [f"the folder is of the type {choice.architecture.name}, not {hint}: {'; '.join(reasons)}."]
 
 
-def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
+def _ranked(model: PortableModel, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
     """The architectures for the model's network, the most likely first: those with its order, then by `usual`."""
     if hint is not None and hint not in ARCHITECTURES:
         raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {propose(hint, ARCHITECTURES)}")
@@ -66,7 +68,7 @@ def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Archite
     return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.usual(model, tokenizer_kind)))
 
 
-def place_heads(architecture: Architecture, model: Model) -> Choice:
+def place_heads(architecture: Architecture, model: PortableModel) -> ArchitectureChoice:
     """The class of `architecture` that holds most of the model's heads."""
     fitting: dict[str, list[HeadTable]] = {}
     left: dict[str, str] = {}
@@ -86,16 +88,16 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
         if name not in best[1] and name not in left:
             combination = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
             left[name] = f"transformers' {architecture.title} has no class with {combination}"
-    return Choice(architecture, best[0], best[1], left)
+    return ArchitectureChoice(architecture, best[0], best[1], left)
 
 
-def _readable(head: Head, table: HeadTable) -> bool:
+def _readable(head: PortableHead, table: HeadTable) -> bool:
     """Whether a head reads a state of the text, or the one that the head in transformers reads."""
     return not _OF_ITEMS & set(head.read.values()) - set(table.read.values())
 
 
 def _fill(
-    cls: ModelClass, fitting: Mapping[str, list[HeadTable]], heads: Mapping[str, Head]
+    cls: ModelClass, fitting: Mapping[str, list[HeadTable]], heads: Mapping[str, PortableHead]
 ) -> dict[str, HeadTable] | None:
     """One head for each role of `cls`, or None when a role stays empty."""
     placed: dict[str, HeadTable] = {}
@@ -110,7 +112,7 @@ def _fill(
     return placed
 
 
-def _is_next(role: str, head: Head) -> bool:
+def _is_next(role: str, head: PortableHead) -> bool:
     """Whether a head predicts the next sentence; a classifier of pairs or texts has the same tensors but another role."""
     target_set = head.argument("set")
     return {"next_sentence": target_set == "next", "classifier": target_set != "next"}.get(role, True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cloze.interop.architecture import HeadTable, ModelClass
-from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine, Move, TableSizes
+from cloze.interop.model import PortableHead
 
 AUTO, PIPELINE, ROLE = "AutoModelForSequenceClassification", "text-classification", "classifier"
 
@@ -24,10 +24,10 @@ AUTO, PIPELINE, ROLE = "AutoModelForSequenceClassification", "text-classificatio
 class Absent(Move):
     """A bias that transformers does not have: nothing is written, zeros are read."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return ()
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return torch.zeros(facts.sizes["C"])
 
 
@@ -35,7 +35,7 @@ ABSENT = Absent()
 
 
 def summary_objections(
-    head: Head, transform: str | None, bias: bool = False, norm: bool = False, readings: tuple[str, ...] = ("summary",)
+    head: PortableHead, transform: str | None, bias: bool = False, norm: bool = False, readings: tuple[str, ...] = ("summary",)
 ) -> list[str]:
     """The reasons why a head is not [dense, `transform`,] output on the summary; a head without a transform may lack a `bias`.
 
@@ -73,8 +73,8 @@ ELECTRA_CLASSIFIER = HeadTable(
     part="classify",
     sign=("classifier.out_proj.weight",),
     lines=(
-        Line("head.dense.*", "classifier.dense.*", "D D"),
-        Line("head.output.*", "classifier.out_proj.*", "C D"),
+        MappingLine("head.dense.*", "classifier.dense.*", "D D"),
+        MappingLine("head.output.*", "classifier.out_proj.*", "C D"),
     ),
     objections=lambda head, arguments: summary_objections(head, "gelu"),
     arguments=_arguments("classifier.out_proj.weight", "gelu"),
@@ -85,8 +85,8 @@ GPT2_CLASSIFIER = HeadTable(
     part="classify",
     sign=("score.weight",),
     lines=(
-        Line("head.output.weight", "score.weight", "C D"),
-        Line("head.output.bias", (), "C", ABSENT),
+        MappingLine("head.output.weight", "score.weight", "C D"),
+        MappingLine("head.output.bias", (), "C", ABSENT),
     ),
     objections=lambda head, arguments: summary_objections(head, None),
     arguments=_arguments("score.weight", None),
@@ -96,12 +96,12 @@ ELECTRA_CLASS = ModelClass("ElectraForSequenceClassification", frozenset({ROLE})
 GPT2_CLASS = ModelClass("GPT2ForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)
 
 
-def chooser(body: Line | None, sign: str, *, pooler: str | None = None, transform: str | None = None) -> HeadTable:
+def chooser(body: MappingLine | None, sign: str, *, pooler: str | None = None, transform: str | None = None) -> HeadTable:
     """The head of `…ForMultipleChoice`: `body`, a pooler or a dense map with `transform`, and one output, the tensor `sign`.
 
     Its tensors are named as those of a classifier with one class: config.json tells which.
     """
-    def objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    def objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
         if pooler is None:
             return summary_objections(head, transform, bias=True)
         return [] if head.argument("pool") else ["it has no pooling layer, transformers has dense and tanh there"]
@@ -109,7 +109,7 @@ def chooser(body: Line | None, sign: str, *, pooler: str | None = None, transfor
     def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {"set": "label", "transform": transform} if pooler is None else {"set": "label", "pool": True}
 
-    output = Line("head.output.*", sign.replace(".weight", ".*"), "1 D")
+    output = MappingLine("head.output.*", sign.replace(".weight", ".*"), "1 D")
     return HeadTable(
         role="chooser", part="choose", sign=(sign,) if pooler is None else (sign, pooler), by_class=True,
         lines=(output,) if body is None else (body, output), objections=objections, arguments=arguments,
@@ -117,10 +117,10 @@ def chooser(body: Line | None, sign: str, *, pooler: str | None = None, transfor
 
 
 CHOOSER = chooser(
-    Line("head.pool.*", "{base}pooler.dense.*", "D D"), "classifier.weight", pooler="{base}pooler.dense.weight"
+    MappingLine("head.pool.*", "{base}pooler.dense.*", "D D"), "classifier.weight", pooler="{base}pooler.dense.weight"
 )
-ALBERT_CHOOSER = chooser(Line("head.pool.*", "{base}pooler.*", "D D"), "classifier.weight", pooler="{base}pooler.weight")
-ELECTRA_CHOOSER = chooser(Line("head.dense.*", "sequence_summary.summary.*", "D D"), "classifier.weight", transform="gelu")
+ALBERT_CHOOSER = chooser(MappingLine("head.pool.*", "{base}pooler.*", "D D"), "classifier.weight", pooler="{base}pooler.weight")
+ELECTRA_CHOOSER = chooser(MappingLine("head.dense.*", "sequence_summary.summary.*", "D D"), "classifier.weight", transform="gelu")
 
 
 def chooser_class(prefix: str) -> ModelClass:

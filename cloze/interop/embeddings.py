@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.files import read_tensors
-from cloze.interop.model import Head, Model
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.knowledge import SupersenseTable
 
 OWN_EMBEDDINGS = "cloze/embeddings.safetensors"
@@ -24,7 +24,7 @@ _OWN = {_SENSES: "senses", _LABELS: "inputs"}  # the argument that a plain table
 _TOKENS, _POSITIONS, _OUTPUT = "embeddings.tokens.weight", "embeddings.positions.weight", "head.output.weight"
 
 
-def added_up(model: Model) -> dict[str, Tensor]:
+def added_up(model: PortableModel) -> dict[str, Tensor]:
     """The tables that `plain_embeddings` adds up, by name; none for a network that transformers reads as it is."""
     kind = model.flat.get("embedding")
     if kind == _SENSES:
@@ -44,7 +44,7 @@ def with_plain_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**arguments, "embedding": {"table": table}}
 
 
-def plain_embeddings(model: Model) -> Model:
+def plain_embeddings(model: PortableModel) -> PortableModel:
     """The same function of texts by a network with a plain table.
 
     Senses: each row of its token table holds the vectors of the token's senses as well. The output rows of heads that are tied to
@@ -69,7 +69,7 @@ def plain_embeddings(model: Model) -> Model:
     return replace(model, arguments=with_plain_table(model.arguments), network={**tensors, _TOKENS: table}, heads=heads)
 
 
-def own_embeddings(model: Model, folder: Path) -> Model:
+def own_embeddings(model: PortableModel, folder: Path) -> PortableModel:
     """A model whose folder holds sums, with its own tables and its tied heads."""
     kind = model.flat.get("embedding")
     if kind not in (_SENSES, _LABELS):
@@ -84,17 +84,17 @@ def own_embeddings(model: Model, folder: Path) -> Model:
     return replace(model, network={**model.network, **read_tensors(path)}, heads=heads)
 
 
-def _named(model: Model, table: str, prefix: str) -> dict[str, Tensor]:
+def _named(model: PortableModel, table: str, prefix: str) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.network.items() if name == table or name.startswith(prefix)}
 
 
-def _untied(head: Head, tokens: Tensor) -> Head:
+def _untied(head: PortableHead, tokens: Tensor) -> PortableHead:
     if not head.argument("tie") or _OUTPUT in head.state:
         return head
     return replace(head, arguments={**head.arguments, "tie": False}, state={**head.state, _OUTPUT: tokens})
 
 
-def _tied(head: Head) -> Head:
+def _tied(head: PortableHead) -> PortableHead:
     if not head.argument("tie"):
         return head
     return replace(head, state={key: tensor for key, tensor in head.state.items() if key != _OUTPUT})

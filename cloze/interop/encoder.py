@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, HeadTable, Setting
-from cloze.interop.mapping import SAME, STACKED, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import SAME, STACKED, MappingLine, Move
+from cloze.interop.model import PortableHead
 from cloze.reading import Reading
 
-SEGMENTS = Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
+SEGMENTS = MappingLine("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
 
 FIXED: Mapping[str, Any] = MappingProxyType(
     {"norm": "post", "positions": "learned", "norm.embedding": True, "norm.final": False}
@@ -26,24 +26,24 @@ READING = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
 IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
 
 
-def body(positions: Move = SAME) -> tuple[Line, ...]:
+def body(positions: Move = SAME) -> tuple[MappingLine, ...]:
     """Embeddings and layers. Query, key and value are separate in transformers, and one fused matrix in that order in cloze."""
     prefix = "{base}encoder.layer.{i}."
     return (
-        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
-        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E", positions),
-        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
-        Line(
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
+        MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E", positions),
+        MappingLine("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
+        MappingLine(
             "layers.{i}.attention.projections.*",
             tuple(prefix + f"attention.self.{name}.*" for name in ("query", "key", "value")),
             "3D D",
             STACKED,
         ),
-        Line("layers.{i}.attention.out.*", prefix + "attention.output.dense.*", "D D"),
-        Line("layers.{i}.attention_norm.*", prefix + "attention.output.LayerNorm.*", "D"),
-        Line("layers.{i}.inner.*", prefix + "intermediate.dense.*", "I D"),
-        Line("layers.{i}.outer.*", prefix + "output.dense.*", "D I"),
-        Line("layers.{i}.inner_norm.*", prefix + "output.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.attention.out.*", prefix + "attention.output.dense.*", "D D"),
+        MappingLine("layers.{i}.attention_norm.*", prefix + "attention.output.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.inner.*", prefix + "intermediate.dense.*", "I D"),
+        MappingLine("layers.{i}.outer.*", prefix + "output.dense.*", "D I"),
+        MappingLine("layers.{i}.inner_norm.*", prefix + "output.LayerNorm.*", "D"),
     )
 
 
@@ -64,7 +64,7 @@ def settings(*, layers: int, width: int, heads: int, inner: int, longest: int = 
     )
 
 
-def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: str) -> list[str]:
+def prediction_objections(head: PortableHead, arguments: Mapping[str, Any], activation: str) -> list[str]:
     """The reasons why a masked-LM head is not dense, `activation`, norm, table, bias."""
     wrong = []
     if head.argument("transform") != activation:
@@ -98,14 +98,17 @@ def pooled_head(
         role=role,
         part="relation_prediction",
         sign=(weight,) if own_name else (weight, f"{pool}.weight"),
-        lines=(Line("head.pool.*", f"{pool}.*", "D D"), Line("head.output.*", f"{output}.*", f"{classes or 'C'} D")),
+        lines=(
+            MappingLine("head.pool.*", f"{pool}.*", "D D"),
+            MappingLine("head.output.*", f"{output}.*", f"{classes or 'C'} D")
+        ),
         objections=lambda head, _: _pooled_objections(head, classes),
         arguments=arguments,
         keys=keys,
     )
 
 
-def _pooled_objections(head: Head, classes: int | None) -> list[str]:
+def _pooled_objections(head: PortableHead, classes: int | None) -> list[str]:
     """The reasons why a head on the summary is not dense, tanh, linear to `classes` (None: any number)."""
     wrong = []
     if not head.argument("pool"):

@@ -16,11 +16,11 @@ from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
 from cloze.interop.architectures.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
-from cloze.interop.choice import Choice, against_hint, choose, usual
+from cloze.interop.choice import ArchitectureChoice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
-from cloze.interop.mapping import Line, to_theirs
-from cloze.interop.model import PROBLEMS, Annotating, Head, Model, as_classifier, is_of_texts
+from cloze.interop.mapping import MappingLine, to_theirs
+from cloze.interop.model import PROBLEMS, Annotating, PortableHead, PortableModel, as_classifier, is_of_texts
 from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ _UNLIMITED = int(1e30)  # how transformers writes that a tokenizer cuts no text
 def export_folder(
     folder: Path,
     *,
-    model: Model,
+    model: PortableModel,
     tokenizer: Tokenizer,
     reading: Reading,
     card: Card,
@@ -72,12 +72,12 @@ def export_folder(
     remarks = remarks_of(model, choice, reading)
     if rest:
         remarks.insert(0, only_text(full_model.part))
-    if isinstance(choice, Choice):
+    if isinstance(choice, ArchitectureChoice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
         remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
-        if isinstance(choice, Choice):
+        if isinstance(choice, ArchitectureChoice):
             write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
             config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
             write_json(stage / "config.json", {**config, **problem_of(full_model, choice)})
@@ -94,7 +94,7 @@ def export_folder(
                 shutil.copyfile(annotating.file, path)
         tensor_files = {
             OWN_HEADS: _own_heads(full_model, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
-            OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, Choice) else {},
+            OWN_EMBEDDINGS: added_up(full_model) if isinstance(choice, ArchitectureChoice) else {},
         }
         for name, tensors in tensor_files.items():
             if tensors:
@@ -113,8 +113,8 @@ def export_folder(
 
 
 def _fitting(
-    model: Model, tokenizer_kind: str, pad: int | None, hint: str | None
-) -> tuple[Model, Choice | list[str], dict[str, Tensor]]:
+    model: PortableModel, tokenizer_kind: str, pad: int | None, hint: str | None
+) -> tuple[PortableModel, ArchitectureChoice | list[str], dict[str, Tensor]]:
     """What transformers can open: the model, or the tower of its text if only that fits, with what is then left over.
 
     In place of a choice the reasons why nothing fits.
@@ -122,10 +122,10 @@ def _fitting(
     if model.no_plain_form:
         return model, [model.no_plain_form], {}
     choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
-    if not isinstance(choice, Choice) and has_tower(model.part):
+    if not isinstance(choice, ArchitectureChoice) and has_tower(model.part):
         tower = text_tower(model)
         of_tower = choose(tower, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
-        if isinstance(of_tower, Choice):
+        if isinstance(of_tower, ArchitectureChoice):
             return tower, of_tower, outside_tower(model)
     return model, choice, {}
 
@@ -146,7 +146,7 @@ def _annotator(layer: str, one: Annotating) -> dict[str, Any]:
     return {one.part: {**plain, **file_argument}}
 
 
-def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
+def tensors_there(model: PortableModel, choice: ArchitectureChoice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
     base = architecture.base if choice.cls.roles else ""
@@ -167,8 +167,8 @@ def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | N
 
 
 def config_of(
-    model: Model,
-    choice: Choice,
+    model: PortableModel,
+    choice: ArchitectureChoice,
     vocab_size: int,
     roles: Mapping[str, int],
     labels: Sequence[str] | None = None,
@@ -197,9 +197,9 @@ def config_of(
     return config
 
 
-def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> list[str]:
+def remarks_of(model: PortableModel, choice: ArchitectureChoice | list[str], reading: Reading) -> list[str]:
     """Remarks on what transformers' files cannot express, one sentence each."""
-    if not isinstance(choice, Choice):
+    if not isinstance(choice, ArchitectureChoice):
         return [
             "transformers has no architecture for this network: "
             + "; ".join(choice).rstrip(".")
@@ -233,35 +233,35 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
     return remarks
 
 
-def is_tied(head: Head) -> bool:
+def is_tied(head: PortableHead) -> bool:
     """Whether the head projects by the token table."""
     tie = head.argument("tie")
     return tie is None or bool(tie)
 
 
-def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:
+def _tied(model: PortableModel, placed: Mapping[str, HeadTable]) -> bool:
     return all(is_tied(model.heads[name]) for name in placed)
 
 
-def _completed(model: Model) -> Model:
+def _completed(model: PortableModel) -> PortableModel:
     return replace(model, arguments=complete(model.arguments, model.part))
 
 
-def _with_classifiers(model: Model) -> Model:
+def _with_classifiers(model: PortableModel) -> PortableModel:
     return replace(model, heads={name: as_classifier(head) for name, head in model.heads.items()})
 
 
-def problem_of(model: Model, choice: Choice) -> dict[str, str]:
+def problem_of(model: PortableModel, choice: ArchitectureChoice) -> dict[str, str]:
     """transformers' `problem_type` of a classifier that does not predict a single class."""
     problem = next((PROBLEMS[model.heads[name].part] for name in choice.placed if is_of_texts(model.heads[name])), None)
     return {} if problem is None else {"problem_type": problem}
 
 
-def _has_table(model: Model) -> bool:
+def _has_table(model: PortableModel) -> bool:
     return "embeddings.tokens.weight" in model.network
 
 
-def _there(line: Line, base: str) -> str:
+def _there(line: MappingLine, base: str) -> str:
     assert isinstance(line.theirs, str)
     return line.theirs.replace("{base}", base)
 
@@ -281,13 +281,14 @@ def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int 
     return {"pad_token_id": roles.get("[PAD]"), **ids}
 
 
-def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
-    names = choice.left if isinstance(choice, Choice) else model.heads
+def _own_heads(model: PortableModel, choice: ArchitectureChoice | list[str]) -> dict[str, Tensor]:
+    names = choice.left if isinstance(choice, ArchitectureChoice) else model.heads
     return {f"{name}/{key}": tensor for name in names for key, tensor in model.heads[name].state.items()}
 
 
 def write_tokenizer(
-    stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str], length: int | None = None
+    stage: Path, tokenizer: Tokenizer, reading: Reading, model: PortableModel, choice: ArchitectureChoice | list[str],
+    length: int | None = None
 ) -> None:
     """Write the files that `AutoTokenizer` reads. `length`: the most tokens of a row, if fewer than the network reads."""
     limits = [length, reading.max_length, model.flat.get("positions.max_length") or model.flat.get("max_length")]
@@ -298,7 +299,7 @@ def write_tokenizer(
         length=int(min((limit for limit in limits if limit), default=_UNLIMITED)),
         frame_single=reading.single,
         frame_pair=reading.pair,
-        tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,
+        tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, ArchitectureChoice) else usual,
     )
     path = stage / "tokenizer_config.json"
     settings = read_json(path, "the tokenizer's settings")
@@ -307,11 +308,11 @@ def write_tokenizer(
     write_json(path, {**settings, "model_input_names": names})
 
 
-def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
+def _reading(reading: Reading, choice: ArchitectureChoice | list[str]) -> dict[str, Any]:
     """How the system reads text; the start token of a decoder defaults to that of the architecture."""
     description: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
     start = reading.start
-    if start is None and isinstance(choice, Choice):
+    if start is None and isinstance(choice, ArchitectureChoice):
         start = choice.architecture.reading.start
     rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments,
             "max_length": reading.max_length}  # fmt: skip
@@ -319,20 +320,20 @@ def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
 
 
 def _description(
-    model: Model,
-    choice: Choice | list[str],
+    model: PortableModel,
+    choice: ArchitectureChoice | list[str],
     reading: Reading,
     card: Card,
     labels: Sequence[str] | None,
     remarks: list[str],
 ) -> dict[str, Any]:
-    placed = choice.placed if isinstance(choice, Choice) else {}
+    placed = choice.placed if isinstance(choice, ArchitectureChoice) else {}
     return {
         "version": 1,
         "part": model.part,
         "arguments": dict(model.arguments),
         "order": model.order,
-        "architecture": choice.architecture.name if isinstance(choice, Choice) else None,
+        "architecture": choice.architecture.name if isinstance(choice, ArchitectureChoice) else None,
         "reading": _reading(reading, choice),
         "heads": {
             name: {

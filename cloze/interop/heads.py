@@ -16,8 +16,8 @@ from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.config import classes_of
 from cloze.interop.export import DESCRIPTION, OWN_HEADS
 from cloze.interop.files import WEIGHTS, read_tensors
-from cloze.interop.mapping import Facts, to_ours
-from cloze.interop.model import Head, defaults
+from cloze.interop.mapping import TableSizes, to_ours
+from cloze.interop.model import PortableHead, defaults
 from cloze.interop.purpose import as_meant, purpose_of
 
 
@@ -27,11 +27,11 @@ def read_heads(
     tensors: dict[str, Tensor],
     network: Mapping[str, Tensor],
     arguments: Mapping[str, Any],
-    facts: Facts,
+    facts: TableSizes,
     place: str,
-) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
+) -> tuple[dict[str, tuple[HeadTable, PortableHead]], list[str]]:
     """The heads whose signs are in the file by their role, each with its table; and remarks."""
-    heads: dict[str, tuple[HeadTable, Head]] = {}
+    heads: dict[str, tuple[HeadTable, PortableHead]] = {}
     remarks: list[str] = []
     for table in architecture.heads:
         tie = architecture.ties(config)
@@ -55,7 +55,7 @@ def read_heads(
                 if tensor is not None:
                     tensors.setdefault(source, tensor)
         state = to_ours(table.rows(tie), tensors, facts.sized(C=head_arguments.get("classes", 0)), place)
-        head = Head(table.part, head_arguments, state)
+        head = PortableHead(table.part, head_arguments, state)
         for reason in table.objections(head, arguments):
             raise CheckpointError(f"{place}: the head {table.role} cannot be read: {reason}.")
         heads[table.role] = (table, head)
@@ -73,7 +73,7 @@ def _present(
     architecture: Architecture,
     config: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
-    facts: Facts,
+    facts: TableSizes,
     tie: bool,
 ) -> bool:
     if not _class_allows(table, architecture, config):
@@ -128,7 +128,7 @@ def _share(
 
 
 def _drop_repeats(
-    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts, place: str
+    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: TableSizes, place: str
 ) -> tuple[bool, list[str]]:
     """Remove copies of tied tensors. Returns whether the head is tied; in transformers 5 it is not if its rows differ."""
     for name, source in table.repeats.items():
@@ -151,7 +151,7 @@ def _drop_repeats(
     return True, []
 
 
-def names_of(heads: Mapping[str, tuple[HeadTable, Head]], config: Mapping[str, Any]) -> dict[str, str]:
+def names_of(heads: Mapping[str, tuple[HeadTable, PortableHead]], config: Mapping[str, Any]) -> dict[str, str]:
     """The names of heads in a folder that gives them none, with their roles: the one that the recipe of their task uses, else the
     part, or the role where a name repeats."""
     names: dict[str, str] = {}
@@ -163,9 +163,9 @@ def names_of(heads: Mapping[str, tuple[HeadTable, Head]], config: Mapping[str, A
 
 
 def own_names(
-    heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path,
+    heads: Mapping[str, tuple[HeadTable, PortableHead]], own: Mapping[str, Any] | None, folder: Path,
     config: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Head]:
+) -> dict[str, PortableHead]:
     """The heads under the names and arguments in cloze/network.json, including those that transformers lacks; without that file,
     under the names of `names_of` and as config.json means them."""
     if own is None:
@@ -174,14 +174,14 @@ def own_names(
             for name, role in names_of(heads, config).items()
         }
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
-    result: dict[str, Head] = {}
+    result: dict[str, PortableHead] = {}
     for name, entry in own["heads"].items():
         if entry["role"] in heads:
             table, head = heads[entry["role"]]
-            result[name] = Head(entry["part"], entry["arguments"], head.state, entry.get("read") or table.read)
+            result[name] = PortableHead(entry["part"], entry["arguments"], head.state, entry.get("read") or table.read)
         elif entry["role"] is None:
             state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
-            result[name] = Head(entry["part"], entry["arguments"], state, entry.get("read", {}))
+            result[name] = PortableHead(entry["part"], entry["arguments"], state, entry.get("read", {}))
         else:
             raise CheckpointError(
                 f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"

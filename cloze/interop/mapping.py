@@ -1,9 +1,9 @@
 """Tables that translate parameter names and values, read in both directions.
 
-A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` and `{k}` for those of further
-stacks, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads
-(`bert.`). `shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments,
-C classes, and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
+A `MappingLine` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` and `{k}` for
+those of further stacks, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body
+of a model with heads (`bert.`). `shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I
+inner, P positions, S segments, C classes, and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloze.errors import CheckpointError
 
 
 @dataclass(frozen=True)
-class Facts:
+class TableSizes:
     """The numbers that a table needs: sizes by letter, how far `{i}` and `{j}` run, the prefix, and the row of [PAD]."""
 
     sizes: Mapping[str, int]
@@ -27,7 +27,7 @@ class Facts:
     base: str = ""
     pad: int = 0
 
-    def sized(self, **sizes: int) -> Facts:
+    def sized(self, **sizes: int) -> TableSizes:
         """The same facts with further sizes."""
         return replace(self, sizes={**self.sizes, **sizes})
 
@@ -35,11 +35,11 @@ class Facts:
 class Move:
     """Converts a value between the two formats; this class leaves it unchanged. Subclasses are final."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         """Our tensor → theirs."""
         return (ours,)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         """Their tensors → ours."""
         return theirs[0]
 
@@ -47,30 +47,30 @@ class Move:
 class Stacked(Move):
     """Our one tensor is several tensors of equal size in theirs, stacked along the first axis."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.chunk(parts, dim=0))
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return torch.cat(theirs, dim=0)
 
 
 class Turned(Move):
     """Their `Conv1D` stores its matrix as (in, out), `Linear` as (out, in); a bias is unchanged."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.t() if ours.dim() == 2 else ours,)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0].t() if theirs[0].dim() == 2 else theirs[0]
 
 
 class Shifted(Move):
     """RoBERTa counts positions from `pad + 1`; the rows before that are zero and never read for real tokens."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(facts.pad + 1, ours.shape[1]), ours]),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0][facts.pad + 1 :]
 
 
@@ -78,7 +78,7 @@ SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
 
 
 @dataclass(frozen=True)
-class Line:
+class MappingLine:
     """One row of a table: our name, their name or names, our shape, the conversion, and the first layer that has it."""
 
     ours: str
@@ -97,7 +97,7 @@ class Entry(NamedTuple):
     move: Move
 
 
-def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
+def entries(lines: Iterable[MappingLine], facts: TableSizes) -> Iterator[Entry]:
     """Every pair of names that `lines` expand to."""
     for line in lines:
         names = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
@@ -112,7 +112,7 @@ def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
                 )
 
 
-def to_theirs(lines: Iterable[Line], ours: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
+def to_theirs(lines: Iterable[MappingLine], ours: Mapping[str, Tensor], facts: TableSizes) -> dict[str, Tensor]:
     """Their tensors for our state; a missing parameter is an error of the caller (KeyError)."""
     result: dict[str, Tensor] = {}
     for entry in entries(lines, facts):
@@ -126,7 +126,9 @@ def to_theirs(lines: Iterable[Line], ours: Mapping[str, Tensor], facts: Facts) -
     return result
 
 
-def to_ours(lines: Iterable[Line], theirs: MutableMapping[str, Tensor], facts: Facts, place: str) -> dict[str, Tensor]:
+def to_ours(
+    lines: Iterable[MappingLine], theirs: MutableMapping[str, Tensor], facts: TableSizes, place: str
+) -> dict[str, Tensor]:
     """Our state from their tensors. Used tensors are removed from `theirs`; all missing ones are reported together."""
     expansions = list(entries(lines, facts))
     missing = [name for entry in expansions for name in entry.theirs if name not in theirs]
@@ -153,20 +155,20 @@ def _missing(place: str, missing: list[str]) -> str:
     )
 
 
-def _layers(line: Line, facts: Facts) -> Iterable[int]:
+def _layers(line: MappingLine, facts: TableSizes) -> Iterable[int]:
     """The layers that a line covers; one without a letter covers itself."""
     letter = next((letter for letter in facts.counts if "{" + letter + "}" in line.ours), None)
     return (0,) if letter is None else range(line.first, facts.counts[letter])
 
 
-def _name(pattern: str, layer: int, ending: str, facts: Facts) -> str:
+def _name(pattern: str, layer: int, ending: str, facts: TableSizes) -> str:
     name = pattern.replace("{base}", facts.base)
     for letter in facts.counts:
         name = name.replace("{" + letter + "}", str(layer))
     return name.removesuffix("*") + ending if ending else name
 
 
-def _size(letter: str, facts: Facts) -> int:
+def _size(letter: str, facts: TableSizes) -> int:
     """`D` → width, `3D` → three times the width, `1` → 1."""
     digits = letter.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     rest = letter[len(digits) :]

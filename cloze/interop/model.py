@@ -1,7 +1,7 @@
 """The data structure of import and export: one network with its heads, as plain tensors and arguments.
 
-`read.py` makes a `Model` from a folder, `export.py` writes one. `cloze.checkpoint.build.load_checkpoint` builds modules from it,
-and `cloze.checkpoint.publish` makes one of a run's modules.
+`read.py` makes a `PortableModel` from a folder, `export.py` writes one. `cloze.checkpoint.build.load_checkpoint` builds
+modules from it, and `cloze.checkpoint.publish` makes one of a run's modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloze.registry import lookup, made_by, mark_of, parameters
 
 
 @dataclass(frozen=True)
-class Head:
+class PortableHead:
     """An objective's parameters: the registered part, its arguments, and `objective.state_dict()`.
 
     `read` maps readings to states of the network if the names differ; the key "" is the first reading.
@@ -60,12 +60,12 @@ PROBLEMS: Mapping[str, str | None] = MappingProxyType({
 })
 
 
-def is_of_texts(head: Head) -> bool:
+def is_of_texts(head: PortableHead) -> bool:
     """Whether a head of `PROBLEMS` is about whole texts, and not about what stands at positions."""
     return head.part in PROBLEMS and head.argument("reading") != "hidden"
 
 
-def as_classifier(head: Head) -> Head:
+def as_classifier(head: PortableHead) -> PortableHead:
     """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
     if not is_of_texts(head):
         return head
@@ -75,12 +75,12 @@ def as_classifier(head: Head) -> Head:
         pooled = {name: arguments[name] for name in ("set", "dropout", "classes")}
         if head.argument("relations"):
             pooled["relations"] = head.argument("relations")  # the names of the classes
-        return Head("relation_prediction", {**pooled, "pool": True}, head.state, head.read)
-    return Head("classify", {**arguments, "reading": head.argument("reading")}, head.state, head.read)
+        return PortableHead("relation_prediction", {**pooled, "pool": True}, head.state, head.read)
+    return PortableHead("classify", {**arguments, "reading": head.argument("reading")}, head.state, head.read)
 
 
 @dataclass(frozen=True)
-class Table:
+class PortableTable:
     """A look-up table that a network needs to read text: the registered part, and its contents as tensors."""
 
     part: str
@@ -98,7 +98,7 @@ class Annotating:
 
 
 @dataclass(frozen=True)
-class Model:
+class PortableModel:
     """A network and its heads outside any module.
 
     `arguments` are the network's, every derived value filled in (see `cloze.interop.arguments.complete`); `network` and the
@@ -116,11 +116,11 @@ class Model:
     arguments: Mapping[str, Any]
     order: str
     network: Mapping[str, Tensor]
-    heads: Mapping[str, Head] = field(default_factory=dict)
+    heads: Mapping[str, PortableHead] = field(default_factory=dict)
     part: str = "transformer"
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     input_edits: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, PortableTable] = field(default_factory=dict)
     annotators: Mapping[str, Annotating] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -139,7 +139,7 @@ class Model:
         return writes is not None and any(writes in head.read.values() for head in self.heads.values())
 
     @property
-    def plain(self) -> Model:
+    def plain(self) -> PortableModel:
         """The same network without its changes, if it has a plain form."""
         return self if self.no_plain_form else replace(self, changes=(), changed={})
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cloze.errors import CheckpointError
 from cloze.interop.config import architecture_of, classes_of, config_file, has_config, read_config
-from cloze.interop.model import Head
+from cloze.interop.model import PortableHead
 
 _ONE = "single_label_classification"  # what a classifier does if nothing else is said, for any number of labels but one
 
@@ -50,12 +50,12 @@ def purpose_of(role: str, config: Mapping[str, Any]) -> Purpose | None:
     return _PROBLEMS[problem]
 
 
-def as_meant(head: Head, purpose: Purpose | None) -> Head:
+def as_meant(head: PortableHead, purpose: Purpose | None) -> PortableHead:
     """A classifier as the objective that it was trained with: the reverse of `as_classifier`."""
     if purpose is None or purpose.part is None:
         return head
     rest = {name: value for name, value in head.arguments.items() if name != "classes"}
-    return Head(purpose.part, {**rest, purpose.outputs: head.argument("classes")}, head.state, head.read)
+    return PortableHead(purpose.part, {**rest, purpose.outputs: head.argument("classes")}, head.state, head.read)
 
 
 def labels_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:

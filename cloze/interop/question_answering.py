@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop.architecture import HeadTable, ModelClass
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead
 
 ROLE = "question_answering"
 
 
-def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     return [] if head.transform is None else [f"its transform is {head.transform.kind}, transformers has none there"]
 
 
@@ -20,7 +20,7 @@ ANSWER = HeadTable(
     role=ROLE,
     part="span_extraction",
     sign=("qa_outputs.weight",),
-    lines=(Line("head.output.*", "qa_outputs.*", "2 D"),),
+    lines=(MappingLine("head.output.*", "qa_outputs.*", "2 D"),),
     objections=_objections,
     arguments=lambda config, tensors: {"set": "answer"},
 )

@@ -30,7 +30,7 @@ from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_N
 from cloze.interop.files import WEIGHTS, read_tensors, read_weights
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
-from cloze.interop.model import Annotating, Head, Model, Table, defaults
+from cloze.interop.model import Annotating, PortableHead, PortableModel, PortableTable, defaults
 from cloze.interop.own import own_description
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
@@ -51,7 +51,7 @@ class Imported:
 
     folder: Path
     architecture: str | None
-    model: Model
+    model: PortableModel
     tokenizer: Tokenizer
     reading: Reading
     labels: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def import_folder(folder: Path | str) -> Imported:
 
 def import_heads(
     folder: Path, config: Mapping[str, Any], further: Mapping[str, Tensor]
-) -> tuple[dict[str, Head], tuple[str, ...], list[str]]:
+) -> tuple[dict[str, PortableHead], tuple[str, ...], list[str]]:
     """The heads that the class in `config` has on the network of a folder, the names of its classes, and those of tensors that
     belong to no head.
 
@@ -126,7 +126,7 @@ def import_heads(
 
 def _model(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, own: Mapping[str, Any] | None
-) -> tuple[Model, tuple[str, ...], list[str]]:
+) -> tuple[PortableModel, tuple[str, ...], list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
     tower = own is not None and own["part"] != architecture.part and has_tower(own["part"])
@@ -163,7 +163,7 @@ def _model(
     input_edits, tables = ((), {}) if own is None else _input_edits(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
     changes, changed = ((), {}) if own is None else _changes(folder, own)
-    model = Model(
+    model = PortableModel(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
         {} if own is None else _annotators(folder, own), languages, changes, changed,
     )
@@ -202,7 +202,7 @@ def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, p
             raise CheckpointError(f"{place}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
-def _reading(folder: Path, architecture: Architecture, model: Model) -> Reading:
+def _reading(folder: Path, architecture: Architecture, model: PortableModel) -> Reading:
     """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
     positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
     limited = positions is not None and longest is not None and longest < positions and not architecture.generates
@@ -331,7 +331,7 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
 
 def _input_edits(
     folder: Path, own: Mapping[str, Any]
-) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, Table]]:
+) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, PortableTable]]:
     """The edits that compute the network's further inputs, and their look-up tables."""
     tables = {}
     for name, part in own.get("tables", {}).items():
@@ -341,7 +341,7 @@ def _input_edits(
                 f"{path}: there is no such file; {DESCRIPTION} says that the network looks up the table {name!r} to read text.\n"
                 "  The copy is incomplete: copy the whole folder again."
             )
-        tables[name] = Table(part, read_tensors(path))
+        tables[name] = PortableTable(part, read_tensors(path))
     return tuple((part, arguments) for edit in own.get("input_edits", ()) for part, arguments in edit.items()), tables
 
 
@@ -387,7 +387,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     """A folder of a network that transformers cannot express: everything is in `cloze/`."""
     input_edits, tables = _input_edits(folder, own)
     changes, changed = _changes(folder, own)
-    model = Model(
+    model = PortableModel(
         arguments=own["arguments"],
         order=own["order"],
         network=read_tensors(folder / OWN_NETWORK),
@@ -409,7 +409,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     )
 
 
-def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
+def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: PortableModel) -> None:
     """Every id needs a vector. Up to the next multiple of 256, further vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return
@@ -424,7 +424,7 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
 
 
 def _roles(
-    found: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, config: Mapping[str, Any]
+    found: Mapping[str, tuple[HeadTable, PortableHead]], own: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> dict[str, str | None]:
     """The roles of the heads in transformers by their names here."""
     if own is None:
@@ -433,7 +433,7 @@ def _roles(
 
 
 def _labels(
-    folder: Path, config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping[str, str | None]
+    folder: Path, config: Mapping[str, Any], heads: Mapping[str, PortableHead], roles: Mapping[str, str | None]
 ) -> tuple[str, ...]:
     """The names of the classes if a head of a role with names has classes; a `CheckpointError` if it has more or fewer."""
     classes = [head.argument("classes") for name, head in heads.items() if roles.get(name) in NAMED_ROLES]

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.interop.model import Head, class_of, defaults
+from cloze.interop.model import PortableHead, class_of, defaults
 from cloze.interop.read import Imported
 from cloze.text.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
     return {**discriminator, **narrow}
 
 
-def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
+def _put_heads(recipe: dict[str, Any], heads: Mapping[str, PortableHead]) -> None:
     """The model's token prediction; the relation of texts, and the edit that makes its targets, only if a head predicts it."""
     token_head = next((head for head in heads.values() if head.kind == "token_prediction"), None)
     learned = {head.argument("set") for head in heads.values() if head.kind == "relation_prediction"}

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.files import parse_modules, read_json, read_tensors, write_json, write_tensors
-from cloze.interop.model import Head, Model
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.tokenizer_settings import as_length, longest_row
 from cloze.reading import Reading
 
 if TYPE_CHECKING:
-    from cloze.interop.choice import Choice
+    from cloze.interop.choice import ArchitectureChoice
 
 MODULES = "modules.json"
 NAME = PART = "embedding"  # of the head, and of the objective
@@ -38,7 +38,7 @@ _ACTIVATIONS = {"Tanh": "tanh", "Identity": None}
 _TORCH = {"tanh": "torch.nn.modules.activation.Tanh", None: "torch.nn.modules.linear.Identity"}
 
 
-def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
+def gives_sentences(model: PortableModel, choice: ArchitectureChoice | list[str]) -> bool:
     """Whether transformers' base class, given only tokens, returns the states that `cloze embed` pools."""
     return (
         not isinstance(choice, list)
@@ -49,13 +49,13 @@ def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
     )
 
 
-def sentence_head(model: Model) -> Head | None:
+def sentence_head(model: PortableModel) -> PortableHead | None:
     """The head whose vectors are those of the model's texts; None if it has none."""
     head = model.heads.get(NAME)
     return head if head is not None and head.part == PART else None
 
 
-def write_sentences(stage: Path, model: Model, reading: Reading) -> None:
+def write_sentences(stage: Path, model: PortableModel, reading: Reading) -> None:
     """Write modules.json and what it lists: the network, the pooling, and the map and the norm of the head `embedding`."""
     head = sentence_head(model)
     settings = {name: None if head is None else head.argument(name) for name in ("reading", "activation", "normalise", "length")}
@@ -93,7 +93,7 @@ def drop_sentences(folder: Path, stays: bool) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading) -> Head | None:
+def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading) -> PortableHead | None:
     """The head of the modules that a folder of sentence-transformers lists, for a network of these flat arguments.
 
     None for any other folder, and for the mean over all tokens that the network reads: `cloze embed` takes it without a head.
@@ -119,7 +119,7 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
     length, longest = _length(folder), arguments.get("positions.max_length")
     if settings == _PLAIN and (length is None or (longest is not None and length >= longest)):
         return None
-    return Head(PART, {**settings, **({} if length is None else {"length": length})}, state)
+    return PortableHead(PART, {**settings, **({} if length is None else {"length": length})}, state)
 
 
 def _pooling(place: Path, width: int, reading: Reading) -> str:

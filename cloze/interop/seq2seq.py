@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import STACKED, MappingLine
+from cloze.interop.model import PortableHead
 
 
 def counts(arguments: Mapping[str, Any]) -> dict[str, int]:
@@ -20,26 +20,28 @@ def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {"H": heads, "W": heads * arguments["head_width"], "R": arguments.get("positions.buckets", 0)}
 
 
-def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[Line, Line]:
+def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[MappingLine, MappingLine]:
     """Attention of a stack to itself; `names` are theirs for query, key, value and output, `ending` is `*` or `weight`."""
     query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
     return (
-        Line(f"{ours}.projections.{ending}", (query, key, value), "3W D", STACKED),
-        Line(f"{ours}.out.{ending}", out, "D W"),
+        MappingLine(f"{ours}.projections.{ending}", (query, key, value), "3W D", STACKED),
+        MappingLine(f"{ours}.out.{ending}", out, "D W"),
     )
 
 
-def crossing(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[Line, Line, Line]:
+def crossing(
+    ours: str, theirs: str, names: tuple[str, str, str, str], ending: str
+) -> tuple[MappingLine, MappingLine, MappingLine]:
     """Attention of the decoder to the encoder."""
     query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
     return (
-        Line(f"{ours}.query.{ending}", query, "W D"),
-        Line(f"{ours}.memory.{ending}", (key, value), "2W D", STACKED),
-        Line(f"{ours}.out.{ending}", out, "D W"),
+        MappingLine(f"{ours}.query.{ending}", query, "W D"),
+        MappingLine(f"{ours}.memory.{ending}", (key, value), "2W D", STACKED),
+        MappingLine(f"{ours}.out.{ending}", out, "D W"),
     )
 
 
-def prediction_objections(head: Head, title: str, *, scaled: bool) -> list[str]:
+def prediction_objections(head: PortableHead, title: str, *, scaled: bool) -> list[str]:
     """The reasons why a head is not the bare vocabulary, with rows scaled by width^-1/2 or not."""
     wrong = []
     if head.argument("transform"):

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop.architecture import HeadTable, ModelClass
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead
 
 ROLE = "tagger"
 
 
-def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("mixed"):
         wrong.append("it reads all layers mixed, transformers the last one")
@@ -32,7 +32,7 @@ TAGGER = HeadTable(
     role=ROLE,
     part="sequence_labelling",
     sign=("classifier.weight",),
-    lines=(Line("head.output.*", "classifier.*", "C D"),),
+    lines=(MappingLine("head.output.*", "classifier.*", "C D"),),
     objections=_objections,
     arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "set": "label"},
     by_class=True,

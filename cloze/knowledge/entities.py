@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.look_up import EntityNumbers, LookUp
-from cloze.corpus.tables.vector_table import Found, rows_by_id
+from cloze.corpus.tables.vector_table import VectorSource, rows_by_id
 from cloze.errors import CorpusError, propose
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -24,7 +24,7 @@ COLUMNS = ("id", "label", "aliases", "type", "description", "count")
 _OTHER_NAMES = {"name": "label", "types": "type"}
 
 
-class Entity(NamedTuple):
+class EntityRecord(NamedTuple):
     """One line of a file of entities: its names, the first of them its label, its types, and its prior: how often it is meant."""
 
     names: tuple[str, ...]
@@ -88,7 +88,7 @@ class Entities(LookUp):
         """The vectors that `bind` is given opened, None if there are none."""
         return self.vectors
 
-    def bind(self, store: Store, vectors: Found | None = None) -> BoundEntities:
+    def bind(self, store: Store, vectors: VectorSource | None = None) -> BoundEntities:
         """The entities for one store. Raises `CorpusError` if no file is named, or no file has an entity that the store
         mentions."""
         listed = [read_entities(file, second) for file, second in ((self.names, "label"), (self.types, "type")) if file]
@@ -212,7 +212,7 @@ class BoundEntities(EntityNumbers):
         return arrays
 
 
-def read_entities(file: str, second: str = "label") -> dict[str, Entity]:
+def read_entities(file: str, second: str = "label") -> dict[str, EntityRecord]:
     """The entities of a file by id. `second` names the second column of a table without a header.
 
     Raises `CorpusError` for a missing file, a line without an id, and an id that has two lines.
@@ -237,8 +237,8 @@ def header_of(cells: Sequence[str], place: str) -> tuple[str, ...] | None:
     return columns
 
 
-def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity]:
-    entities: dict[str, Entity] = {}
+def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, EntityRecord]:
+    entities: dict[str, EntityRecord] = {}
     columns: Sequence[str] = ("id", second)
     first = next((number for number, row in enumerate(rows, 1) if row.strip()), 1)
     for number, row in enumerate(rows, 1):
@@ -260,7 +260,7 @@ def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity
             count = float(by["count"]) if by.get("count") else None
         except ValueError:
             raise CorpusError(f"{file}:{number}: the count {by['count']!r} is no number.") from None
-        entities[cells[0]] = Entity(
+        entities[cells[0]] = EntityRecord(
             tuple(name.strip() for name in names if name.strip()),
             tuple(kind.strip() for kind in by.get("type", "").split("|") if kind.strip()), count,
         )
@@ -269,12 +269,12 @@ def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity
     return entities
 
 
-def _from_json(text: str, file: str) -> dict[str, Entity]:
+def _from_json(text: str, file: str) -> dict[str, EntityRecord]:
     """Types by id, as `{"Q42": ["Q5"]}`."""
     try:
         types = parse_json(text)
         if all(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds) for kinds in types.values()):
-            return {identifier: Entity((), tuple(kinds), None) for identifier, kinds in types.items()}
+            return {identifier: EntityRecord((), tuple(kinds), None) for identifier, kinds in types.items()}
     except (ValueError, AttributeError):
         pass
     raise CorpusError(f'{file}: expected types by id as JSON, such as {{"Q42": ["Q5"]}}.')

@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 _LONGEST = 32  # tokens of a subject; longer ones are left out
 
 
-class Entities(NamedTuple):
+class SubjectMentions(NamedTuple):
     """The subjects found in a block of rows, (M,) each, by row and column, none overlapping another: the row, the first column,
     the columns, and the number of the subject."""
 
@@ -142,7 +142,7 @@ class BoundFacts:
             "predicate": self.predicate, "tokens": self.tokens, "edges": np.stack(self.edges).astype(np.uint8),
         }
 
-    def find(self, tokens: NDArray[Any], length: NDArray[np.integer]) -> Entities:
+    def find(self, tokens: NDArray[Any], length: NDArray[np.integer]) -> SubjectMentions:
         """The subjects in rows of tokens (B, L) with lengths (B,)."""
         matches = self._lexicon.match(tokens, length)
         stop, width = matches.start + matches.size, tokens.shape[1]
@@ -156,7 +156,7 @@ class BoundFacts:
         steps[matches.row[whole], matches.start[whole]] = matches.size[whole]
         chosen = _walked(steps) & (self.subject[longest] > 0)
         row, start = np.nonzero(chosen)
-        return Entities(row, start, steps[row, start], self.subject[longest[row, start]].astype(np.int64))
+        return SubjectMentions(row, start, steps[row, start], self.subject[longest[row, start]].astype(np.int64))
 
 
 def _walked(steps: Int64) -> NDArray[np.bool_]:

@@ -14,9 +14,9 @@ from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.documents import add_faults
 from cloze.corpus.readers.not_text import what_is
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import Faults, Report
+from cloze.corpus.readers.report import FileFaults, Report
 from cloze.errors import CorpusError
-from cloze.knowledge.entities import Entity, read_entities
+from cloze.knowledge.entities import EntityRecord, read_entities
 from cloze.registry import register
 from cloze.text.annotation.annotator import Annotator, Unit
 from cloze.text.matching import WordList, read_bytes
@@ -24,7 +24,7 @@ from cloze.text.tokenizer import readable
 from cloze.whole import require_output, whole_file
 
 
-class Linked(NamedTuple):
+class LinkingCounts(NamedTuple):
     """What `link_text` has written: sentences read, sentences with mentions, mentions, and entities that are mentioned."""
 
     read: int
@@ -33,7 +33,7 @@ class Linked(NamedTuple):
     entities: int
 
 
-class Linker:
+class NameLinker:
     """Finds the names and aliases of entities, the longest match from the left; no name begins or ends inside a word.
 
     A name of several entities means the one with the largest `count`; where counts are equal or not given, the one whose label it
@@ -41,7 +41,7 @@ class Linker:
     whose best entity has a smaller share than `least` is not linked, nor one of fewer than `shortest` characters.
     """
 
-    def __init__(self, entities: dict[str, Entity], *, least: float = 0.0, shortest: int = 2) -> None:
+    def __init__(self, entities: dict[str, EntityRecord], *, least: float = 0.0, shortest: int = 2) -> None:
         candidates: dict[str, list[tuple[float, bool, str]]] = {}
         for identifier, entity in entities.items():
             for number, name in enumerate(entity.names):
@@ -74,7 +74,7 @@ class Linker:
         return mentions
 
 
-def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format: str = "auto") -> Linked:
+def link_text(paths: Sequence[str | Path], linker: NameLinker, out: Path, *, format: str = "auto") -> LinkingCounts:
     """Write the mentions of a corpus to `out`, a line for each sentence that has any, which appears when it is complete.
 
     `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
@@ -99,7 +99,7 @@ def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format:
                 f"none of the {len(linker.names):,} names occurs in {sentences:,} sentences. Nothing was written.\n"
                 "  Names are matched as they are spelled, with capitals."
             )
-    return Linked(sentences, marked, mentions, len(entities))
+    return LinkingCounts(sentences, marked, mentions, len(entities))
 
 
 def _holds_mentions(path: Path) -> bool:
@@ -111,7 +111,7 @@ def _holds_mentions(path: Path) -> bool:
 
 def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
     account = Report()
-    file = Faults("")
+    file = FileFaults("")
     for block in read_blocks(paths, format, account):
         parsed = parse_block(block, spaces=False)
         file = add_faults(file, parsed.faults)
@@ -121,12 +121,12 @@ def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
         yield from readable([text for text in texts if text])
 
 
-def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> Linker:
+def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) -> NameLinker:
     """The linker of some files of entities; of an id that several have, the first counts."""
-    entities: dict[str, Entity] = {}
+    entities: dict[str, EntityRecord] = {}
     for file in files:
         entities = read_entities(file) | entities
-    return Linker(entities, least=least, shortest=shortest)
+    return NameLinker(entities, least=least, shortest=shortest)
 
 
 @register("annotator", "linker")
@@ -160,10 +160,10 @@ class LinkerAnnotator(Annotator):
         return () if self.file is None else self._read[1]
 
     @cached_property
-    def _read(self) -> tuple[Linker, tuple[str, ...], dict[str, int]]:
+    def _read(self) -> tuple[NameLinker, tuple[str, ...], dict[str, int]]:
         assert self.file is not None  # `require_file`
         entities = read_entities(self.file)
-        linker = Linker(entities, least=self.least, shortest=self.shortest)
+        linker = NameLinker(entities, least=self.least, shortest=self.shortest)
         return linker, tuple(entities), {identifier: number for number, identifier in enumerate(entities)}
 
     def annotate(self, text: str) -> list[Unit]:

@@ -43,7 +43,7 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Written:
+class PageCounts:
     """What `write_pages` has written: pages, links between them, and links to pages that are not there."""
 
     pages: int
@@ -51,7 +51,7 @@ class Written:
     elsewhere: int
 
 
-def write_pages(paths: Sequence[str | Path], out: Path) -> Written:
+def write_pages(paths: Sequence[str | Path], out: Path) -> PageCounts:
     """Write the folder `out`: `pages.txt`, the text without links, and `links.jsonl`, its titles and links as mentions.
 
     The id of a link is the title of its page, and the id of a title is the title behind `#`, which no title contains. Links to
@@ -81,7 +81,7 @@ def write_pages(paths: Sequence[str | Path], out: Path) -> Written:
                 f"{paths[0]}: {count:,} pages, and no link from one to another. Nothing was written.\n"
                 "  Extract the dump with its links: wikiextractor --links DUMP"
             )
-    return Written(count, links, elsewhere)
+    return PageCounts(count, links, elsewhere)
 
 
 def _write(file: IO[str], row: str, spans: Sequence[Span]) -> None:

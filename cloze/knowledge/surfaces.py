@@ -16,7 +16,7 @@ from cloze.corpus.readers.wordnet import is_sense_index, read_sense_index
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.lexicon import BoundLexicon, Matches
 from cloze.corpus.tables.look_up import EntityNumbers, LookUp
-from cloze.corpus.tables.vector_table import Found, rows_by_id
+from cloze.corpus.tables.vector_table import VectorSource, rows_by_id
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -50,7 +50,7 @@ class Surfaces(LookUp):
         """The vectors that `bind` is given opened, None if there are none."""
         return self.vectors
 
-    def bind(self, store: Store, vectors: Found | None = None) -> BoundSurfaces:
+    def bind(self, store: Store, vectors: VectorSource | None = None) -> BoundSurfaces:
         """The surface forms as the store's tokenizer reads them. Raises `CorpusError` without a file, and for one that does not
         have the form described above."""
         if self.file is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.blocks.cross import Made
+from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.items import ItemRows, fields_of
 from cloze.networks.blocks.stack import Cache
@@ -90,7 +90,7 @@ class Bert(Transformer):
     def __init__(
         self, *,
         layers: Depth, width: Width, heads: Width,
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        feed_forward: Annotated[choices.PlainFeedForward, PartMark("feed_forward")] = choices.PlainFeedForward(),
         max_length: Count = 512,
         segments: Natural = 2,
         norm_epsilon: Positive = 1e-12,
@@ -99,12 +99,12 @@ class Bert(Transformer):
         vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.PostNorm(epsilon=norm_epsilon),
+            positions=choices.LearnedPositions(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
             vocab_size=vocab_size, clock=clock,
         )
         self.segments = segments
-        self.made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
+        self.made = LayerSettings(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
 
     def take_items(self, items: Any, states: Mapping[str, str]) -> None:
         """Take the fields of a set of items, and give these states, each of a shape, in which all is seen."""

@@ -53,7 +53,7 @@ class LinkedEntities(EntityVectors):
 
 @register("positions", "learned")
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class LearnedPositions:
     """A trained vector for each of `max_length` positions, added to the embeddings (Devlin et al., 2019, §3.2)."""
 
     max_length: Count = 512
@@ -84,7 +84,7 @@ class Rotary:
 
 @register("positions", "functional")
 @dataclass(frozen=True, kw_only=True)
-class Functional:
+class FunctionalPositions:
     """A fixed vector for each distance, clipped to `limit`, is added to keys and values (NEZHA; Wei et al., 2019, §2.1).
 
     `max_length` is the longest text that the network is meant to read.
@@ -150,7 +150,7 @@ class RelativeDistances:
 
 @register("norm", "post")
 @dataclass(frozen=True, kw_only=True)
-class Post:
+class PostNorm:
     """A norm of the sum after each residual branch (Vaswani et al., 2017; BERT).
 
     `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more after the last layer.
@@ -166,7 +166,7 @@ class Post:
 
 @register("norm", "pre")
 @dataclass(frozen=True, kw_only=True)
-class Pre:
+class PreNorm:
     """A norm before each residual branch, and one after the last layer (GPT-2; Radford et al., 2019, §2.3).
 
     `embedding`: whether the embeddings have one; `first: false` leaves out the norm before the first attention, which would
@@ -183,7 +183,7 @@ class Pre:
     depth_means: bool = False
 
 
-Norms = Annotated[Post | Pre, PartMark("norm")]
+Norms = Annotated[PostNorm | PreNorm, PartMark("norm")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ class BottleneckNorm:
 
 @register("feed_forward", "plain")
 @dataclass(frozen=True, kw_only=True)
-class FeedForward:
+class PlainFeedForward:
     """Two linear maps with an activation between them (Vaswani et al., 2017, §3.3); `inner` is four times the width if not
     given."""
 
@@ -234,7 +234,7 @@ class GatedFeedForward:
     norm: bool = False
 
 
-FeedForwards = Annotated[FeedForward | GatedFeedForward, PartMark("feed_forward")]
+FeedForwards = Annotated[PlainFeedForward | GatedFeedForward, PartMark("feed_forward")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ class Share:
 
 @register("embedding", "table")
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TokenTable:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
     With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
@@ -294,14 +294,14 @@ class Table:
 
 @register("embedding", "table_with_labels")
 @dataclass(frozen=True, kw_only=True)
-class TableWithLabels(Table):
+class TableWithLabels(TokenTable):
     """A `table` whose further `inputs` are labels, of which most tokens have none, as `show` gives them: reading id 0, no label,
     does not train its vector (SentiLARE's code; a head that is tied to the table does)."""
 
 
 @register("embedding", "table_with_senses")
 @dataclass(frozen=True, kw_only=True)
-class TableWithSenses(Table):
+class TableWithSenses(TokenTable):
     """A `table`; to the vector of a token are added those of the senses that it may have, as the recipe's look-up table `senses`
     says (SenseBERT; Levine et al., 2020, §3.1)."""
 
@@ -320,7 +320,8 @@ class TrigramTable:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedTable:
-    """The token table of both stacks: its vectors are `scaled` by the square root of the width or not; `inputs` as in `Table`."""
+    """The token table of both stacks: its vectors are `scaled` by the square root of the width or not; `inputs` as in
+    `TokenTable`."""
 
     scaled: bool = False
     inputs: Mapping[str, int] | None = None

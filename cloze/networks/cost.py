@@ -19,7 +19,7 @@ from cloze import fields
 _ONE = 2.0  # operations of a multiplication: it is added, too
 
 
-class Shown(NamedTuple):
+class SequenceSize(NamedTuple):
     """What a network reads of one sequence: rows, real tokens, and the length of the rows."""
 
     rows: int
@@ -27,20 +27,20 @@ class Shown(NamedTuple):
     length: int
 
 
-def shown(given: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> Shown:
+def shown(given: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> SequenceSize:
     """The size of a sequence among the fields of a pass, by default that of its view; `block` is 0 at padding."""
     rows, length = given[name or fields.sequence(given) or "tokens"].shape[:2]
     tokens = int((given[block] > 0).sum()) if block in given else rows * length
-    return Shown(rows, tokens, length)
+    return SequenceSize(rows, tokens, length)
 
 
-def shown_items(given: Mapping[str, Tensor], set: str) -> Shown | None:
+def shown_items(given: Mapping[str, Tensor], set: str) -> SequenceSize | None:
     """The size of the items of that set among the fields of a pass, or None if it has none."""
     features, real = given.get(f"item_vectors/{set}"), given.get(f"item_length/{set}")
     if features is None:
         return None
     rows, length = features.shape[:2]
-    return Shown(rows, rows * length if real is None else int(real.sum()), length)
+    return SequenceSize(rows, rows * length if real is None else int(real.sum()), length)
 
 
 class Operations:

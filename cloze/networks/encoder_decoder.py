@@ -14,24 +14,24 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
 from cloze.networks import config as choices
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
+from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import count_around
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
-from cloze.networks.blocks.layer import Layer, Source
+from cloze.networks.blocks.layer import EncodedSource, Layer
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.buckets import Bias, Buckets
 from cloze.networks.blocks.positions.relation import NONE
 from cloze.networks.blocks.positions.sinusoid import FixedTable
-from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.projections import Across, StackedProjections
 from cloze.networks.blocks.recurrence.locked import LockedDropout
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, is_trained, shown
+from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import (
     Network,
@@ -45,7 +45,7 @@ from cloze.networks.network import (
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.Learned | choices.Sinusoid | choices.DistanceBuckets | choices.NoPositions, PartMark("positions")
+    choices.LearnedPositions | choices.Sinusoid | choices.DistanceBuckets | choices.NoPositions, PartMark("positions")
 ]
 Initials = Annotated[choices.Truncated | choices.Normal | choices.T5Initial, PartMark("initial")]
 
@@ -90,13 +90,13 @@ class Coder(nn.Module):
         x = self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
         seen = visibility(order, block, length=length, past=past, device=x.device)
         relation = NONE if self.buckets is None else Bias(self.buckets(length, past))
-        rows, record, crossing = _real(block, x, cache), Record.of(want, prefix), None
+        rows, record, crossing = _real(block, x, cache), AttentionRecord.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
         number, across = len(self.layers), None
         inputs = AttentionInputs(seen, relation, rows=rows, further=further)
         inputs_by_layer = each_layer([inputs] * number, caches=caches, gates=gates[0], record=record)
         if source is not None:
-            crossing = Record.of(want, "crossing_")
+            crossing = AttentionRecord.of(want, "crossing_")
             inputs = replace(source, rows=rows, further=further)
             across = each_layer([inputs] * number, caches=sources, gates=gates[1], record=crossing)
         # Where padding is left out, the layers pass on the M real tokens, (M, D), and (B, L, D) is restored behind them.
@@ -148,9 +148,9 @@ class EncoderDecoder(Network):
         decoder_layers: Depth | None = None,
         head_width: Width | None = None,
         attention: choices.ScaledAttention = choices.ScaledAttention(),
-        feed_forward: choices.FeedForwards = choices.FeedForward(),
-        norm: choices.Norms = choices.Post(),
-        positions: PositionKinds = choices.Learned(),
+        feed_forward: choices.FeedForwards = choices.PlainFeedForward(),
+        norm: choices.Norms = choices.PostNorm(),
+        positions: PositionKinds = choices.LearnedPositions(),
         embedding: choices.SharedTable = choices.SharedTable(),
         dropout: BelowOne | choices.SequenceDropouts = 0.1,
         initial: Initials = choices.Truncated(),
@@ -161,7 +161,7 @@ class EncoderDecoder(Network):
         self.head_width = head_width or width // heads
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
-        self.max_length = positions.max_length if isinstance(positions, choices.Learned | choices.Sinusoid) else None
+        self.max_length = positions.max_length if isinstance(positions, choices.LearnedPositions | choices.Sinusoid) else None
         self.clock, self.initial, self.inputs = clock, initial, embedding.inputs or {}
         rates = dropout if isinstance(dropout, choices.SequenceDropouts) else choices.SequenceDropouts(hidden=dropout)
         scale = math.sqrt(width) if embedding.scaled else 1.0
@@ -170,7 +170,7 @@ class EncoderDecoder(Network):
         feed = feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=False)
         hidden_dropout, make = partial(kind, rates.hidden, clock), partial(make_norm, norm.kind, width, norm.epsilon)
 
-        def attending(projections: Stacked | Across) -> Attention:
+        def attending(projections: StackedProjections | Across) -> Attention:
             return Attention(
                 width=width, heads=heads, head_width=self.head_width, projections=projections, bias=attention.biases,
                 scale=None if attention.scaled else 1.0, dropout=kind(rates.of_attention, clock),
@@ -180,7 +180,7 @@ class EncoderDecoder(Network):
             stacked = [
                 Layer(
                     width=width, norm=norm, dropout=hidden_dropout, active_dropout=kind(rates.inner, clock), number=layer,
-                    attention=attending(Stacked()), crossing=attending(Across()) if across else None,
+                    attention=attending(StackedProjections()), crossing=attending(Across()) if across else None,
                     feed_forward=feed,
                 )
                 for layer in range(number)
@@ -302,7 +302,7 @@ class EncoderDecoder(Network):
         counted.above(self.embeddings)
         _count_stack(counted, self.encoder, source)
         if _reads_decoder(want):
-            _count_stack(begun, self.decoder, target, Source(source.tokens, source.length, counted.live))
+            _count_stack(begun, self.decoder, target, EncodedSource(source.tokens, source.length, counted.live))
             counted.join(begun)
 
 
@@ -311,7 +311,7 @@ def _reads_decoder(want: frozenset[str]) -> bool:
     return any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want)
 
 
-def _count_stack(counted: Operations, stack: Any, size: Shown, source: Source | None = None) -> None:
+def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: EncodedSource | None = None) -> None:
     for number, layer in enumerate(stack.layers):
         layer.count_operations(counted, size.tokens, size.length, source)
         count_around(counted, stack.around, number, size)

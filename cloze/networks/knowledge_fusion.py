@@ -22,7 +22,7 @@ from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.registry import Given, register
 
 
@@ -53,7 +53,7 @@ class EntityLayer(nn.Module):
         return entities
 
 
-class Entities(Around):
+class EntityFusion(Around):
     """Joins entities to the feed-forward of layers, from the layer `first` on.
 
     `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `given` what attention among them is given. `pairs` (N, 2)
@@ -68,18 +68,18 @@ class Entities(Around):
         self.given, self.pairs, self.home = given, pairs, home
 
     def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
-        """The feed-forward of a layer with entities is called through a `Joined`."""
+        """The feed-forward of a layer with entities is called through a `FusionMaps`."""
         if number < self.first:
             return given
         entity_layer = self.layers[number - self.first]
         self.x = entity_layer.meet(self.x, self.given) * self.real
-        return replace(given, host=Joined(layer, entity_layer, self))
+        return replace(given, host=FusionMaps(layer, entity_layer, self))
 
 
-class Joined:
+class FusionMaps:
     """A layer's maps of the feed-forward, where entities join: h = f(W w + U e + b), read by tokens and entities alike."""
 
-    def __init__(self, layer: Any, own: EntityLayer, entities: Entities) -> None:
+    def __init__(self, layer: Any, own: EntityLayer, entities: EntityFusion) -> None:
         self.layer, self.own, self.entities = layer, own, entities
 
     def inner(self, w: Tensor) -> Tensor:
@@ -102,13 +102,13 @@ class Joined:
 
 
 class CountedEntities(Around):
-    """Counts what `Entities` computes: `items` entities in rows of `length`, `joins` of them with a token."""
+    """Counts what `EntityFusion` computes: `items` entities in rows of `length`, `joins` of them with a token."""
 
     def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
         self.layers, self.first, self.items, self.length, self.joins = layers, first, items, length, joins
         self.live = False
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The entity layer of this layer, if there is one."""
         if number < self.first:
             return
@@ -193,7 +193,7 @@ class KnowledgeFusion(Bert):
         """As `transformer`, with the entities around the layers."""
         return super().read(inputs._replace(around=[self._entities(inputs), *inputs.around]))
 
-    def _entities(self, inputs: BertInputs) -> Entities:
+    def _entities(self, inputs: BertInputs) -> EntityFusion:
         """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
         tokens, summaries = inputs.tokens, inputs.summaries
         if summaries is None:
@@ -213,7 +213,7 @@ class KnowledgeFusion(Bert):
         seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
         pairs = pairs[real.flatten()[pairs[:, 1]]]
         x = residual_dtype(self.entities(ids))
-        return Entities(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
+        return EntityFusion(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,

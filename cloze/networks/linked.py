@@ -20,11 +20,11 @@ from cloze.networks.blocks.inputs.candidates import Candidates
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.projections import Across, Projections, Stacked
+from cloze.networks.blocks.projections import Across, Projections, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.network import StateKind
 from cloze.registry import Given, register
 
@@ -47,7 +47,7 @@ class Linker(nn.Module):
 
         def layer(projections: Projections) -> Layer:
             return Layer(
-                width=inner_width, norm=choices.Post(epsilon=epsilon), feed_forward=FeedForward(entities.inner, "gelu", True),
+                width=inner_width, norm=choices.PostNorm(epsilon=epsilon), feed_forward=FeedForward(entities.inner, "gelu", True),
                 attention=Attention(
                     width=inner_width, heads=entities.heads, dropout=Dropout(rates.of_attention, clock), projections=projections
                 ),
@@ -57,7 +57,7 @@ class Linker(nn.Module):
         self.threshold = entities.threshold
         self.inward, self.pool = nn.Linear(width, inner_width), nn.Linear(inner_width, 1, bias=False)
         self.span_norm, self.entity_norm = nn.LayerNorm(inner_width, eps=_EPSILON), nn.LayerNorm(inner_width, eps=_EPSILON)
-        self.encoder = layer(Stacked())
+        self.encoder = layer(StackedProjections())
         self.score_inner, self.score_outer = nn.Linear(2, entities.scorer), nn.Linear(entities.scorer, 1)
         self.entity_dropout, self.mixed_norm = Dropout(rates.hidden, clock), nn.LayerNorm(inner_width, eps=_EPSILON)
         self.reader = layer(Across())
@@ -106,7 +106,7 @@ class Linker(nn.Module):
         return torch.where(has_candidate[:, None], means, null.to(means.dtype))
 
 
-class Linked(Around):
+class LinkerHook(Around):
     """Runs a `Linker` after the layer `link_after`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
     its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
 
@@ -167,12 +167,12 @@ class Linked(Around):
 
 
 class CountedLinker(Around):
-    """Counts what `Linked` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
+    """Counts what `LinkerHook` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
 
     def __init__(self, network: LinkedTransformer, names: int, length: int, links: int, pairs: int) -> None:
         self.network, self.names, self.length, self.links, self.pairs = network, names, length, links, pairs
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The linker, which follows its layer."""
         if number != self.network.link_after:
             return
@@ -268,7 +268,7 @@ class LinkedTransformer(Bert):
         """The wanted states of tokens (B, L), as `transformer` gives them, and `linking`."""
         want, tokens = inputs.want, inputs.tokens
         names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
-        linked = Linked(self, names, links, inputs.block)
+        linked = LinkerHook(self, names, links, inputs.block)
         states = super().read(inputs._replace(want=want - {"linking"}, around=[linked, *inputs.around]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Count, Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue, Record
+from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.hooks import Around, count_around
@@ -26,7 +26,7 @@ from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.positions.relation import NONE
-from cloze.networks.blocks.projections import Apart
+from cloze.networks.blocks.projections import SplitProjections
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
@@ -102,7 +102,7 @@ class TrigramEmbeddings(nn.Module):
 class ResidualFeedForward(nn.Module):
     """A feed-forward with its norm: norm(x + outer(activate(inner x)))."""
 
-    def __init__(self, width: int, feed_forward: choices.FeedForward, norm: choices.BottleneckNorm) -> None:
+    def __init__(self, width: int, feed_forward: choices.PlainFeedForward, norm: choices.BottleneckNorm) -> None:
         super().__init__()
         inner = feed_forward.inner or 4 * width
         self.inner = nn.Linear(width, inner, bias=feed_forward.biases)
@@ -127,7 +127,8 @@ class MobileLayer(nn.Module):
     means: ClassVar[Mapping[str, nn.Module]] = MappingProxyType({})  # over the depth: it has none
 
     def __init__(
-        self, *, width: int, bottleneck: choices.Bottleneck, heads: int, feed_forward: choices.FeedForward, feed_forwards: int,
+        self, *, width: int, bottleneck: choices.Bottleneck, heads: int, feed_forward: choices.PlainFeedForward,
+        feed_forwards: int,
         norm: choices.BottleneckNorm, attention_dropout: Dropout, dropout: Dropout,
     ) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class MobileLayer(nn.Module):
         self.enter, self.enter_norm = nn.Linear(width, inside), _norm(norm, inside)
         if self.reads == "shared":
             self.shared, self.shared_norm = nn.Linear(width, inside), _norm(norm, inside)
-        projections = Apart(
+        projections = SplitProjections(
             reads=width if self.reads == "input" else inside, value_reads=inside if self.reads == "layer" else width
         )
         self.attention = Attention(width=inside, heads=heads, dropout=attention_dropout, projections=projections)
@@ -199,10 +200,10 @@ class MobileTransformer(Network):
         self, *,
         layers: Depth, width: Width, heads: Width,
         bottleneck: choices.Bottleneck = choices.Bottleneck(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(activation="relu"),
+        feed_forward: Annotated[choices.PlainFeedForward, PartMark("feed_forward")] = choices.PlainFeedForward(activation="relu"),
         feed_forwards: Count = 4,
         norm: choices.BottleneckNorm = choices.BottleneckNorm(),
-        positions: Annotated[choices.Learned, PartMark("positions")] = choices.Learned(),
+        positions: Annotated[choices.LearnedPositions, PartMark("positions")] = choices.LearnedPositions(),
         segments: Natural = 0,
         embedding: choices.TrigramTable = choices.TrigramTable(),
         dropout: BelowOne | choices.Dropouts = 0.0,
@@ -255,7 +256,7 @@ class MobileTransformer(Network):
         `gates`, (N, H) or (N, B, H), multiply the output of each head. The objects `around` are called around every layer.
         """
         require_order("mobile_transformer", order, "open")
-        record = Record.of(want)
+        record = AttentionRecord.of(want)
         inputs = self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=0)
         x = residual_dtype(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, block, vectors)))
         stack = Stack(self.layers, each_layer(inputs, gates=gates, record=record), [*self.around, *around])  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.blocks.attention import Attention, Record
+from cloze.networks.blocks.attention import Attention, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.hooks import Around, count_around
@@ -34,15 +34,16 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, is_trained, shown
+from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.Learned | choices.Sinusoid | choices.Rotary | choices.Functional | choices.Disentangled | choices.NoPositions,
+    choices.LearnedPositions | choices.Sinusoid | choices.Rotary | choices.FunctionalPositions | choices.Disentangled
+    | choices.NoPositions,
     PartMark("positions"),
 ]
-Embedding = Annotated[choices.Table | Characters, PartMark("embedding")]
+Embedding = Annotated[choices.TokenTable | Characters, PartMark("embedding")]
 
 
 @register("network", "transformer")
@@ -79,11 +80,11 @@ class Transformer(Network):
         self, *,
         layers: Depth, width: Width, heads: Width,
         attention: choices.BandedAttention = choices.BandedAttention(),
-        feed_forward: choices.FeedForwards = choices.FeedForward(),
-        norm: choices.Norms = choices.Post(),
-        positions: PositionKinds = choices.Learned(),
+        feed_forward: choices.FeedForwards = choices.PlainFeedForward(),
+        norm: choices.Norms = choices.PostNorm(),
+        positions: PositionKinds = choices.LearnedPositions(),
         segments: Natural = 0,
-        embedding: Embedding = choices.Table(),
+        embedding: Embedding = choices.TokenTable(),
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
@@ -93,9 +94,9 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
-        self.unlimited = isinstance(positions, choices.Functional | choices.Disentangled)
+        self.unlimited = isinstance(positions, choices.FunctionalPositions | choices.Disentangled)
         self.rates = rates = choices.dropouts(dropout)
-        table = embedding if isinstance(embedding, choices.Table) else choices.Table()
+        table = embedding if isinstance(embedding, choices.TokenTable) else choices.TokenTable()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
         self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
@@ -171,7 +172,7 @@ class Transformer(Network):
         (N, B, H), multiply the output of each head. The objects `around` are called around every layer.
         """
         past = cache.length if cache is not None else 0
-        record = Record.of(want)
+        record = AttentionRecord.of(want)
         inputs_by_layer = each_layer(
             self.layer_inputs(
                 tokens, position_ids=position_ids, order=order, block=block, past=past, distances=self.distances
@@ -231,17 +232,17 @@ class Transformer(Network):
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 
-    def count_layers(self, counted: Operations, size: Shown, around: Sequence[Around]) -> None:
+    def count_layers(self, counted: Operations, size: SequenceSize, around: Sequence[Around]) -> None:
         """The products of the layers, and of the objects around them, for rows of this size."""
         where = self.layer_inputs.positions
-        distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.Functional) else 0
+        distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.FunctionalPositions) else 0
         for number, layer in enumerate(self.layers):
             self._count_buckets(counted, layer, size)
             layer.count_operations(counted, size.tokens, size.length)
             counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
             count_around(counted, [*self.around, *around], number, size)
 
-    def _count_buckets(self, counted: Operations, layer: Layer, size: Shown) -> None:
+    def _count_buckets(self, counted: Operations, layer: Layer, size: SequenceSize) -> None:
         """The vectors of distances that meet a layer's maps, its queries and its keys."""
         if self.distances is None:
             return

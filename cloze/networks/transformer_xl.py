@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
+from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.hooks import Around, count_around
@@ -24,7 +24,7 @@ from cloze.networks.blocks.positions.distances import Distances, StepDropout, di
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, is_trained, shown
+from cloze.networks.cost import Operations, SequenceSize, is_trained, shown
 from cloze.networks.network import (
     Network,
     attention_kinds,
@@ -51,7 +51,7 @@ class RelativeTransformer(Network):
 
     def __init__(
         self, part: str, *, embeddings: nn.Module, layers: int, width: int, heads: int, head_width: int | None,
-        feed_forward: choices.FeedForward, positions: choices.RelativeDistances, memory: choices.SegmentMemory | None,
+        feed_forward: choices.PlainFeedForward, positions: choices.RelativeDistances, memory: choices.SegmentMemory | None,
         segments: bool, norm_epsilon: float, dropout: float | choices.Dropouts, init_std: float, clock: Clock,
     ) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class RelativeTransformer(Network):
                 learned=learned,
             )
             return Layer(
-                width=width, attention=attention, norm=choices.Post(epsilon=norm_epsilon), dropout=make_dropout,
+                width=width, attention=attention, norm=choices.PostNorm(epsilon=norm_epsilon), dropout=make_dropout,
                 feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), active_dropout=make_dropout(),
             )
 
@@ -99,7 +99,7 @@ class RelativeTransformer(Network):
         around: Sequence[Around], *, unread: bool = False,
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """What the stack gives, and the wanted states of attention."""
-        record = Record.of(want)
+        record = AttentionRecord.of(want)
         past = None if memory is None else memory.states
         inputs_by_layer = each_layer([given] * len(self.layers), past=past, gates=gates, record=record)
         passed = Stack(self.layers, inputs_by_layer, [*self.around, *around]).run(x, unread=unread and record is None)
@@ -150,7 +150,7 @@ class TransformerXL(RelativeTransformer):
         self, *,
         layers: Depth, width: Width, heads: Width,
         head_width: Width | None = None,
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(activation="relu"),
+        feed_forward: Annotated[choices.PlainFeedForward, PartMark("feed_forward")] = choices.PlainFeedForward(activation="relu"),
         positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(),
         memory: choices.EvenMemory | None = None,
         embedding: choices.AdaptiveTable = choices.AdaptiveTable(),
@@ -229,7 +229,7 @@ class TransformerXL(RelativeTransformer):
 
 
 def count_relative(
-    counted: Operations, layer: Layer, size: Shown, *, past: int, far: int, queries: int | None = None, block: int = 0,
+    counted: Operations, layer: Layer, size: SequenceSize, *, past: int, far: int, queries: int | None = None, block: int = 0,
     content: bool = True,
 ) -> None:
     """Count the products of a layer for rows that remember `past` tokens and know `far` distances.

@@ -83,7 +83,7 @@ class TwoStream(RelativeTransformer):
         self, *,
         layers: Depth, width: Width, heads: Width,
         head_width: Width | None = None,
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        feed_forward: Annotated[choices.PlainFeedForward, PartMark("feed_forward")] = choices.PlainFeedForward(),
         positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(untie=True),
         relative_segments: bool = True,
         memory: choices.SegmentMemory | None = None,

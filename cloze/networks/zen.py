@@ -21,7 +21,7 @@ from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.cost import Operations, Shown, is_trained
+from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.registry import Given, PartMark, register
 
 
@@ -49,7 +49,7 @@ class CountedNGrams(Around):
     def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
         self.layers, self.items, self.length, self.live = layers, items, length, live
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The n-gram layer next to this layer, if there is one."""
         if number < len(self.layers):
             branch = counted.branch(live=self.live)
@@ -81,12 +81,12 @@ class Zen(Bert):
         layers: Depth, width: Width, heads: Width,
         ngram_layers: OptionalDepth = 6,
         ngrams: str = "ngrams",
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        feed_forward: Annotated[choices.PlainFeedForward, PartMark("feed_forward")] = choices.PlainFeedForward(),
         tables: Given[Mapping[str, Any] | None] = None,
         **bert: Any,
     ) -> None:
         super().__init__(layers=layers, width=width, heads=heads, feed_forward=feed_forward, **bert)
-        clock, norm = self.clock, choices.Post(epsilon=self.made.epsilon)
+        clock, norm = self.clock, choices.PostNorm(epsilon=self.made.epsilon)
         lookups = {} if tables is None else tables
         require_table("network.zen.ngrams", ngrams, lookups)
         if not 1 <= ngram_layers <= layers:

@@ -20,7 +20,7 @@ from cloze.objectives.distances.transport import Transport
 from cloze.objectives.distances.triple_contrast import TripleContrast
 from cloze.objectives.distillation.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.distillation.match_parameters import MatchParameters
-from cloze.objectives.labels.arcs import Arcs, arcs
+from cloze.objectives.labels.arcs import ArcPrediction, arcs
 from cloze.objectives.labels.choose import Choose, choose
 from cloze.objectives.labels.chosen import (
     AnswerExtraction,
@@ -54,7 +54,7 @@ from cloze.objectives.tokens.adaptive import adaptive_prediction
 from cloze.objectives.tokens.entity_prediction import EntityPrediction
 from cloze.objectives.tokens.joined_prediction import JoinedPrediction, joined_prediction
 from cloze.objectives.tokens.label_prediction import label_prediction
-from cloze.objectives.tokens.outside import Outside, outside
+from cloze.objectives.tokens.outside import ClassifyOutside, outside
 from cloze.objectives.tokens.sample import Sample
 from cloze.objectives.tokens.sampled import sampled_prediction
 from cloze.objectives.tokens.sense_prediction import SensePrediction, sense_prediction
@@ -63,12 +63,12 @@ from cloze.objectives.tokens.token_labelling import token_labelling
 from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
+    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction",
     "Factorisation", "HierarchicalSoftmax", "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling",
     "LinearClassification", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters",
     "MatchScores",
-    "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
+    "MixedClassification", "NegativeSampling", "Objective", "ClassifyOutside", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
     "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
     "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",

@@ -129,7 +129,7 @@ class TokenPrediction(Classify):
     over_vocabulary = True
 
 
-class TokenLabelling(Classify):
+class ClassifyTokens(Classify):
     """`Classify` that decides for every token whether it belongs there."""
 
     kind: Kind | None = "token_labelling"

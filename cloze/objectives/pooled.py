@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         return (attention_weights(energies, real)[..., None] * states).sum(1)
 
 
-class Normalise(nn.Module):
+class RowBatchNorm(nn.Module):
     """Batch normalisation of rows (B, D); a batch of one row, which has no variance, is normalised by the running statistics."""
 
     def __init__(self, width: int) -> None:
@@ -100,10 +100,10 @@ class PooledHead(nn.Module):
             self.recurrent, width = LSTMLayer(input_width=width, cell=recurrent, clock=clock), recurrent
         self.attention = SelfAttention(width, energies) if pool == "attention" else None
         width *= 3 if pool == "concat" else 1
-        self.first_norm = Normalise(width) if norm and hidden else None
+        self.first_norm = RowBatchNorm(width) if norm and hidden else None
         self.first_dropout = entering if hidden else None
         self.dense = nn.Linear(width, hidden) if hidden else None
-        self.norm = Normalise(hidden or width) if norm else None
+        self.norm = RowBatchNorm(hidden or width) if norm else None
         self.dropout = leaving
         self.output = nn.Linear(hidden or width, classes)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cloze.errors import UserError
 from cloze.networks.fast.switch import switched
 from cloze.probes.finding import Finding, Plot, Subject, Table
-from cloze.probes.losses import Examples
+from cloze.probes.losses import LossExamples
 
 Report = Callable[[int], None]
 SLICES = 10
@@ -80,7 +80,7 @@ def top_eigenvalue(
 
 
 def curvature(
-    examples: Examples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32,
+    examples: LossExamples, *, slices: int = SLICES, most: int | None = None, seed: int = 0, size: int = 32,
     report: Report = lambda done: None,
 ) -> Curvature:
     """The top eigenvalue of every layer, each on `slices` parts of the examples; fewer if there are fewer examples.

@@ -27,7 +27,7 @@ SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts
 
 
 @dataclass(frozen=True)
-class Trees:
+class ProbedTrees:
     """Sentences: their words, and the head of each (0: the root, n: the n-th word)."""
 
     words: Sequence[tuple[str, ...]]
@@ -48,7 +48,7 @@ class Structural:
     test: int
 
 
-def read_trees(path: Path | str, *, most: int) -> Trees:
+def read_trees(path: Path | str, *, most: int) -> ProbedTrees:
     """The first sentences of CoNLL-U with two words or more, up to `LONG` words."""
     trees = []
     for tree in each_tree(path):
@@ -58,7 +58,7 @@ def read_trees(path: Path | str, *, most: int) -> Trees:
             break
     if not trees:
         raise UserError(f"{path}: no sentence of 2 to {LONG} words: a distance needs two.")
-    return Trees([words for words, _ in trees], [heads for _, heads in trees])
+    return ProbedTrees([words for words, _ in trees], [heads for _, heads in trees])
 
 
 def tree_distances(heads: Sequence[int]) -> Distances:
@@ -91,7 +91,7 @@ def spanning_tree(distances: NDArray[Any]) -> set[tuple[int, int]]:
 
 
 def probe_distance(
-    loaded: Checkpoint, train: Trees, test: Trees, *, rank: int = 64, epochs: int = 20, seed: int = 0,
+    loaded: Checkpoint, train: ProbedTrees, test: ProbedTrees, *, rank: int = 64, epochs: int = 20, seed: int = 0,
     length: int | None = None, size: int = 32,
 ) -> Structural:
     """Train a map to `rank` dimensions for every layer, in which squared distances are those of the tree, and measure it."""
@@ -111,7 +111,9 @@ def probe_distance(
     return Structural(uuas, correlation, chain, len(x), len(z))
 
 
-def _states(reader: Reader, trees: Trees, length: int | None, size: int) -> tuple[list[NDArray[np.float32]], list[Distances]]:
+def _states(
+    reader: Reader, trees: ProbedTrees, length: int | None, size: int
+) -> tuple[list[NDArray[np.float32]], list[Distances]]:
     """The words' vectors (N + 1, K, D) of the sentences that were read whole, and their distances."""
     running, spans = zip(*(joined(words) for words in trees.words), strict=True)
     rows = word_rows(reader, running, spans, length=length)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from cloze.probes.finding import Finding, Plot, Subject, Table
 from cloze.probes.gates import Family, closed, each_gate, families
-from cloze.probes.losses import Examples
+from cloze.probes.losses import LossExamples
 
 Report = Callable[[int], None]
 Scores = Mapping[str, NDArray[np.float64]]
 KEPT = 0.9  # of the measure, for the share of heads that can be closed
 
 
-class Head(NamedTuple):
+class AttentionHead(NamedTuple):
     """One head: the argument that gates it, its layer and number, from 0."""
 
     argument: str
@@ -32,7 +32,7 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadImportance:
     """The importance of every head (N, H) by the argument of its gates, the heads from the least to the most important, and the
     measure at each `share` of closed heads: in that order, and the mean and the deviation over random orders.
 
@@ -41,7 +41,7 @@ class Heads:
 
     families: Sequence[Family]
     importance: Scores
-    order: Sequence[Head]
+    order: Sequence[AttentionHead]
     shares: Sequence[float]
     curve: Sequence[float]
     random: Sequence[float]
@@ -59,7 +59,7 @@ class Heads:
         return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
 
 
-def importance(examples: Examples, *, size: int = 32, report: Report = lambda done: None) -> Scores:
+def importance(examples: LossExamples, *, size: int = 32, report: Report = lambda done: None) -> Scores:
     """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch.
 
     Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
@@ -82,17 +82,17 @@ def importance(examples: Examples, *, size: int = 32, report: Report = lambda do
     return {argument: scores / max(done, 1) for argument, scores in sums.items()}
 
 
-def ordered(scores: Scores) -> list[Head]:
+def ordered(scores: Scores) -> list[AttentionHead]:
     """The heads from the least to the most important, each score divided by the length of its layer's scores (§4.1)."""
     heads, values = [], []
     for argument, matrix in scores.items():
         scaled = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-30)
-        heads += [Head(argument, layer, head) for layer in range(len(matrix)) for head in range(matrix.shape[1])]
+        heads += [AttentionHead(argument, layer, head) for layer in range(len(matrix)) for head in range(matrix.shape[1])]
         values += scaled.ravel().tolist()
     return [heads[n] for n in np.argsort(values, kind="stable")]
 
 
-def without(kinds: Sequence[Family], heads: Sequence[Head]) -> dict[str, torch.Tensor]:
+def without(kinds: Sequence[Family], heads: Sequence[AttentionHead]) -> dict[str, torch.Tensor]:
     """Gates that close these heads."""
     gates = {kind.argument: torch.ones(kind.layers, kind.heads) for kind in kinds}
     for head in heads:
@@ -101,9 +101,9 @@ def without(kinds: Sequence[Family], heads: Sequence[Head]) -> dict[str, torch.T
 
 
 def probe_heads(
-    examples: Examples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, each: bool = False,
+    examples: LossExamples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, each: bool = False,
     report: Report = lambda done: None,
-) -> Heads:
+) -> HeadImportance:
     """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
 
     `each` also closes every head alone.
@@ -116,7 +116,7 @@ def probe_heads(
     order = ordered(scores)
     counts = sorted({round(len(order) * part / parts) for part in range(parts + 1)})
 
-    def value(heads: Sequence[Head]) -> float:
+    def value(heads: Sequence[AttentionHead]) -> float:
         with closed(examples.network, without(kinds, heads)):
             return examples.value(size=size)
 
@@ -129,15 +129,18 @@ def probe_heads(
     alone = {}
     if each:
         for kind in kinds:
-            differences = [[value([Head(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)] for n in range(kind.layers)]
+            differences = [
+                [value([AttentionHead(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)]
+                for n in range(kind.layers)
+            ]
             alone[kind.argument] = np.array(differences)
-    return Heads(
+    return HeadImportance(
         kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
         examples.measure, examples.higher, alone, examples.remarks,
     )
 
 
-def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
+def finding(subjects: Sequence[Subject], found: Mapping[str, HeadImportance]) -> Finding:
     """Tables and figures of several networks."""
     tables: list[Table] = []
     plots: list[Plot] = []
@@ -171,7 +174,7 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
                    [f"{name}: {remark}" for name, heads in found.items() for remark in heads.remarks])
 
 
-def _data(one: Heads) -> dict[str, Any]:
+def _data(one: HeadImportance) -> dict[str, Any]:
     return {
         "importance": dict(one.importance), "order": [list(head) for head in one.order], "measure": one.measure,
         "shares": list(one.shares), "curve": list(one.curve), "random": list(one.random), "deviation": list(one.deviation),

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.marked_texts import Names, read_marked
+from cloze.corpus.readers.marked_texts import TextFields, read_marked
 from cloze.corpus.readers.tagged import read_tagged
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
-from cloze.probes.linear import Accuracies, Split, majority, share_equal
+from cloze.probes.linear import Accuracies, ProbeSplit, majority, share_equal
 from cloze.probes.measures import Floats, unit
 from cloze.probes.words import Places, joined, word_rows, word_states
 
@@ -67,7 +67,7 @@ def related_words(path: Path | str, *, most: int) -> Probed:
 
 def marked_spans(path: Path | str, *, most: int) -> Probed:
     """Texts with one marked word and its sense: rows of the task span_classification. The kind is the word as it is spelled."""
-    rows = read_marked(path, Names("text", "spans", "label"), labelled=True).each[:most]
+    rows = read_marked(path, TextFields("text", "spans", "label"), labelled=True).each[:most]
     spans = [np.array(row.spans[:1], np.int64).reshape(-1, 2) for row in rows]
     examples = [
         (n, (0,), str(row.label), row.text[row.spans[0][0] : row.spans[0][1]].lower()) for n, row in enumerate(rows)
@@ -101,13 +101,13 @@ def vectors_of(
 
 def split_of(
     loaded: Checkpoint, train: Probed, test: Probed, *, length: int | None = None, size: int = 32
-) -> tuple[Split, list[str]]:
+) -> tuple[ProbeSplit, list[str]]:
     """The vectors of both parts in one network, and remarks on what was left out."""
     reader = Reader.of(loaded)
     x, labels, kinds, lost = vectors_of(reader, train, length=length, size=size)
     z, other_labels, other_kinds, other_lost = vectors_of(reader, test, length=length, size=size)
     remarks = [f"{lost + other_lost:,} words were left out: the network did not read them"] if lost + other_lost else []
-    return Split(x, z, labels, other_labels, kinds, other_kinds), remarks
+    return ProbeSplit(x, z, labels, other_labels, kinds, other_kinds), remarks
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Senses:
     mean: Sequence[float]
 
 
-def nearest_senses(split: Split) -> Senses:
+def nearest_senses(split: ProbeSplit) -> Senses:
     """Senses of words by their nearest neighbours of the same word in the training part, by cosine (Peters et al., "Deep
     contextualized word representations", 2018, §5.3).
 

@@ -18,7 +18,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Split:
+class ProbeSplit:
     """Vectors (N + 1, M, D) of the examples for training and for the test, with their labels and the kinds that controls depend
     on, such as the spelling of a word."""
 
@@ -58,7 +58,7 @@ class Accuracies:
 
 
 def probe_linear(
-    split: Split, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3
+    split: ProbeSplit, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3
 ) -> Accuracies:
     """Train one linear classifier per layer, and another for its control task.
 

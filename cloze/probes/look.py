@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.decoding.generating.forms import ByDecoder
-from cloze.decoding.generating.search import Written
+from cloze.decoding.generating.search import Continuation
 from cloze.decoding.generating.sequence import Manner, has_decoder, start_id
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.marks import marks_around
@@ -27,7 +27,7 @@ _BLOCK = 1 << 24  # cosines with the vocabulary that are held at once
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownTokens:
     """The tokens of a sequence: `ids`, how they are shown, and `parts`: 0 and 1 the texts, -1 what the template inserts."""
 
     name: str
@@ -40,7 +40,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionMap:
     """One kind of attention: `shares` (N, H, Lq, Lk), whose rows sum to one, from the tokens of `rows` to those of `columns`."""
 
     name: str
@@ -84,8 +84,8 @@ class Seen:
     """What `look` found: the texts, their sequences by name, and of every panel what the network has."""
 
     texts: tuple[str, ...]
-    sequences: Mapping[str, Shown]
-    attention: tuple[Attention, ...]
+    sequences: Mapping[str, ShownTokens]
+    attention: tuple[AttentionMap, ...]
     lens: Lens | None
     near: tuple[Near, ...]
     attributions: tuple[Attribution, ...]
@@ -140,7 +140,7 @@ def _both(reader: Reader, head: Any, text: str, other: str | None, length: int |
     source = form.source(_ids(reader, text), max_length=length)
     record.cut(source.cut, "text")
     if other is None and head is not None:
-        written: Written = form.write(head, [source], Manner(ANSWER))[0]
+        written: Continuation = form.write(head, [source], Manner(ANSWER))[0]
         target = np.asarray(written.ids, np.int32)
         other = str(reader.tokenizer.decode(target))
         record.remarks.append("The second text is what the network writes for the first one.")
@@ -168,9 +168,9 @@ class _Found:
 
     def __init__(self, reader: Reader, top: int) -> None:
         self.reader, self.top = reader, top
-        self.sequences: dict[str, Shown] = {}
+        self.sequences: dict[str, ShownTokens] = {}
         self.following: dict[str, Ids] = {}
-        self.attention: list[Attention] = []
+        self.attention: list[AttentionMap] = []
         self.lens: Lens | None = None
         self.near: list[Near] = []
         self.attributions: list[Attribution] = []
@@ -180,13 +180,13 @@ class _Found:
         if lost:
             self.remarks.append(f"The last {lost:,} tokens of the {name} do not fit and were cut.")
 
-    def add(self, made: tuple[Shown, Ids]) -> None:
+    def add(self, made: tuple[ShownTokens, Ids]) -> None:
         sequence, following = made
         self.sequences[sequence.name], self.following[sequence.name] = sequence, following
 
     def attend(self, name: str, rows: str, columns: str, shares: Tensor | None) -> None:
         if shares is not None:
-            self.attention.append(Attention(name, rows, columns, shares[:, 0].float().cpu().numpy()))
+            self.attention.append(AttentionMap(name, rows, columns, shares[:, 0].float().cpu().numpy()))
 
     def read(self, name: str, layers: Tensor, head: Any, state: str, batch: Batch) -> None:
         """The nearest vectors of the layers (N + 1, 1, L, D), and what the head predicts from each if it reads `state` alone."""
@@ -232,9 +232,9 @@ def _framed(reader: Reader, text: str, other: str | None, length: int | None) ->
     return reader.laid_out(ids, max_length=most).marked(marks)
 
 
-def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[Shown, Ids]:
+def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[ShownTokens, Ids]:
     """The tokens of a sequence, and the token that follows each; -1 where none does."""
-    sequence = Shown(
+    sequence = ShownTokens(
         name, tuple(int(i) for i in ids), tuple(shown(reader.tokenizer, int(i)) for i in ids), tuple(int(p) for p in parts)
     )
     after = np.append(np.asarray(ids)[1:], -1) if following is None else following

@@ -30,7 +30,7 @@ from cloze.tasks.words import read_words
 RATE = 0.15  # of the tokens of a text that are masked
 
 
-class Examples(ABC):
+class LossExamples(ABC):
     """Examples with a loss each. `measure` is what `value` gives, which is better if it is `higher`."""
 
     measure: str = "loss"
@@ -62,7 +62,7 @@ class _TextRow(NamedTuple):
     right: Ids
 
 
-class TextExamples(Examples):
+class TextExamples(LossExamples):
     """The texts that a network reads, with the loss of the head that it was pre-trained with.
 
     A network that fills gaps predicts `RATE` of the tokens of each text, the same whatever the batch; one that reads from left to
@@ -102,7 +102,7 @@ class TextExamples(Examples):
         return _means(scores, [row.right for row in rows])
 
 
-class AnswerExamples(Examples):
+class AnswerExamples(LossExamples):
     """Texts and the answers that an encoder-decoder writes for them, with the loss of every token of the answer."""
 
     def __init__(self, loaded: Checkpoint, lines: Sequence[str], *, length: int | None = None) -> None:
@@ -128,7 +128,7 @@ class _Pair(NamedTuple):
     target: Ids
 
 
-class ClassifiedExamples(Examples):
+class ClassifiedExamples(LossExamples):
     """The rows of a fine-tuned classifier, measured by their accuracy."""
 
     measure, higher = "accuracy", True
@@ -146,7 +146,7 @@ class ClassifiedExamples(Examples):
         return self.learner.measure(self.rows, size=size)[self.measure]
 
 
-class LabelledExamples(Examples):
+class LabelledExamples(LossExamples):
     """The texts of a fine-tuned labeller of words, measured by their accuracy; those that need several windows are left out."""
 
     measure, higher = "accuracy", True
@@ -180,14 +180,14 @@ class LabelledExamples(Examples):
         return self.learner.measure(self.rows, size=size)[self.measure]
 
 
-def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> Examples:
+def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> LossExamples:
     """Texts for the head that a network was pre-trained with; for an encoder-decoder, lines of a text, a tab and its answer."""
     if has_decoder(Reader.of(loaded)):
         return AnswerExamples(loaded, texts, length=length)
     return TextExamples(loaded, texts, seed=seed, length=length)
 
 
-def task_examples(loaded: Checkpoint, labelled: str, *, most: int | None = None) -> Examples:
+def task_examples(loaded: Checkpoint, labelled: str, *, most: int | None = None) -> LossExamples:
     """Labelled rows for a fine-tuned checkpoint, the first `most` of them: `FILE`, or `TASK=FILE` if it has several tasks."""
     name, _, file = labelled.rpartition("=")
     require_files([file])
@@ -195,7 +195,7 @@ def task_examples(loaded: Checkpoint, labelled: str, *, most: int | None = None)
     return learner_examples(learner, learner.task.read(file), most=most)
 
 
-def learner_examples(learner: Learner, examples: Any, *, most: int | None = None) -> Examples:
+def learner_examples(learner: Learner, examples: Any, *, most: int | None = None) -> LossExamples:
     """Labelled examples with the loss of a learner; a `UserError` for a task without a loss per example here."""
     if isinstance(learner, Classifier):
         return ClassifiedExamples(learner, examples, most)

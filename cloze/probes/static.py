@@ -17,7 +17,7 @@ from cloze.interop.vectors import Vectors
 from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import first_direction
 from cloze.probes.words import word_rows, word_states, words_of
-from cloze.tasks.intrinsic.similarity import Pair, similarity
+from cloze.tasks.intrinsic.similarity import WordPair, similarity
 
 LEAST = 2  # occurrences that a component needs; of fewer it is the vector itself
 
@@ -85,7 +85,7 @@ class Compared:
     pairs: Mapping[str, int]
 
 
-def compare(static: Static, sets: Mapping[str, Sequence[Pair]], against: Mapping[str, Vectors]) -> Compared:
+def compare(static: Static, sets: Mapping[str, Sequence[WordPair]], against: Mapping[str, Vectors]) -> Compared:
     """The correlations over the pairs that all have."""
     vocabulary = set(static.words)
     first: dict[str, list[float]] = {}
@@ -107,7 +107,7 @@ def compare(static: Static, sets: Mapping[str, Sequence[Pair]], against: Mapping
     return Compared(first, mean, other, counts)
 
 
-def _correlation(vectors: Vectors, pairs: Sequence[Pair]) -> float:
+def _correlation(vectors: Vectors, pairs: Sequence[WordPair]) -> float:
     correlation = similarity(vectors, pairs, lower=True).spearman if len(pairs) > 1 else None
     return float("nan") if correlation is None else correlation
 

@@ -16,7 +16,7 @@ from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments,
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.changes import Change
-    from cloze.interop import Model
+    from cloze.interop import PortableModel
     from cloze.recipe.recipe import Recipe
 
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
@@ -54,7 +54,7 @@ def lasts(name: str) -> bool:
     return type_of(name).lasts
 
 
-def read_by(model: Model) -> set[str]:
+def read_by(model: PortableModel) -> set[str]:
     """The names of the networks whose states a model reads because of its changes."""
     return set(_read_by(model.changes))
 

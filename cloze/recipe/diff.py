@@ -24,7 +24,7 @@ from cloze.recipe.schema import arguments_of_part
 ABSENT = "—"
 
 
-class Change(NamedTuple):
+class ValueDifference(NamedTuple):
     """One difference. A side without a value is `ABSENT`."""
 
     path: str
@@ -36,12 +36,12 @@ class Change(NamedTuple):
         return self.path, _shown(self.left), _shown(self.right)
 
 
-def diff(left: Recipe, right: Recipe) -> list[Change]:
+def diff(left: Recipe, right: Recipe) -> list[ValueDifference]:
     """Every difference between two recipes but name, paper and notes, in the order of the canonical form.
 
     Edits, objectives and passes are matched by name, so an edit that only moved or was left out is one line.
     """
-    changes: list[Change] = []
+    changes: list[ValueDifference] = []
     for name in ("texts", "sources", "networks", "tie", "reading"):
         changes += _compare(name, vars(left)[name], vars(right)[name])
     if list(left.entries) == list(right.entries) == ["main"]:
@@ -53,7 +53,7 @@ def diff(left: Recipe, right: Recipe) -> list[Change]:
     return changes
 
 
-def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
+def _compare(path: str, left: Any, right: Any) -> Iterator[ValueDifference]:
     """The differences below one path."""
     if left == right:
         return
@@ -73,18 +73,18 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         for key in (field.name for field in dataclasses.fields(left)):
             yield from _compare(f"{path}.{key}", vars(left)[key], vars(right)[key])
     else:
-        yield Change(path, _bare(left), _bare(right))
+        yield ValueDifference(path, _bare(left), _bare(right))
 
 
 def _record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, (PartSpec, ObjectiveSpec, EditSpec))
 
 
-def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
+def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[ValueDifference]:
     """Two parts under one key: their names if they differ, then the arguments. An argument that only one side has is listed
     unless it is a default."""
     if left.name != right.name:
-        yield Change(path, left.name, right.name)
+        yield ValueDifference(path, left.name, right.name)
     for key in dict.fromkeys([*left.arguments, *right.arguments]):
         if key in left.arguments and key in right.arguments:
             yield from _compare(f"{path}.{key}", left.arguments[key], right.arguments[key])
@@ -93,10 +93,10 @@ def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
         if key in _chosen(owner):
             pair = [ABSENT, ABSENT]
             pair[sides] = _bare(owner.arguments[key])
-            yield Change(f"{path}.{key}", *pair)
+            yield ValueDifference(f"{path}.{key}", *pair)
 
 
-def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[Change]:
+def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[ValueDifference]:
     for name in ("odds", "source", "order", "task"):
         yield from _compare(f"{prefix}{name}", vars(left)[name], vars(right)[name])
     yield from _lists(f"{prefix}exercise", left.exercise, right.exercise)
@@ -106,13 +106,13 @@ def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[Change]:
         yield from _lists(f"{prefix}passes", left.passes, right.passes)
 
 
-def _pass(prefix: str, left: PassSpec, right: PassSpec) -> Iterator[Change]:
+def _pass(prefix: str, left: PassSpec, right: PassSpec) -> Iterator[ValueDifference]:
     for name in ("network", "view", "take", "grad"):
         yield from _compare(f"{prefix}{name}", vars(left)[name], vars(right)[name])
     yield from _lists(f"{prefix}objectives", left.objectives, right.objectives)
 
 
-def _lists(path: str, left: Sequence[Any], right: Sequence[Any]) -> Iterator[Change]:
+def _lists(path: str, left: Sequence[Any], right: Sequence[Any]) -> Iterator[ValueDifference]:
     """Two lists of named things, matched by name."""
     names = [[_name(item) for item in side] for side in (left, right)]
     for kind, a, b, c, d in SequenceMatcher(a=names[0], b=names[1], autojunk=False).get_opcodes():
@@ -120,11 +120,11 @@ def _lists(path: str, left: Sequence[Any], right: Sequence[Any]) -> Iterator[Cha
             for i, j in zip(range(a, b), range(c, d), strict=True):
                 yield from _item(_address(path, names[0], i), left[i], right[j])
             continue
-        yield from (Change(_address(path, names[0], i), _bare(left[i]), ABSENT) for i in range(a, b))
-        yield from (Change(_address(path, names[1], j), ABSENT, _bare(right[j])) for j in range(c, d))
+        yield from (ValueDifference(_address(path, names[0], i), _bare(left[i]), ABSENT) for i in range(a, b))
+        yield from (ValueDifference(_address(path, names[1], j), ABSENT, _bare(right[j])) for j in range(c, d))
 
 
-def _item(path: str, left: Any, right: Any) -> Iterator[Change]:
+def _item(path: str, left: Any, right: Any) -> Iterator[ValueDifference]:
     if isinstance(left, PassSpec):
         yield from _pass(f"{path}.", left, right)
         return

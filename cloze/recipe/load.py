@@ -19,7 +19,7 @@ from cloze.recipe import paths
 from cloze.recipe.expand import expand
 from cloze.recipe.faults import Faults
 from cloze.recipe.grammar import read, read_sources
-from cloze.recipe.origins import Checkpoints, Written, networks_of, take_up
+from cloze.recipe.origins import CheckpointFolders, ResolvedTree, networks_of, take_up
 from cloze.recipe.parts import class_of, names
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.schema import arguments_of_part, expand_part
@@ -92,7 +92,7 @@ def load_recipe(
     size: str | None = None,
     overrides: Sequence[str] = (),
     with_files: Iterable[str | Path] = (),
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CheckpointFolders | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
     """Load a recipe and fill in every default.
@@ -208,11 +208,11 @@ def _similar_recipe(name: str) -> str:
 
 
 def _assemble(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None = None,
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
     if not root.is_mapping:
-        return _recipe(Written(root), size, overrides)
+        return _recipe(ResolvedTree(root), size, overrides)
     if "stages" in root.value:
         return assemble_stages(root, size, overrides, checkpoints, partial(_recipe, complete=complete))
     faults = Faults()
@@ -235,7 +235,7 @@ def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> N
 
 
 def _recipe(
-    written: Written, size: str | None, overrides: Sequence[str], complete: Complete | None = None
+    written: ResolvedTree, size: str | None, overrides: Sequence[str], complete: Complete | None = None
 ) -> Recipe:
     root, faults = written.tree, Faults()
     expand(root, faults)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not nee
 _APART = ("open", "left_to_right", "right_to_left")
 
 
-class Checkpoints(Protocol):
+class CheckpointFolders(Protocol):
     """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
     `cloze.checkpoint.references.BoundCheckpoints` answers."""
 
@@ -47,7 +47,7 @@ class Checkpoints(Protocol):
 
 
 @dataclass(frozen=True)
-class Written:
+class ResolvedTree:
     """The tree of a recipe or stage with every network written out; `kept` names the networks that have a checkpoint's size,
     because they write none of their own."""
 
@@ -56,8 +56,8 @@ class Written:
 
 
 def take_up(
-    tree: Node, *, earlier: Mapping[str, Written], checkpoints: Checkpoints | None, prefix: str, faults: Faults
-) -> Written:
+    tree: Node, *, earlier: Mapping[str, ResolvedTree], checkpoints: CheckpointFolders | None, prefix: str, faults: Faults
+) -> ResolvedTree:
     """Write out, in place, the networks of a recipe that have only a `from`.
 
     `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
@@ -97,7 +97,7 @@ def take_up(
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)))
-    return Written(tree, frozenset(labels))
+    return ResolvedTree(tree, frozenset(labels))
 
 
 def _check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults: Faults) -> None:

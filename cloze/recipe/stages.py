@@ -12,7 +12,7 @@ from cloze.document import Key, Node, Where, from_data, read_value
 from cloze.errors import Parameter, RecipeError, propose
 from cloze.recipe.expand import SINGULAR
 from cloze.recipe.faults import Faults
-from cloze.recipe.origins import Checkpoints, Written, take_up
+from cloze.recipe.origins import CheckpointFolders, ResolvedTree, take_up
 from cloze.recipe.recipe import Recipe, Stage
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
@@ -20,11 +20,11 @@ _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise")
 EACH, GROUP, PREVIOUS = "each", "depth_group", "previous"
 _ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
 
-Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
+Assemble = Callable[[ResolvedTree, str | None, Sequence[str]], Recipe]
 
 
 def assemble_stages(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Checkpoints | None, assemble: Assemble
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None, assemble: Assemble
 ) -> Recipe:
     """The recipe of the last stage, which holds all stages.
 
@@ -79,15 +79,15 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
 
 
 def stage_trees(
-    root: Node, checkpoints: Checkpoints | None, faults: Faults
-) -> dict[str, tuple[Written, float]]:
+    root: Node, checkpoints: CheckpointFolders | None, faults: Faults
+) -> dict[str, tuple[ResolvedTree, float]]:
     """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
     written = root.value["stages"]
     if not written.is_mapping or not written.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
                    "For example `stages: {general: {}, domain: {…}}`.")
         return {}
-    trees: dict[str, tuple[Written, float]] = {}
+    trees: dict[str, tuple[ResolvedTree, float]] = {}
     for name, node in written.items():
         path = f"stages.{name}"
         if node.value is None:

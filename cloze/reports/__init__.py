@@ -8,6 +8,6 @@ Contract: tests/reports (structure, and a rendering in chromium where that is in
 from __future__ import annotations
 
 from cloze.reports.page import render, write_report
-from cloze.reports.run import Run, find_runs, read_run
+from cloze.reports.run import RecordedRun, find_runs, read_run
 
-__all__ = ["Run", "find_runs", "read_run", "render", "write_report"]
+__all__ = ["RecordedRun", "find_runs", "read_run", "render", "write_report"]

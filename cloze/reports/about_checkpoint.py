@@ -14,7 +14,7 @@ from cloze.reports.run import read_object, read_recipe
 RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.json", Path("cloze") / "network.json"
 
 
-class Usable(Protocol):
+class OpenedCheckpoint(Protocol):
     """What is known once a checkpoint is opened; `fault` is why it cannot be opened (see `cloze.checkpoint.uses`)."""
 
     @property
@@ -58,7 +58,7 @@ class Usable(Protocol):
         """Why it cannot be opened; empty where it can."""
 
 
-Opens = Callable[[Path], Usable]
+Opens = Callable[[Path], OpenedCheckpoint]
 
 
 def about_checkpoint(path: Path, opens: Opens) -> About:
@@ -71,7 +71,7 @@ def about_checkpoint(path: Path, opens: Opens) -> About:
     return About("checkpoint", path, summary, facts, uses(path, can, task))
 
 
-def network_facts(path: Path, can: Usable) -> list[Fact]:
+def network_facts(path: Path, can: OpenedCheckpoint) -> list[Fact]:
     """Network, heads and tokenizer, or why they cannot be opened."""
     if can.fault:
         return [Fact("fault", can.fault, can.fault.splitlines()), *_code(path)]
@@ -177,7 +177,7 @@ def files_fact(path: Path) -> Fact:
     return Fact("folder", {"files": inside, "bytes": size_of(path)}, f"{shown_size(size_of(path))}: {', '.join(inside)}")
 
 
-def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", dev: Sequence[str] = ()) -> list[str]:
+def uses(path: Path, can: OpenedCheckpoint, task: Mapping[str, Any], *, sample: str = "", dev: Sequence[str] = ()) -> list[str]:
     """The commands that take a checkpoint; `sample` is a text that its run has shown, `dev` its dev set."""
     if can.fault:
         return []
@@ -213,7 +213,7 @@ def _shown(path: Path, verb: str, sample: str, *, answers: bool) -> str:
     return command("cloze", verb, path, text)
 
 
-def _publishing(path: Path, can: Usable) -> list[str]:
+def _publishing(path: Path, can: OpenedCheckpoint) -> list[str]:
     if can.of_words:
         return []
     target = path.parent / f"{path.resolve().name}-published"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import UserError
-from cloze.reports.figures import Line, chart
+from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.tasks.evaluation_text import ranking_lines, simple_answers
@@ -105,7 +105,10 @@ def confusion_sheets(confusion: Confusion) -> Iterator[Sheet]:
 def reliability(calibration: Calibration) -> Figure:
     """Accuracy over confidence: on the dashed line, probabilities say how often an answer is right."""
     points = [(interval["confidence"], interval["accuracy"]) for interval in calibration.bins]
-    lines = [Line("as confident as right", [(0.0, 0.0), (1.0, 1.0)], 1, dashed=True), Line("accuracy", points, 0, marks=True)]
+    lines = [
+        PlotLine("as confident as right", [(0.0, 0.0), (1.0, 1.0)], 1, dashed=True),
+        PlotLine("accuracy", points, 0, marks=True)
+    ]
     return Figure("Reliability: accuracy by confidence", chart(lines, title="Reliability", x="confidence", zero=True))
 
 

@@ -15,7 +15,7 @@ COLOURS = 8  # the page defines --series-0 … --series-7
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """One curve: `colour` indexes the page's palette; `faint` is a background trace, `marks` draws every point, `dots`
     nothing but points."""
 
@@ -110,7 +110,7 @@ def ticks(low: float, high: float, about: int = 5, *, seconds: bool = False) -> 
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def bounds(lines: Sequence[Line], axis: int, *, zero: bool) -> tuple[float, float]:
+def bounds(lines: Sequence[PlotLine], axis: int, *, zero: bool) -> tuple[float, float]:
     """The range a chart must show, with a little air; faint traces may leave it: noise does not set the scale."""
     main = [p[axis] for line in lines if not line.faint for p in line.points]
     values = main or [p[axis] for line in lines for p in line.points] or [0.0, 1.0]
@@ -124,7 +124,7 @@ def bounds(lines: Sequence[Line], axis: int, *, zero: bool) -> tuple[float, floa
 
 
 def chart(
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     *,
     title: str,
     x: str,
@@ -167,7 +167,7 @@ def chart(
     return Markup("".join(parts))
 
 
-def _curve(line: Line, across: Scale, up: Scale) -> str:
+def _curve(line: PlotLine, across: Scale, up: Scale) -> str:
     inside = [(across(x), min(max(up(y), up.stop), up.start)) for x, y in thin(line.points)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in inside)
     kind = "curve" + (" faint" if line.faint else "") + (" dashed" if line.dashed else "")

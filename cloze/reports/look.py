@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.probes.look import Attention, Lens, Near, Seen
+from cloze.probes.look import AttentionMap, Lens, Near, Seen
 from cloze.reports.page import fill_page
 from cloze.whole import whole_file
 
@@ -62,7 +62,7 @@ def page_data(seen: Seen, *, cells: int = CELLS) -> dict[str, Any]:
     }
 
 
-def packed(attention: Attention, *, cells: int = CELLS) -> dict[str, Any]:
+def packed(attention: AttentionMap, *, cells: int = CELLS) -> dict[str, Any]:
     """Attention as bytes in base64: every row, or its largest entries if there are more than `cells` numbers.
 
     The entries of a row sum to 255, whatever is left out. With `columns`, the entries' places as 16-bit integers.

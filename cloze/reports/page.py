@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from cloze.arguments import checked
 from cloze.errors import CheckpointError
 from cloze.reports import sections
-from cloze.reports.run import Run, find_runs, read_run
+from cloze.reports.run import RecordedRun, find_runs, read_run
 from cloze.whole import require_output, whole_file
 
 _TITLE = re.compile(" · cloze (report|look|probe|peek|compare|sweep)</title>".encode())
@@ -29,7 +29,7 @@ def fill_page(template: str, made: datetime | None, **values: Any) -> str:
     return jinja.get_template(template).render(made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"), **values)
 
 
-def render(runs: Sequence[Run], *, made: datetime | None = None) -> str:
+def render(runs: Sequence[RecordedRun], *, made: datetime | None = None) -> str:
     """The page for one run or for several side by side, as HTML text that refers to nothing outside itself."""
     columns, rows = sections.comparison(runs)
     return fill_page(
@@ -48,7 +48,7 @@ def render(runs: Sequence[Run], *, made: datetime | None = None) -> str:
     )
 
 
-def heading(runs: Sequence[Run]) -> str:
+def heading(runs: Sequence[RecordedRun]) -> str:
     """What the page is about."""
     if len(runs) == 1:
         return str(runs[0].recipe.get("name") or runs[0].name)

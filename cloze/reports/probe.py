@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloze.errors import UserError
 from cloze.probes.finding import Finding, Plot, Table, cell_text, plain
-from cloze.reports.figures import COLOURS, Line, chart
+from cloze.reports.figures import COLOURS, PlotLine, chart
 from cloze.reports.page import fill_page, is_page
 from cloze.reports.sections import Figure
 from cloze.whole import require_output, whole_file
@@ -25,7 +25,7 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
 def figure(plot: Plot) -> Figure:
     """A line chart of a plot."""
     lines = [
-        Line(name, list(points), number % COLOURS, marks=len(points) < 40, dashed=name in plot.dashed)
+        PlotLine(name, list(points), number % COLOURS, marks=len(points) < 40, dashed=name in plot.dashed)
         for number, (name, points) in enumerate(plot.lines.items())
     ]
     return Figure(plot.title, chart(lines, title=plot.title, x=plot.x))

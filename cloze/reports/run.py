@@ -23,7 +23,7 @@ _SEEDS = Path("cloze") / "seeds"
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run, as its folder records it.
 
     `train`, `held_out`, `samples` and `dev` (what a task is measured by) hold log records in the order of their steps;
@@ -154,7 +154,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def read_run(folder: Path, name: str | None = None) -> Run:
+def read_run(folder: Path, name: str | None = None) -> RecordedRun:
     """Read one run folder. A log without a training record is a `CheckpointError`; other files may be absent."""
     events, unreadable = read_log(folder / LOG)
     train = in_order(record for record in events if record.get("event") == "train")
@@ -163,7 +163,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
             f"{folder / LOG}: no training step is logged yet.\n  Wait for the run's first log event."
         )
     text, recipe = read_recipe(folder / "cloze" / "recipe.yaml")
-    return Run(
+    return RecordedRun(
         name=name or folder.resolve().name,
         folder=folder,
         train=train,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from cloze.reports.figures import Line, chart, duration, plain, smooth
-from cloze.reports.run import Point, Record, Run, number, points_of
+from cloze.reports.figures import PlotLine, chart, duration, plain, smooth
+from cloze.reports.run import Point, Record, RecordedRun, number, points_of
 from cloze.training.schedule.budget import in_words
 
 SHARE = re.compile(r"(.*\S) (\d+)%")  # "paris 31%"
@@ -25,14 +25,14 @@ class Figure(NamedTuple):
     wide: bool = False
 
 
-class Answer(NamedTuple):
+class SampleAnswer(NamedTuple):
     """One filling of a blank, and its probability `share`; a continuation has none."""
 
     text: str
     share: float | None
 
 
-class Filled(NamedTuple):
+class FilledSample(NamedTuple):
     """One sample: the text before and after its blank, the answers, best first, and the best ones of earlier steps.
 
     A text without a blank is one that the network continued.
@@ -40,7 +40,7 @@ class Filled(NamedTuple):
 
     before: str
     after: str
-    answers: list[Answer]
+    answers: list[SampleAnswer]
     earlier: list[tuple[int, str]]
     continued: bool = False
 
@@ -72,24 +72,24 @@ def loss_text(value: float) -> str:
     return f"{value:.3f}"
 
 
-def held_out_points(run: Run) -> list[Point]:
+def held_out_points(run: RecordedRun) -> list[Point]:
     """The held-out losses of the first mixture entry."""
     return next(iter(run.held_out_series("step").values()), [])
 
 
-def steady_speed(run: Run) -> float | None:
+def steady_speed(run: RecordedRun) -> float | None:
     """The median of the logged tokens per second: start-up and evaluation pauses do not move it."""
     values = sorted(y for _, y in run.series("step", "tokens_per_second"))
     return values[len(values) // 2] if values else None
 
 
-def median(run: Run, key: str) -> float | None:
+def median(run: RecordedRun, key: str) -> float | None:
     """The median of a logged number."""
     values = sorted(y for _, y in run.series("step", key))
     return values[len(values) // 2] if values else None
 
 
-def key_figures(run: Run) -> list[tuple[str, str, str]]:
+def key_figures(run: RecordedRun) -> list[tuple[str, str, str]]:
     """The numbers a reader wants first: (name, value, remark)."""
     held_out = held_out_points(run)
     best = min((y for _, y in held_out), default=None)
@@ -112,14 +112,14 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     return figures
 
 
-def worth(run: Run) -> list[tuple[str, str, str]]:
+def worth(run: RecordedRun) -> list[tuple[str, str, str]]:
     """The last held-out loss of every objective that has a baseline, and where it stands."""
     return [
         (name, loss_text(loss), baseline.describe(loss)) for name, (loss, baseline) in run.worth().items() if baseline is not None
     ]
 
 
-def levels(runs: Sequence[Run], x: str) -> list[Line]:
+def levels(runs: Sequence[RecordedRun], x: str) -> list[PlotLine]:
     """The baselines of a run that has one objective over tokens, as level lines; none where several runs are compared."""
     baselines = [baseline for run in runs for baseline in run.baselines.values() if baseline.pairs is not None]
     points = runs[0].series(x, "loss")
@@ -129,12 +129,12 @@ def levels(runs: Sequence[Run], x: str) -> list[Line]:
     values_by_name = {"single tokens": baseline.single, "pairs": baseline.pairs}
     ends = points[0][0], points[-1][0]
     return [
-        Line(name, [(end, level) for end in ends], colour, dashed=True, labelled=True)
+        PlotLine(name, [(end, level) for end in ends], colour, dashed=True, labelled=True)
         for colour, (name, level) in enumerate(values_by_name.items(), 1) if level is not None
     ]
 
 
-def comparison(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+def comparison(runs: Sequence[RecordedRun]) -> tuple[list[str], list[list[str]]]:
     """One row per run, with losses at the tokens and at the seconds that every run reached."""
     tokens = min((run.last("tokens") or 0.0) for run in runs)
     seconds = min((run.last("seconds") or 0.0) for run in runs)
@@ -162,29 +162,29 @@ def comparison(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def curves(runs: Sequence[Run], x: str, y: str, *, traces: bool = True) -> list[Line]:
+def curves(runs: Sequence[RecordedRun], x: str, y: str, *, traces: bool = True) -> list[PlotLine]:
     """Smoothed training curves over their faint raw traces, one colour per run."""
     lines = []
     for colour, run in enumerate(runs):
         points = run.series(x, y)
         if traces and len(runs) == 1:
-            lines.append(Line(f"{run.name}, each record", points, colour, faint=True))
-        lines.append(Line(run.name, smooth(points) if traces else points, colour))
+            lines.append(PlotLine(f"{run.name}, each record", points, colour, faint=True))
+        lines.append(PlotLine(run.name, smooth(points) if traces else points, colour))
     return lines
 
 
-def held_out_curves(runs: Sequence[Run], x: str) -> list[Line]:
+def held_out_curves(runs: Sequence[RecordedRun], x: str) -> list[PlotLine]:
     """Held-out losses, every measurement marked; one curve per mixture entry."""
     lines = []
     for colour, run in enumerate(runs):
         entries = run.held_out_series(x)
         for entry, points in entries.items():
             what = f"{run.name}, held out" + (f" ({entry})" if len(entries) > 1 else "")
-            lines.append(Line(what, points, colour, marks=True, dashed=True))
+            lines.append(PlotLine(what, points, colour, marks=True, dashed=True))
     return lines
 
 
-def loss_figures(runs: Sequence[Run]) -> list[Figure]:
+def loss_figures(runs: Sequence[RecordedRun]) -> list[Figure]:
     """Loss against tokens and against time, training and held-out together."""
     figures = []
     for x, label, form in (("tokens", "tokens seen", "plain"), ("seconds", "time", "duration")):
@@ -195,7 +195,7 @@ def loss_figures(runs: Sequence[Run]) -> list[Figure]:
     return figures
 
 
-def detail_figures(runs: Sequence[Run]) -> list[Figure]:
+def detail_figures(runs: Sequence[RecordedRun]) -> list[Figure]:
     """One small chart per objective where there are several, then speed, learning rate, gradient norm, utilisation."""
     figures = []
     objectives = list(dict.fromkeys(name for run in runs for name in run.objectives))
@@ -208,7 +208,7 @@ def detail_figures(runs: Sequence[Run]) -> list[Figure]:
         figures.append(_small(title, curves(runs, "tokens", f"metrics.{name}"), "tokens seen", "plain"))
     for name in dict.fromkeys(name for run in runs for name in run.names("metrics", run.dev)):
         lines = [
-            Line(run.name, points_of(run.dev, "tokens", f"metrics.{name}"), colour, marks=True)
+            PlotLine(run.name, points_of(run.dev, "tokens", f"metrics.{name}"), colour, marks=True)
             for colour, run in enumerate(runs)
         ]
         figures.append(_small(f"{name} on the dev examples", lines, "tokens seen", "plain"))
@@ -225,16 +225,16 @@ def detail_figures(runs: Sequence[Run]) -> list[Figure]:
     return [figure for figure in figures if "<polyline" in figure.svg]
 
 
-def _small(title: str, lines: list[Line], x: str, form: str, *, zero: bool = False) -> Figure:
+def _small(title: str, lines: list[PlotLine], x: str, form: str, *, zero: bool = False) -> Figure:
     return Figure(title, chart(lines, title=title, x=x, x_format=form, zero=zero, width=360, height=220))
 
 
 # --- filled masks -----------------------------------------------------------------------------------------------------
 
 
-def filled_masks(run: Run, most: int = 12) -> list[Filled]:
+def filled_masks(run: RecordedRun, most: int = 12) -> list[FilledSample]:
     """The last recorded filling of every sample text, with the first answers of up to three earlier steps."""
-    history: dict[str, list[tuple[int, list[Answer]]]] = {}
+    history: dict[str, list[tuple[int, list[SampleAnswer]]]] = {}
     for record in run.samples:
         for sample in record.get("samples") or ():
             text = str(sample.get("text", ""))
@@ -246,16 +246,16 @@ def filled_masks(run: Run, most: int = 12) -> list[Filled]:
         keep = sorted({0, len(past) // 3, 2 * len(past) // 3} & set(range(len(past))))
         continued = BLANK.search(text) is None
         before, after = (text + " ", "") if continued else BLANK.split(text, maxsplit=1)
-        filled.append(Filled(before, after, states[-1][1], [past[i] for i in keep], continued))
+        filled.append(FilledSample(before, after, states[-1][1], [past[i] for i in keep], continued))
     return filled
 
 
-def answers_of(text: str, answers: Sequence[str]) -> list[Answer]:
+def answers_of(text: str, answers: Sequence[str]) -> list[SampleAnswer]:
     """The answers of a sample as the log has them: candidates such as "paris 31%" for its blank, or its continuation."""
     if BLANK.search(text) is None:
-        return [Answer(answer.removeprefix(text).strip(), None) for answer in answers]
+        return [SampleAnswer(answer.removeprefix(text).strip(), None) for answer in answers]
     candidates = filter(None, map(SHARE.fullmatch, answers))
-    return [Answer(candidate[1], float(candidate[2]) / 100) for candidate in candidates]
+    return [SampleAnswer(candidate[1], float(candidate[2]) / 100) for candidate in candidates]
 
 
 # --- recipe and environment -------------------------------------------------------------------------------------------
@@ -290,12 +290,12 @@ def differences(trees: Sequence[Record], ignore: frozenset[str] = frozenset()) -
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def recipe_differences(runs: Sequence[Run]) -> list[list[str]]:
+def recipe_differences(runs: Sequence[RecordedRun]) -> list[list[str]]:
     """What the recipes of several runs do differently; names and papers aside."""
     return differences([run.recipe for run in runs], frozenset({"name", "paper", "notes"}))
 
 
-def environment_rows(runs: Sequence[Run]) -> list[list[str]]:
+def environment_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
     """Every environment entry, one column per run; values that all runs share are written once."""
     flats = [flatten(run.environment) for run in runs]
     paths = dict.fromkeys(path for flat in flats for path in flat)

@@ -41,7 +41,7 @@ STEPS, LAST_STEPS = 30, 200  # of L-BFGS for each penalty that is tried, and for
 Say = Callable[[str], None]
 
 
-class Piece(NamedTuple):
+class ObjectiveReading(NamedTuple):
     """What an objective reads of a micro-batch, the shapes of its readings by name, and what its head reads; later what its
     output reads, in float64."""
 
@@ -55,7 +55,7 @@ class _Recorder:
     """Records what an objective and its head read in the passes of a step; reads no more once it has `NUMBERS` of states."""
 
     objective: Any
-    pieces: list[Piece]
+    pieces: list[ObjectiveReading]
     numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class _Recorder:
         if self.numbers < NUMBERS:
             readings, batch = self._readings
             inputs = tuple(argument.cpu() if isinstance(argument, Tensor) else argument for argument in given)
-            self.pieces.append(Piece(batch.to("cpu"), {name: state.shape for name, state in readings.items()}, inputs))
+            self.pieces.append(ObjectiveReading(batch.to("cpu"), {name: state.shape for name, state in readings.items()}, inputs))
             self.numbers += sum(tensor.numel() for tensor in inputs if isinstance(tensor, Tensor))
 
 
@@ -129,7 +129,7 @@ def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.de
 
 def _read(
     step: Step, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device
-) -> dict[str, list[Piece]]:
+) -> dict[str, list[ObjectiveReading]]:
     """What the heads `keys` read of some micro-batches of every entry."""
     recorders = {key: _Recorder(step.objectives[key], []) for key in keys}
     training = step.training
@@ -149,7 +149,7 @@ def _read(
 
 
 @torch.no_grad()
-def start_straight(head: nn.Module, pieces: Sequence[Piece]) -> None:
+def start_straight(head: nn.Module, pieces: Sequence[ObjectiveReading]) -> None:
     """Start the first map of a head as the identity, centred and scaled on what it reads; a map with a norm behind it, or to
     another width, stays as it is."""
     if not isinstance(head, ClassHead | LabellingHead):
@@ -170,7 +170,7 @@ def start_straight(head: nn.Module, pieces: Sequence[Piece]) -> None:
 
 
 @torch.no_grad()
-def _features(objective: Any, pieces: Sequence[Piece]) -> list[Piece]:
+def _features(objective: Any, pieces: Sequence[ObjectiveReading]) -> list[ObjectiveReading]:
     """The pieces with what the output of the head reads in place of what the head reads."""
     read: list[Tensor] = []
     head = objective.head
@@ -184,7 +184,7 @@ def _features(objective: Any, pieces: Sequence[Piece]) -> list[Piece]:
     return [piece._replace(inputs=(states.double(),)) for piece, states in zip(pieces, read, strict=True)]
 
 
-def fit_output(objective: Any, pieces: Sequence[Piece], dev: Sequence[Piece]) -> float:
+def fit_output(objective: Any, pieces: Sequence[ObjectiveReading], dev: Sequence[ObjectiveReading]) -> float:
     """Fit the output of a head; returns the penalty.
 
     The loss that chooses the penalty is that of the dev pieces, or of parts of the training pieces that are left out in turn.
@@ -221,7 +221,7 @@ def choose_penalty(paths: Sequence[Sequence[Losses]]) -> float:
 class _Fit:
     """L-BFGS on the loss of an objective as a function of its output, in float64."""
 
-    def __init__(self, objective: Any, pieces: Sequence[Piece]) -> None:
+    def __init__(self, objective: Any, pieces: Sequence[ObjectiveReading]) -> None:
         self.objective = deepcopy(objective).cpu().double().train(False)
         self.objective.head = self.head = _Output(self.objective.head.output)
         output = self.head.output
@@ -235,7 +235,7 @@ class _Fit:
         for parameter in self.fitted:
             parameter.zero_()
 
-    def loss(self, pieces: Sequence[Piece]) -> Tensor:
+    def loss(self, pieces: Sequence[ObjectiveReading]) -> Tensor:
         """The summed loss of some pieces."""
         losses = []
         for piece in pieces:
@@ -244,7 +244,7 @@ class _Fit:
             losses.append(self.objective.loss_apart(self.objective.scores(readings, piece.batch), piece.batch).total)
         return torch.stack(losses).sum()
 
-    def minimise(self, pieces: Sequence[Piece], penalty: float, steps: int = STEPS) -> None:
+    def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:
         """Continue from the parameters as they are to the minimum of the loss plus the penalty; offsets are free."""
         optimizer = torch.optim.LBFGS(
             self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
@@ -258,13 +258,13 @@ class _Fit:
 
         optimizer.step(closure)
 
-    def mean(self, pieces: Sequence[Piece]) -> float:
+    def mean(self, pieces: Sequence[ObjectiveReading]) -> float:
         """The mean loss of some pieces."""
         with torch.no_grad():
             count = sum(float(self.objective.count(piece.batch)) for piece in pieces)
             return float(self.loss(pieces)) / max(count, 1.0)
 
-    def path(self, train: Sequence[Piece], held: Sequence[Piece]) -> list[Losses]:
+    def path(self, train: Sequence[ObjectiveReading], held: Sequence[ObjectiveReading]) -> list[Losses]:
         """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice."""
         self.start()
         path: list[Losses] = []

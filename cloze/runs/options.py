@@ -20,10 +20,10 @@ from cloze.errors import TaskError
 
 if TYPE_CHECKING:
     from cloze.checkpoint.references import BoundCheckpoints
-    from cloze.checkpoint.several import Labelled
+    from cloze.checkpoint.several import LabelledFiles
     from cloze.recipe.recipe import Recipe
 else:
-    Labelled = tuple  # its module imports the language of recipes, which help does not need
+    LabelledFiles = tuple  # its module imports the language of recipes, which help does not need
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -232,8 +232,8 @@ class FinetuneOptions:
         help="Labelled text: TSV, CSV, JSONL, CoNLL, or a folder per class."
     )] = ()
     dev: Annotated[str | Sequence[str], typer.Option(help="Labelled text that selects the best epoch.")] = ()
-    tasks: Mapping[str, Labelled] = field(default_factory=dict)
-    first: Labelled | None = None
+    tasks: Mapping[str, LabelledFiles] = field(default_factory=dict)
+    first: LabelledFiles | None = None
     test: Annotated[str | None, typer.Option(help="Labelled text to evaluate once at the end.")] = None
     recipe: Annotated[str | Path | None, typer.Option(help="A recipe's name or file; default: the task's.")] = None
     init: Annotated[Path | None, typer.Option(
@@ -295,12 +295,15 @@ class FinetuneOptions:
         """The folders that are bound, by name."""
         return _bound(self.binds)
 
-    def files(self, name: str = "main") -> dict[str, Labelled]:
+    def files(self, name: str = "main") -> dict[str, LabelledFiles]:
         """The files of every task by its name; `name` is that of a task without one."""
-        from cloze.checkpoint.several import FIRST, Labelled
+        from cloze.checkpoint.several import FIRST, LabelledFiles
 
         train, dev = ((str(part),) if isinstance(part, (str, Path)) else tuple(map(str, part)) for part in (self.train, self.dev))
-        return {**({} if self.first is None else {FIRST: self.first}), **(self.tasks or {name: Labelled(self.kind, train, dev)})}
+        return {
+            **({} if self.first is None else {FIRST: self.first}),
+            **(self.tasks or {name: LabelledFiles(self.kind, train, dev)})
+        }
 
     def words(self) -> tuple[str, ...]:
         """The equivalent command line; empty if there is none (several files of one kind)."""
@@ -331,6 +334,6 @@ def _bound(binds: Sequence[str]) -> BoundCheckpoints:
     return BoundCheckpoints({name: Path(paths[0]) for name, paths in parse_binds(binds).items()})
 
 
-def _typed(task: Labelled) -> str:
+def _typed(task: LabelledFiles) -> str:
     """A task as it is typed: TYPE:TRAIN,DEV."""
     return f"{task.type}:{','.join(task.train)},{','.join(task.dev)}"

@@ -13,11 +13,11 @@ from cloze.recipe.load import phase_recipes
 from cloze.recipe.origins import never_trained
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.training.schedule.freezing import ByPhase, Only, Unfreezing, unfreezing_of
-from cloze.training.schedule.phases import Phase, phases_from_shares, sets_base, sets_dropout, sets_train
+from cloze.training.schedule.phases import SchedulePhase, phases_from_shares, sets_base, sets_dropout, sets_train
 from cloze.training.step import Step
 
 
-def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
+def phases_of(recipe: Recipe) -> tuple[SchedulePhase, ...]:
     """The schedule as shares of the budget. Phases in steps or epochs are taken in proportion to each other."""
     if not recipe.schedule:
         return ()
@@ -25,7 +25,7 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
     return phases_from_shares(sizes)
 
 
-def with_positions(phases: tuple[Phase, ...], recipe: Recipe) -> tuple[Phase, ...]:
+def with_positions(phases: tuple[SchedulePhase, ...], recipe: Recipe) -> tuple[SchedulePhase, ...]:
     """The phases with the rotary positions that each network has in them, if some phase sets a base."""
     turning = positions_by_phase(recipe)
     return tuple(
@@ -63,7 +63,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 
-def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:
+def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[SchedulePhase, ...]:
     """The phases with the rate of each dropout of `step` in them. The rates are read from the recipe with the values of the
     phase, built without weights, so a rate that defaults to another one follows it."""
     if not any(sets_dropout(path) for phase in phases for path in phase.set):

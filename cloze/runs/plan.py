@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloze.budget.baselines import label_of
-from cloze.budget.expected import STARTED, Expected, Kind, exercise_of, expected_of, fresh, kind_of
+from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, kind_of
 from cloze.budget.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fitted import Fitted
@@ -37,7 +37,7 @@ class Prospect:
     as those of a network whose weights are all drawn."""
 
     name: str
-    kind: Kind | None
+    kind: RunKind | None
     parameters: int
     baseline: Baseline
     expected: Expected | None

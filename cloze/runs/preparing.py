@@ -47,7 +47,7 @@ from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.engine import choose
 from cloze.training.forecasting.forecast import Forecast, Trials
 from cloze.training.precision import choose_device
-from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe, require_seed
+from cloze.training.run import Run, RunIdentity, Training, read_run_record, require_length, require_recipe, require_seed
 from cloze.training.schedule.budget import Budget
 from cloze.training.selection import Selection
 from cloze.training.step import Step
@@ -167,7 +167,7 @@ class Opened(NamedTuple):
     stores: dict[str, Store]
     aside: dict[str, Store]
     tokenizer: Tokenizer
-    record: Record
+    record: RunIdentity
 
 
 def opened(
@@ -189,7 +189,7 @@ def opened(
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
-    return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, data, inputs))
+    return Opened(stores, aside, tokenizer, RunIdentity(loaded.canonical(), loaded.hash, data, inputs))
 
 
 def publisher_of(

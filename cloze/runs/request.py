@@ -15,7 +15,7 @@ from cloze.checkpoint.references import origins_of
 from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.shards.place import is_address
-from cloze.corpus.shards.remote import Cache, local_store
+from cloze.corpus.shards.remote import ShardCache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, propose
 from cloze.processes import rank
 from cloze.recipe.changes import type_of
@@ -76,7 +76,7 @@ def requested(options: PretrainOptions) -> tuple[Recipe, Request]:
             f"  cloze finetune CHECKPOINT --recipe {name} --train FILE --dev FILE --out DIR"
         )
     bound, inits = parse_binds(options.binds), parse_inits(options.init)
-    cache = Cache.parse(options.cache)
+    cache = ShardCache.parse(options.cache)
     paths = [options.corpus] if isinstance(options.corpus, (str, Path)) else options.corpus
     options = replace(
         options, corpus=[_near(_path(path), cache) for path in paths],
@@ -106,7 +106,7 @@ def _was_fitted(out: Path) -> bool:
     return any(record.get("fitted") for record in records if record is not None)
 
 
-def _near(path: str, cache: Cache) -> str:
+def _near(path: str, cache: ShardCache) -> str:
     """A path; of a store at an address, the folder through which it is read."""
     return str(local_store(path, cache)) if is_address(path) else path
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cloze.corpus.readers.labelled import OPTION, Format, ListCell, Table, place_of
+from cloze.corpus.readers.labelled import OPTION, Format, ListCell, TextTable, place_of
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
@@ -170,7 +170,7 @@ def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, dra
 
 
 def augmented_rows(
-    table: Table, augmenter: Augmenter, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE, seed: int = 0,
+    table: TextTable, augmenter: Augmenter, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE, seed: int = 0,
     report: Report = silent,
 ) -> Iterator[tuple[str | None, ...]]:
     """Every row of a table, followed by its copies; in each copy the words of one of the `columns` are replaced.
@@ -195,7 +195,7 @@ def augmented_rows(
         report(len(rows))
 
 
-def _text(table: Table, number: int, cell: str | None) -> str:
+def _text(table: TextTable, number: int, cell: str | None) -> str:
     if cell is None or isinstance(cell, ListCell):
         what = "a list of words, whose labels a replaced word may not have" if cell is not None else "no text"
         raise TaskError(f"{table.path}:{table.lines[number]}: {what}; expected a text.")

@@ -26,7 +26,7 @@ class Interval(NamedTuple):
     high: float
 
 
-class Difference(NamedTuple):
+class PairedDifference(NamedTuple):
     """By how much the second of two is higher than the first, and the interval of that."""
 
     value: float
@@ -54,7 +54,7 @@ def intervals(judged: Judged, metrics: Metrics, *, resamples: int, seed: int = 0
 
 def differences(
     first: tuple[Judged, Metrics], second: tuple[Judged, Metrics], *, resamples: int, seed: int = 0
-) -> dict[str, Difference]:
+) -> dict[str, PairedDifference]:
     """By how much the metrics of the second are higher than those of the first on the same examples, with intervals.
 
     Both are measured on the same draws, so that what makes an example hard for both takes no part in their difference.
@@ -67,7 +67,7 @@ def differences(
     drawn_one, drawn_two = resampled([judged_one, judged_two], [metrics_one, metrics_two], resamples=resamples, seed=seed)
     whole_one, whole_two = metrics_one(judged_one), metrics_two(judged_two)
     return {
-        name: Difference(whole_two[name] - whole_one[name], *_interval(drawn_two[name] - drawn_one[name]))
+        name: PairedDifference(whole_two[name] - whole_one[name], *_interval(drawn_two[name] - drawn_one[name]))
         for name in whole_one if name in whole_two
     }  # fmt: skip
 

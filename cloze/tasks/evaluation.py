@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
-from cloze.tasks.linear.model import Linear, load_linear
+from cloze.tasks.linear.model import LinearModel, load_linear
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark, silent
 from cloze.tasks.worth import remark_on, remark_on_ngrams
 
@@ -38,7 +38,7 @@ def evaluate(
     return replace(evaluation, intervals=intervals(evaluation.judged, learner.metrics, resamples=bootstrap, seed=seed))
 
 
-def linear_next_to(learner: Learner) -> Linear | None:
+def linear_next_to(learner: Learner) -> LinearModel | None:
     """The linear model on n-grams in the folder of a learner, whose probabilities have the order of the learner's labels; None if
     there is none."""
     if learner.tuned is None:

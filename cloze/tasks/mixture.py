@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
-from cloze.tasks.linear.model import SETTINGS, TENSORS, Linear
+from cloze.tasks.linear.model import SETTINGS, TENSORS, LinearModel
 from cloze.tasks.linear.shares import choose_shares
 
 ENTRY = "mixture"  # of task.json
@@ -31,12 +31,12 @@ class Mixture:
     sharpness makes up for models that are too sure, or not sure enough.
     """
 
-    linear: Linear
+    linear: LinearModel
     share: float
     sharpness: float
 
     def outputs(self, examples: Any, network: Outputs) -> Outputs:
-        """The mixed outputs of examples; `network` are those of the network, in the form of `Linear.outputs`."""
+        """The mixed outputs of examples; `network` are those of the network, in the form of `LinearModel.outputs`."""
         return pooled(self.linear.task, network, self.linear.outputs(examples), self.share, self.sharpness)
 
     def word_scores(self, scores: Tensor, shares: Sequence[NDArray[Any]]) -> Tensor:
@@ -47,7 +47,7 @@ class Mixture:
         return torch.log_softmax(scores, -1) + self.share / network * log_shares
 
     @classmethod
-    def read(cls, record: Mapping[str, Any], linear: Linear | None, folder: Path) -> Mixture:
+    def read(cls, record: Mapping[str, Any], linear: LinearModel | None, folder: Path) -> Mixture:
         """The mixture of a fine-tuned folder, from its entry of task.json and the linear model in the folder."""
         if linear is None:
             raise CheckpointError(
@@ -68,7 +68,7 @@ class Mixture:
         return {"share": self.share, "sharpness": self.sharpness}
 
 
-def chosen(linear: Linear, examples: Any, network: Outputs) -> Mixture:
+def chosen(linear: LinearModel, examples: Any, network: Outputs) -> Mixture:
     """The mixture that is best on examples with answers, which neither model was trained on (`choose_shares`)."""
     task, others = linear.task, linear.outputs(examples)
     return Mixture(linear, *choose_shares(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import TextTable
 from cloze.errors import MissingExtra, TaskError, propose
 from cloze.tasks.kinds.conllu import GENERATOR
 from cloze.tasks.task import Prediction, Task
@@ -68,7 +68,7 @@ def _holds_predictions(path: Path) -> bool:
 
 def write_predictions(
     predictions: Sequence[Prediction], path: Path | None, format: str | None = None, *, task: Task | None = None,
-    table: Table | None = None,
+    table: TextTable | None = None,
 ) -> None:
     """Predictions to a file, whole or not at all, or to standard output for None.
 
@@ -116,14 +116,14 @@ def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def table_of(task: Task, path: str | None) -> Table | None:
+def table_of(task: Task, path: str | None) -> TextTable | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
     if not isinstance(task, TableTask) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
     return task.table(path)
 
 
-def joined(table: Table, rows: Sequence[Row], task: Task) -> list[Row]:
+def joined(table: TextTable, rows: Sequence[Row], task: Task) -> list[Row]:
     """The rows of a table with what was predicted for each. A predicted column whose name the table has is `predicted_NAME`."""
     inputs = {"line", *(kind for kind in task.description()["columns"] if kind != "label")}
     names: dict[str, str] = {}

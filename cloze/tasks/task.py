@@ -281,7 +281,7 @@ class Learner(nn.Module, ABC):
         return self.metrics(self.judge(rows, metric, size=size, report=report))
 
     def outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:
-        """What the network alone says of examples, in the form of `Linear.outputs`."""
+        """What the network alone says of examples, in the form of `LinearModel.outputs`."""
         if self.task.linear(self.names) is None:
             raise TaskError(
                 f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out."

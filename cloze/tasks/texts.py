@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, Table, Trained, read_table
+from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Quoting, TextTable, Trained, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
@@ -84,7 +84,7 @@ class TableTask(Task):
         """The same task for files in another format."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
-    def table(self, path: Path | str) -> Table:
+    def table(self, path: Path | str) -> TextTable:
         """The rows of a file."""
         return read_table(
             path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained, lists=self.lists
@@ -115,11 +115,11 @@ class TextTask(TableTask):
         """The columns."""
         return {"columns": with_picture(super().description()["columns"], self.picture)}
 
-    def others(self, table: Table, cells: list[str]) -> list[Any]:
+    def others(self, table: TextTable, cells: list[str]) -> list[Any]:
         """What stands next to the text of every row, from the cells of the column `text_b`."""
         return cells
 
-    def answers(self, table: Table, others: list[Any] | None) -> list[Any]:
+    def answers(self, table: TextTable, others: list[Any] | None) -> list[Any]:
         """The answer of every row; an invalid one is a `TaskError` with file and line."""
         return parsed(table, table.column(self.label, LABEL), self.answer, f"{self.label!r} is ")
 
@@ -144,7 +144,7 @@ class ObjectTask(Task):
         return self
 
 
-def parsed(table: Table, cells: Iterable[C], parse: Callable[[C], Any], lead: str = "") -> list[Any]:
+def parsed(table: TextTable, cells: Iterable[C], parse: Callable[[C], Any], lead: str = "") -> list[Any]:
     """What `parse` makes of the cell of every row; a `ValueError` becomes a `TaskError` with file, line, `lead` and reason."""
     values = []
     for cell, line in zip(cells, table.lines, strict=True):

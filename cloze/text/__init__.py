@@ -17,7 +17,7 @@ from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
 from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
-from cloze.text.tokenizer import Encoded, Tokenizer
+from cloze.text.tokenizer import EncodedText, Tokenizer
 from cloze.text.vocabularies.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
 from cloze.text.words import Words
 
@@ -31,7 +31,7 @@ __all__ = [
     "ChunkEncoder",
     "Conllu",
     "Dictionary",
-    "Encoded",
+    "EncodedText",
     "Jieba",
     "LexiconAnnotator",
     "ListAnnotator",

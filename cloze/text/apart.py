@@ -17,18 +17,18 @@ from cloze.untrusted import parse_json, read_small, require_ordinary
 _SAID, _LIST = "segmenter.json", "segmenter.txt"
 
 
-class Apart(NamedTuple):
+class SpacedText(NamedTuple):
     """A text with spaces before its words, and the character offsets of these spaces, ascending."""
 
     text: str
     put: list[int]
 
 
-def set_apart(segmenter: Segmenter, text: str) -> Apart:
+def set_apart(segmenter: Segmenter, text: str) -> SpacedText:
     """The text with a space before each word that has no white space before it."""
     put = [position for position in segmenter.segment(text) if position and not text[position - 1].isspace()]
     bounds = [0, *put, len(text)]
-    return Apart(" ".join([text[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]), put)
+    return SpacedText(" ".join([text[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]), put)
 
 
 def places_before(put: list[int], places: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -254,7 +254,7 @@ def utf8_stream(stream: IO[bytes], path: str, *, error: type[ClozeError]) -> IO[
     if stream.seekable():
         stream.seek(0)
         return stream
-    return cast(IO[bytes], io.BufferedReader(Joined(sample, stream), _CHUNK))
+    return cast(IO[bytes], io.BufferedReader(PrefixedStream(sample, stream), _CHUNK))
 
 
 def decoded(data: bytes, file: str, *, error: type[ClozeError] = CorpusError) -> str:
@@ -304,7 +304,7 @@ def _first_bad(sample: bytes) -> int:
     return 0
 
 
-class Joined(io.RawIOBase):
+class PrefixedStream(io.RawIOBase):
     """Bytes that were read already, then the stream they came from."""
 
     def __init__(self, begin: bytes, stream: IO[bytes]) -> None:

@@ -82,7 +82,7 @@ def join_pairs(table: PairTable, ids: NDArray[np.int32], last: NDArray[np.bool_]
     return joined, stays
 
 
-class Joined(NamedTuple):
+class JoinedTokens(NamedTuple):
     """Tokens with phrases: ids (T',), offsets (n+1,) of the lines, and the first and the last word (T',) that each was before."""
 
     ids: NDArray[np.int32]
@@ -127,7 +127,7 @@ class Joins:
         (folder / PHRASES).write_text("\n".join([_TITLE, *rows]) + "\n", encoding="utf-8", newline="\n")
 
 
-def join_lines(tables: Sequence[PairTable], ids: NDArray[np.int32], offsets: Int64) -> Joined:
+def join_lines(tables: Sequence[PairTable], ids: NDArray[np.int32], offsets: Int64) -> JoinedTokens:
     """Tokens (T,) of lines at `offsets` (n+1,), joined pass by pass."""
     last = np.zeros(len(ids), np.bool_)
     ends = offsets[1:]
@@ -140,7 +140,7 @@ def join_lines(tables: Sequence[PairTable], ids: NDArray[np.int32], offsets: Int
         last[gone - 1] |= last[gone]
         here, first, last = joined[stays], first[stays], last[stays]
     final = np.append(first[1:], len(ids)) - 1
-    return Joined(here, np.searchsorted(first, offsets), first, final[: len(first)])
+    return JoinedTokens(here, np.searchsorted(first, offsets), first, final[: len(first)])
 
 
 def read_joins(folder: Path) -> Joins | None:

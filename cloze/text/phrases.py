@@ -108,7 +108,7 @@ class Phrases(Words):
         chosen, pairs = _that_fit(ranked, pairs, None if self.size is None else self.size - len(roles))
         return self.of_words(chosen, normalise).joined_by(Joins(pairs) if pairs else None)
 
-    def _found(self, ids: _Ids, spelled: Sequence[str], threshold: float) -> Pairs:
+    def _found(self, ids: _Ids, spelled: Sequence[str], threshold: float) -> WordPairCounts:
         """The pairs above a threshold, the most frequent first."""
         counts, total, size = ids.counts, ids.total, len(spelled)
         joinable = np.array([any(map(str.isalnum, word)) for word in spelled]) & (np.arange(size) >= ids.roles)
@@ -119,7 +119,7 @@ class Phrases(Words):
         scores = self.scores(counts[first], counts[second], together, total)
         order = np.flatnonzero(scores > threshold)
         order = order[np.lexsort((keys[order], -together[order]))]
-        return Pairs(first[order], second[order], together[order], scores[order])
+        return WordPairCounts(first[order], second[order], together[order], scores[order])
 
     def scores(self, first: Int64, second: Int64, together: Int64, total: int) -> NDArray[np.float64]:
         """The scores of pairs (N,), from the counts of both words and of the pair, and the words of the text."""
@@ -130,7 +130,7 @@ class Phrases(Words):
         return scores
 
 
-class Pairs(NamedTuple):
+class WordPairCounts(NamedTuple):
     """Pairs by the ids of their words, with counts and scores: (N,) each."""
 
     first: Int64

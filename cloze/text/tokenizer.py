@@ -26,7 +26,7 @@ KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "Wor
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """The pieces of one text: ids (L,) int32, and where a word begins (L,) bool."""
 
     ids: NDArray[np.int32]
@@ -185,15 +185,15 @@ class Tokenizer:
             return texts
         return [set_apart(self.segmenter, text).text for text in readable(texts)]
 
-    def encode(self, text: str) -> Encoded:
+    def encode(self, text: str) -> EncodedText:
         """The ids of a plain text, without any special token."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoded]:
+    def encode_batch(self, texts: Sequence[str]) -> list[EncodedText]:
         """The same for many texts; faster than one by one."""
         ids, starts, offsets = self.encode_flat(texts)
         bounds = offsets.tolist()
-        return [Encoded(ids[a:b], starts[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [EncodedText(ids[a:b], starts[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         """Ids of all texts in one array (T,), word starts (T,), and offsets (n+1,) of the texts in it."""
@@ -226,7 +226,7 @@ class Tokenizer:
         joined = join_lines(self._pairs, ids, offsets)
         return joined.ids, starts[joined.first], joined.offsets
 
-    def encode_template(self, text: str) -> Encoded:
+    def encode_template(self, text: str) -> EncodedText:
         """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
         for role, literal in self.literals.items():
             text = text.replace(role, literal)
@@ -235,7 +235,7 @@ class Tokenizer:
             parts = re.split(f"({special})", text)
             text = " ".join(part for pair in zip(self.apart(parts[::2]), [*parts[1::2], ""], strict=True) for part in pair)
         ids, starts, _ = self._flat(self._special, [text])
-        return Encoded(ids, starts)
+        return EncodedText(ids, starts)
 
     def bare_model(self) -> Any:
         """The model of `tokenizers` that follows the pre-tokenizer and turns one word into pieces."""

@@ -7,7 +7,7 @@ import time
 from cloze.training.schedule.budget import Spent
 
 
-class Clock:
+class Stopwatch:
     """Counts on from the seconds that are `spent`, once it is started.
 
     It starts when the first step begins: opening text and compiling kernels take nothing of a budget in seconds.

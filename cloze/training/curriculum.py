@@ -10,7 +10,7 @@ from typing import Any
 from cloze.batching import Cursor
 from cloze.batching.deck import Deck
 from cloze.networks.blocks.dropout import set_dropouts
-from cloze.training.clock import Clock
+from cloze.training.clock import Stopwatch
 from cloze.training.run import Progress, Run
 from cloze.training.schedule.budget import Spent
 from cloze.training.schedule.phases import phase_at
@@ -33,7 +33,7 @@ class Curriculum:
             if str(run.budget) != saved["budget"]:  # --extend: shares of the old budget mean nothing under the new one
                 self.progress.share = self.share
                 self.progress.phase = phase_at(run.phases, self.share)
-        self.clock = Clock(self.progress.spent)
+        self.clock = Stopwatch(self.progress.spent)
         self.worked = self.new_epoch = False
         self._set_phase(self.progress.phase)
 

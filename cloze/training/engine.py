@@ -63,7 +63,7 @@ class Steps(Protocol):
         """Nothing is left to learn: a budget of time counts as spent."""
 
 
-class Unit(NamedTuple):
+class ProgressUnit(NamedTuple):
     """What the progress line counts per second, and how many `tokens` one of them is in `Steps.count`."""
 
     name: str = "tokens"
@@ -73,7 +73,7 @@ class Unit(NamedTuple):
 class Trainer(Protocol):
     """An engine at work on one run. `unit` is what its speed is told in: tokens, or facts of so many ids."""
 
-    unit: Unit
+    unit: ProgressUnit
 
     def train(self) -> None:
         """Train one or more steps. Counts each with `Steps.count` and returns when that says so, or earlier."""
@@ -106,7 +106,7 @@ class Engine(Protocol):
         """Start training a run that is new or has been restored from a checkpoint."""
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """The engine that trains a run (None: the loop), the device, and a hint for the user."""
 
     engine: Engine | None
@@ -114,14 +114,14 @@ class Choice(NamedTuple):
     hint: str = ""
 
 
-def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
+def choose(run: Run, engines: Sequence[Engine], processes: int) -> EngineChoice:
     """The first of the engines that fits, or the loop. Decided before anything is written.
 
     Raises `RecipeError` if `engine: compiled` is asked for and none fits, `MissingExtra` if its package is missing.
     """
     preference = run.training.engine
     if preference == "loop":
-        return Choice(None, run.device)
+        return EngineChoice(None, run.device)
     reasons, expected = {}, []
     for engine in engines:
         reasons[engine.name] = "several processes train" if processes > 1 else _needs_loop(run) or engine.fits(run)
@@ -131,14 +131,14 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
             except MissingExtra as missing:
                 if preference == "compiled":
                     raise
-                return Choice(None, run.device, f"hint: this recipe trains in the ordinary loop, which is slow. {missing}")
+                return EngineChoice(None, run.device, f"hint: this recipe trains in the ordinary loop, which is slow. {missing}")
         if engine.meant_for(run):
             expected.append(reasons[engine.name])
     if preference == "compiled":
         listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.{listed}\n  Write `engine: auto`.")
     slow = "hint: this recipe trains in the ordinary loop, which is slow. The compiled engine does not fit:"
-    return Choice(None, run.device, f"{slow} {expected[0]}." if expected else "")
+    return EngineChoice(None, run.device, f"{slow} {expected[0]}." if expected else "")
 
 
 def _needs_loop(run: Run) -> str:
@@ -150,7 +150,7 @@ def _needs_loop(run: Run) -> str:
     return "the batch grows" if run.training.growth is not None else ""
 
 
-def _chosen(engine: Engine, run: Run) -> Choice:
+def _chosen(engine: Engine, run: Run) -> EngineChoice:
     hints = [engine.require(run)]
     cpu = engine.cpu_only and run.device == "auto"
     if cpu and torch.cuda.is_available():
@@ -158,7 +158,7 @@ def _chosen(engine: Engine, run: Run) -> Choice:
             "hint: compiled code trains this recipe on the CPU, faster than the loop would on the GPU.\n"
             "  To train it in the loop on the GPU, give --device cuda."
         )
-    return Choice(engine, "cpu" if cpu else run.device, "\n".join(hint for hint in hints if hint))
+    return EngineChoice(engine, "cpu" if cpu else run.device, "\n".join(hint for hint in hints if hint))
 
 
 def on_cpu(run: Run) -> bool:

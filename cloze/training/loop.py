@@ -18,7 +18,7 @@ from cloze.processes import processes
 from cloze.training.checkpoints.lock import alone_in
 from cloze.training.distribution import Ranks, join
 from cloze.training.ending import end
-from cloze.training.engine import Choice, Engine, choose
+from cloze.training.engine import Engine, EngineChoice, choose
 from cloze.training.engine_loop import EngineLoop
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.meter import NotFinite, StepTotals
@@ -27,7 +27,7 @@ from cloze.training.optimizers.optimizers import clip, gradient_norm
 from cloze.training.run import Outcome, Run
 from cloze.training.schedule.freezing import set_rate
 from cloze.training.session import Session
-from cloze.training.together import Piece, together
+from cloze.training.together import StepPiece, together
 
 
 def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
@@ -48,7 +48,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
         return _train(run, ranks, choice)
 
 
-def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
+def _train(run: Run, ranks: Ranks, choice: EngineChoice) -> Outcome:
     with alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
         interrupt.set_say(session.events.say)
@@ -106,18 +106,18 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     session.after_update(before, after)
 
 
-def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:
+def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[StepPiece], dict[str, Cursor]]:
     """This rank's micro-batches of the step, and the next cursors. Entries that share a step draw independently."""
     curriculum = session.curriculum
-    pieces: list[Piece] = []
+    pieces: list[StepPiece] = []
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
         micros, cursors[entry] = session.run.data.next(entry, curriculum.progress.cursors[entry], curriculum.share)
-        pieces += [Piece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
+        pieces += [StepPiece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 
 
-def _count(session: Session, entries: Sequence[str], pieces: Sequence[Piece], interrupt: Interrupt) -> StepTotals:
+def _count(session: Session, entries: Sequence[str], pieces: Sequence[StepPiece], interrupt: Interrupt) -> StepTotals:
     """What this rank has of the step. The batches are still on the CPU."""
     model, log_name = session.trainee.model, session.trainee.log_name
     targets = {name: 0.0 for entry in entries for name in session.trainee.log_names(entry)}
@@ -135,7 +135,7 @@ def _count(session: Session, entries: Sequence[str], pieces: Sequence[Piece], in
     )
 
 
-def _backward(session: Session, piece: Piece, share: float, factors: Mapping[str, float], *, last: bool) -> None:
+def _backward(session: Session, piece: StepPiece, share: float, factors: Mapping[str, float], *, last: bool) -> None:
     """Forward and backward of one micro-batch: Σ factor · loss sum, over objectives."""
     trainee, ranks = session.trainee, session.ranks
     with ranks.syncing(trainee.module, last):

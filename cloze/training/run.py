@@ -20,10 +20,10 @@ from cloze.training.distribution import Strategy
 from cloze.training.optimizers.optimizers import OptimizerSpec
 from cloze.training.precision import Precision
 from cloze.training.schedule.budget import Budget, Spent
-from cloze.training.schedule.freezing import LayerwiseRates, Unfreezing
-from cloze.training.schedule.phases import Phase
+from cloze.training.schedule.freezing import DepthRates, Unfreezing
+from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Rate
-from cloze.training.selection import Selection, Standing
+from cloze.training.selection import BestEvaluation, Selection
 from cloze.training.step import Step
 from cloze.untrusted import parse_json, read_small
 
@@ -63,7 +63,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunIdentity:
     """What identifies the run: the canonical recipe, its hash, and what it was started with (None: not known).
 
     `environment` is what is recorded of the machine and the corpora beyond what the loop adds itself.
@@ -125,9 +125,9 @@ class Run:
     budget: Budget
     optimizer: OptimizerSpec
     rate: Rate
-    record: Record
+    record: RunIdentity
     training: Training = field(default_factory=Training)
-    phases: Sequence[Phase] = ()
+    phases: Sequence[SchedulePhase] = ()
     exports: Sequence[Export] = ()
     odds: Mapping[str, float] = field(default_factory=dict)
     mixing: Literal["step", "row", "all"] = "step"
@@ -139,7 +139,7 @@ class Run:
     extend: bool = False
     borrowed: frozenset[str] = frozenset()
     train: Mapping[str, Unfreezing] = field(default_factory=dict)
-    layerwise: LayerwiseRates | None = None
+    layerwise: DepthRates | None = None
     samples: Callable[[int], Mapping[str, Any]] | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     selection: Selection | None = None
@@ -197,7 +197,7 @@ class Outcome:
     reason: str
     held_out: float | None
     compiled: bool = False
-    standing: Standing | None = None
+    standing: BestEvaluation | None = None
 
     @property
     def exit_code(self) -> int:

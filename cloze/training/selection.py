@@ -14,7 +14,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Standing:
+class BestEvaluation:
     """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all.
 
     An evaluation before the first step has the number 0 and the metrics `start`. `last` is the latest evaluation; None if that is
@@ -26,7 +26,7 @@ class Standing:
     metrics: dict[str, float]
     evaluations: int
     worth: float  # by the metric that decides: more is better
-    last: Standing | None = None
+    last: BestEvaluation | None = None
     start: dict[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -34,11 +34,11 @@ class Standing:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any] | None) -> Standing | None:
+    def from_json(cls, saved: Mapping[str, Any] | None) -> BestEvaluation | None:
         """The inverse of `to_json`."""
         return None if saved is None else cls(**{**saved, "last": cls.from_json(saved["last"])})
 
-    def given(self, *, best: bool) -> Standing:
+    def given(self, *, best: bool) -> BestEvaluation:
         """The evaluation of the run's resulting checkpoint: its `best`, else its last."""
         return self if best or self.last is None else self.last
 
@@ -63,11 +63,11 @@ class Selection:
     usual: float | None = None
     from_start: bool = False
 
-    def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
+    def after(self, standing: BestEvaluation | None, step: int, metrics: Metrics) -> BestEvaluation:
         """The standing after another evaluation; the first of equals is the best."""
         number = min(step, 1) if standing is None else standing.evaluations + 1
         start = standing.start if standing is not None else None if step else dict(metrics)
-        latest = Standing(number, step, dict(metrics), number, -self.loss(metrics), start=start)
+        latest = BestEvaluation(number, step, dict(metrics), number, -self.loss(metrics), start=start)
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
             return latest
         return replace(standing, evaluations=number, last=latest)
@@ -80,12 +80,12 @@ class Selection:
         loss = -value if self.more else value
         return math.inf if math.isnan(loss) else loss
 
-    def ends(self, standing: Standing | None) -> bool:
+    def ends(self, standing: BestEvaluation | None) -> bool:
         """Whether the run has waited long enough."""
         if standing is None or (self.usual is not None and self.loss(standing.metrics) >= self._as_loss(self.usual)):
             return False
         return 0 < self.patience <= standing.evaluations - standing.evaluation
 
-    def gives(self, standing: Standing | None, step: int) -> bool:
+    def gives(self, standing: BestEvaluation | None, step: int) -> bool:
         """Whether the checkpoint of this step is the run's result so far."""
         return not self.best or standing is None or standing.step == step

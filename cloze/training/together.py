@@ -26,7 +26,7 @@ Kept = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StepPiece:
     """A micro-batch of an entry and the position of its rows in the step."""
 
     entry: str
@@ -68,7 +68,7 @@ class Replaying:
 
 
 @contextmanager
-def together(trainee: Trainee, pieces: Sequence[Piece], *, step: int, share: float) -> Iterator[None]:
+def together(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> Iterator[None]:
     """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
     `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
@@ -91,7 +91,7 @@ def together(trainee: Trainee, pieces: Sequence[Piece], *, step: int, share: flo
 
 
 @torch.no_grad()
-def _make(trainee: Trainee, pieces: Sequence[Piece], *, step: int, share: float) -> None:
+def _make(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: float) -> None:
     """The forward pass of every piece, as it will be repeated; carried memory does not change."""
     carries = copy.deepcopy(trainee.carries) if trainee.model.carries else trainee.carries
     for piece in pieces:

@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed, collate
 from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
-from cloze.corpus.sources.plan import Plan
+from cloze.corpus.sources.plan import PassagePlan
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
@@ -38,7 +38,7 @@ class Numbers:
     def plan(self, epoch: int, room: int) -> Any:
         length = np.minimum(3 + np.arange(self.count) % 9, room)
         order = permutation(self.count, self.seed, "main", "order", epoch)
-        return Plan(epoch, room, order, SimpleNamespace(length=length))
+        return PassagePlan(epoch, room, order, SimpleNamespace(length=length))
 
     def read(self, plan: Any, items: np.ndarray, want: frozenset[str]) -> Rows:
         k = plan.order[items]

@@ -10,7 +10,7 @@ import pytest
 from cloze.batching import Cursor, Data, Feed, MixedFeed
 from cloze.batching.collate import collate, one_per_row
 from cloze.batching.deck import Deck
-from cloze.exercises.companions.answer import Answer
+from cloze.exercises.companions.answer import DecoderAnswer
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.targets.predict import Predict
@@ -126,7 +126,7 @@ def test_a_second_sequence_is_padded_to_its_own_length_and_its_targets_have_posi
         "decoder.targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
         "decoder.positions/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
     })
-    whole = Feed(Numbers(), [Placed(Answer())], length=16, takes=frozenset({"tokens"}), padding=3, fixed=True)
+    whole = Feed(Numbers(), [Placed(DecoderAnswer())], length=16, takes=frozenset({"tokens"}), padding=3, fixed=True)
     (part,) = whole.laid_out(rows, None, [size])
     laid = part.arrays
     assert laid["tokens"].shape == (size, 16) and "targets/main" not in laid

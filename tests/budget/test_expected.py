@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cloze.budget import expected as laws
-from cloze.budget.expected import Expected, Kind, Law, expected, kind_of
+from cloze.budget.expected import Expected, Law, RunKind, expected, kind_of
 from cloze.recipe.load import load_recipe
 
 LAW = Law(1e6, 0.25, 2.0, 0.2, 0.4, scatter=0.2, least=1e6, most=1e8, runs=9, ledger="none")
@@ -16,7 +16,7 @@ KNOWN = {"single": 7.0, "pairs": 5.0}
 
 @pytest.fixture
 def one_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): LAW})
+    monkeypatch.setattr(laws, "LAWS", {RunKind("masked", "post"): LAW})
 
 
 def test_a_law_begins_at_single_tokens_falls_with_tokens_and_parameters_and_ends_at_its_floor() -> None:
@@ -39,7 +39,7 @@ def test_a_text_whose_pairs_are_easy_is_learned_from_fewer_tokens() -> None:
 
 def test_the_range_is_the_scatter_of_the_runs_and_wider_beyond_their_budgets(one_law: None) -> None:
     def width(tokens: float) -> float:
-        told = expected(Kind("masked", "post"), parameters=1e6, tokens=tokens, **KNOWN)
+        told = expected(RunKind("masked", "post"), parameters=1e6, tokens=tokens, **KNOWN)
         assert told is not None and told.low < told.loss < told.high
         return told.loss - told.low
 
@@ -48,9 +48,9 @@ def test_the_range_is_the_scatter_of_the_runs_and_wider_beyond_their_budgets(one
 
 
 def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_that_was_not_has_none(one_law: None) -> None:
-    near = expected(Kind("masked", "recurrent"), parameters=1e6, tokens=1e7, **KNOWN)
+    near = expected(RunKind("masked", "recurrent"), parameters=1e6, tokens=1e7, **KNOWN)
     assert near is not None and near.loss - near.low == pytest.approx(0.4)
-    assert expected(Kind("causal", "post"), parameters=1e6, tokens=1e7, **KNOWN) is None
+    assert expected(RunKind("causal", "post"), parameters=1e6, tokens=1e7, **KNOWN) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloze.batching import Data
-from cloze.budget.facts import Facts
+from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.budget.fit_words import learns_words
 from cloze.checkpoint.build import build_part
@@ -22,12 +22,12 @@ from cloze.runs.options import PretrainOptions
 from cloze.runs.request import to_be_fitted
 from cloze.runs.run import pretrain
 
-SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
-OFTEN = Facts(budget_tokens=6e8, text_tokens=6_000_000)  # a hundred passes over the text
+SMALL = BudgetFacts(budget_tokens=8e6, text_tokens=6_000_000)
+OFTEN = BudgetFacts(budget_tokens=6e8, text_tokens=6_000_000)  # a hundred passes over the text
 COMPARING = ("two-tower", "two-tower-links", "cbt")  # their objectives compare the rows of an update with each other
 
 
-def values(name: str, facts: Facts = SMALL, *overrides: str) -> dict[str, object]:
+def values(name: str, facts: BudgetFacts = SMALL, *overrides: str) -> dict[str, object]:
     return {change.path: change.here for change in fit(load_recipe(name, size="mini", overrides=list(overrides)), facts)}
 
 
@@ -41,27 +41,33 @@ def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_wi
 
 
 def test_reasons_count_updates_and_readings_in_the_budget() -> None:
-    why = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), Facts(4e5, 10**6))}
+    why = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), BudgetFacts(4e5, 10**6))}
     assert why["training.batch"] == "781 updates instead of less than one"  # of 4 and 8,192 rows of 128 tokens
-    steps = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), Facts(61_440, 10**6, updates=60))}
+    steps = {
+        change.path: change.why
+        for change in fit(load_recipe("roberta", size="mini"), BudgetFacts(61_440, 10**6, updates=60))
+    }
     assert steps["training.batch"] == "60 updates; the batch is that for 61,440 tokens"
     assert why["networks.main.dropout"] == "the budget is 0.4 times the text: too few passes to overfit"
 
 
 def test_the_batch_grows_with_the_budget_up_to_the_published_one() -> None:
-    batches = [values("bert", Facts(tokens, 10**12))["training.batch"] for tokens in (1e6, 1e7, 1e8)]
+    batches = [values("bert", BudgetFacts(tokens, 10**12))["training.batch"] for tokens in (1e6, 1e7, 1e8)]
     assert batches == [8, 24, 64]
-    assert "training.batch" not in values("bert", Facts(1e12, 10**12))
+    assert "training.batch" not in values("bert", BudgetFacts(1e12, 10**12))
 
 
 def test_rows_that_are_only_compared_with_each_other_are_sixty_four_at_least() -> None:
-    batches = {name: values(name, Facts(1e6, 10**12))["training.batch"] for name in ("two-tower", "two-tower-links", "infoword")}
+    batches = {
+        name: values(name, BudgetFacts(1e6, 10**12))["training.batch"]
+        for name in ("two-tower", "two-tower-links", "infoword")
+    }
     assert batches == {"two-tower": 64, "two-tower-links": 64, "infoword": 8}  # infoword predicts masked tokens, too
-    assert "training.batch" not in values("cbt", Facts(1e6, 10**12))  # of 64 rows
+    assert "training.batch" not in values("cbt", BudgetFacts(1e6, 10**12))  # of 64 rows
 
 
 def test_a_text_that_is_read_often_keeps_its_dropout() -> None:
-    assert "networks.main.dropout" not in values("bert", Facts(8e6, 100_000))
+    assert "networks.main.dropout" not in values("bert", BudgetFacts(8e6, 100_000))
 
 
 def test_dropout_that_tells_two_readings_of_a_text_apart_is_kept(tmp_path: Path) -> None:
@@ -71,23 +77,23 @@ def test_dropout_that_tells_two_readings_of_a_text_apart_is_kept(tmp_path: Path)
     started = "network: {from: start, change: [arguments: {to: {dropout: 0.1}}]}"
     assert started in text
     (tmp_path / "twins.yaml").write_text(own + text.replace(started, network), encoding="utf-8")
-    assert "networks.main.dropout" not in values(str(tmp_path / "twins.yaml"), Facts(1e5, 10**6))
+    assert "networks.main.dropout" not in values(str(tmp_path / "twins.yaml"), BudgetFacts(1e5, 10**6))
     changed = text.replace("  - frame: {in: twin", "  - delete: {in: twin, rate: 0.5}\n  - frame: {in: twin")
     (tmp_path / "changed.yaml").write_text(own + changed.replace(started, network), encoding="utf-8")
-    assert values(str(tmp_path / "changed.yaml"), Facts(1e5, 10**6))["networks.main.dropout"] == 0.0
+    assert values(str(tmp_path / "changed.yaml"), BudgetFacts(1e5, 10**6))["networks.main.dropout"] == 0.0
 
 
 def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_networks_that_of_the_wider_one() -> None:
     post, pre = values("bert")["training.rate.linear.peak"], values("gpt2")["training.rate.cosine.peak"]
-    both = values("electra-base", Facts(6e5, 10**7))["training.rate.linear.peak"]
+    both = values("electra-base", BudgetFacts(6e5, 10**7))["training.rate.linear.peak"]
     assert (post, pre, both) == (5e-4, 2.1e-3, 5e-4)
 
 
 def test_the_peak_of_electra_falls_with_the_budget_to_a_quarter() -> None:
-    budgets = [Facts(tokens, 10**12) for tokens in (3e5, 6e5, 3e6, 2e7, 1e8)]
+    budgets = [BudgetFacts(tokens, 10**12) for tokens in (3e5, 6e5, 3e6, 2e7, 1e8)]
     peaks = [values("electra-base", facts)["training.rate.linear.peak"] for facts in budgets]
     assert peaks == [5e-4, 5e-4, 1.9e-4, 1.3e-4, 1.3e-4]  # of width 256
-    assert values("electra-small", Facts(1e7, 10**12))["training.rate.linear.peak"] == 2.2e-4  # 5e-4 at 128 rows, here 24
+    assert values("electra-small", BudgetFacts(1e7, 10**12))["training.rate.linear.peak"] == 2.2e-4  # 5e-4 at 128 rows, here 24
 
 
 def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> None:
@@ -99,13 +105,13 @@ def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> 
 
 
 def test_rows_with_a_second_text_and_updates_of_lamb_come_in_half_the_batch_and_those_of_sgd_in_a_quarter() -> None:
-    names, budgets = ("modern", "mass", "nezha", "lstm"), [Facts(tokens, 10**12) for tokens in (1e5, 8e5, 1e7)]
+    names, budgets = ("modern", "mass", "nezha", "lstm"), [BudgetFacts(tokens, 10**12) for tokens in (1e5, 8e5, 1e7)]
     batches = {name: [values(name, facts).get("training.batch") for facts in budgets] for name in names}
     assert batches == {"modern": [4, 8, 24], "mass": [2, 4, 12], "nezha": [2, 4, 12], "lstm": [2, 6, None]}  # published: 20
 
 
 def test_gpt_2_gets_eight_rows_at_least_and_rotary_or_masked_or_post_norm_networks_do_not() -> None:
-    names, budgets = ("gpt2", "gpt3", "quick-gpt", "gpt", "bert"), [Facts(tokens, 10**12) for tokens in (1e5, 6e5, 2e6)]
+    names, budgets = ("gpt2", "gpt3", "quick-gpt", "gpt", "bert"), [BudgetFacts(tokens, 10**12) for tokens in (1e5, 6e5, 2e6)]
     batches = {name: [values(name, facts)["training.batch"] for facts in budgets] for name in names}
     assert batches["gpt2"] == batches["gpt3"] == [8, 8, 12]
     assert batches["quick-gpt"] == batches["gpt"] == batches["bert"] == [4, 8, 12]
@@ -113,7 +119,7 @@ def test_gpt_2_gets_eight_rows_at_least_and_rotary_or_masked_or_post_norm_networ
 
 def test_held_out_losses_take_a_twentieth_of_a_small_budget() -> None:
     """Of 256 rows of 128 tokens, read forward: 65,536 of them cost as much as 21,845 tokens of training."""
-    every = [values("bert", Facts(tokens, 6_000_000)).get("training.evaluate_every") for tokens in (4e4, 1e6, 2e6, 3e6)]
+    every = [values("bert", BudgetFacts(tokens, 6_000_000)).get("training.evaluate_every") for tokens in (4e4, 1e6, 2e6, 3e6)]
     assert every == [0.3333, 0.25, 0.1111, None]  # published: 0.1
     assert signature(Data).parameters["held_out_rows"].default == HELD_OUT_ROWS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.budget.facts import Facts
+from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import fit, fit_vocabulary
 from cloze.budget.fit_words import learns_words
 from cloze.recipe.load import load_recipe
@@ -20,12 +20,12 @@ SMALL = ["network.width=8", "text.tokenizer.min_count=1", "training.batch=4"]
 FAST = Pace({"seconds": 1e-3, "epochs": 1.0, "tokens": 1000.0, "steps": 10.0})  # 60 seconds are 60,000 passes
 
 
-def values(name: str, facts: Facts) -> dict[str, object]:
+def values(name: str, facts: BudgetFacts) -> dict[str, object]:
     return {change.path: change.here for change in fit(load_recipe(name), facts)}
 
 
 def test_a_small_text_is_read_fifty_times_at_most_and_more_of_its_frequent_words_are_left_out() -> None:
-    often, once, large = Facts(1e9, 5_000_000), Facts(5e6, 5_000_000), Facts(1e9, 500_000_000)
+    often, once, large = BudgetFacts(1e9, 5_000_000), BudgetFacts(5e6, 5_000_000), BudgetFacts(1e9, 500_000_000)
     assert values("word2vec-skipgram", often) == {"training.epochs": 50, "exercise[0].threshold": 1e-4}
     assert values("word2vec-cbow", once) == {"exercise[0].threshold": 1e-4}
     assert values("word2vec-cbow", large) == {}
@@ -33,9 +33,9 @@ def test_a_small_text_is_read_fifty_times_at_most_and_more_of_its_frequent_words
 
 
 def test_rows_that_n_grams_share_go_by_the_text() -> None:
-    assert values("fasttext", Facts(5e6, 5_000_000)) == {"networks.main.buckets": 1_000_000}
-    assert values("fasttext", Facts(5e4, 1000)) == {"networks.main.buckets": 10_000}
-    assert values("fasttext", Facts(5e8, 500_000_000)) == {}
+    assert values("fasttext", BudgetFacts(5e6, 5_000_000)) == {"networks.main.buckets": 1_000_000}
+    assert values("fasttext", BudgetFacts(5e4, 1000)) == {"networks.main.buckets": 10_000}
+    assert values("fasttext", BudgetFacts(5e8, 500_000_000)) == {}
 
 
 def test_words_of_a_small_text_have_a_vector_from_the_second_time_on_but_for_those_of_counted_cells() -> None:

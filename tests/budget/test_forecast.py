@@ -18,7 +18,7 @@ from cloze.runs.run import pretrain
 from cloze.training.forecasting import memory
 from cloze.training.forecasting import trial as trials
 from cloze.training.forecasting.forecast import SHARE, Forecast, forecast
-from cloze.training.forecasting.trial import Line, Trial, tried, update_of
+from cloze.training.forecasting.trial import LinearCost, RowCosts, tried, update_of
 from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.run import Run
 from cloze.training.schedule.budget import Budget
@@ -163,7 +163,10 @@ def test_a_network_that_cannot_fit_is_refused_before_it_is_built(train: Pretrain
 def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.recipe.load import load_recipe
 
-    told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(Line(0, 0.1), Line(0, 100), 1, 1),), available=650)
+    told = Forecast(
+        None, None, None, None, 1, 8, 8, base=0, trials=(RowCosts(LinearCost(0, 0.1), LinearCost(0, 100), 1, 1),),
+        available=650
+    )
     head: Any = next(iter(prepared.step.objectives.values()))
     assert room._smaller(prepared, load_recipe("bert"), told) == 4
     monkeypatch.setattr(type(head), "scope", "batch", raising=False)
@@ -207,7 +210,8 @@ def test_the_time_of_a_micro_batch_is_a_line_over_its_rows(
 
 
 def test_a_smaller_batch_pays_the_fixed_time_of_a_pass_more_often(prepared: Run) -> None:
-    trial = {("main", prepared.data.feeds["main"].length): Trial(Line(1.0, 0.25), Line(0, 0), tokens=8, flops=1)}  # type: ignore[attr-defined]
+    costs = RowCosts(LinearCost(1.0, 0.25), LinearCost(0, 0), tokens=8, flops=1)
+    trial = {("main", prepared.data.feeds["main"].length): costs}  # type: ignore[attr-defined]
     run = replace(prepared, budget=Budget("steps", 10))
     seconds = {rows: forecast(run, batch=rows, trials=dict(trial)).seconds for rows in (2, 4, 6)}
     assert prepared.data.micro_batch == 4  # type: ignore[attr-defined]
@@ -245,7 +249,8 @@ def test_the_limit_of_a_container_is_what_is_left_of_it(tmp_path: Path) -> None:
 
 def test_a_forecast_is_read_by_people() -> None:
     told = Forecast(
-        1e6, 3.2768e10, 40.3, 2.5e8, 108_891_648, 256, 32, base=2 * 10**9, trials=(Trial(Line(0, 1), Line(10**9, 10**8), 1, 1),),
+        1e6, 3.2768e10, 40.3, 2.5e8, 108_891_648, 256, 32, base=2 * 10**9,
+        trials=(RowCosts(LinearCost(0, 1), LinearCost(10**9, 10**8), 1, 1),),
         available=16 * 10**9,
     )
     assert str(told) == (

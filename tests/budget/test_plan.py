@@ -12,7 +12,7 @@ import pytest
 
 import cloze
 from cloze.budget import expected as laws
-from cloze.budget.expected import Kind, Law
+from cloze.budget.expected import Law, RunKind
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.stores.build import build_store, train_tokenizer_from
@@ -59,7 +59,7 @@ def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Pla
     assert any(line.startswith("text: ") and line.endswith(f"read {planned.forecast.epochs:.3g} times") for line in told)  # type: ignore[union-attr]
     assert planned.text_tokens == tokens
     masked = planned.prospects[0]
-    assert masked.name == "token_prediction" and masked.kind == Kind("masked", "offsets") and masked.expected is not None
+    assert masked.name == "token_prediction" and masked.kind == RunKind("masked", "offsets") and masked.expected is not None
     assert any(line.startswith("  token_prediction: single tokens ") and "expected held-out loss " in line for line in told)
     assert any(line.startswith("  relation_prediction: constant prediction ") for line in told)
 
@@ -115,7 +115,7 @@ def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch:
 def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_command(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW})
+    monkeypatch.setattr(laws, "LAWS", {RunKind("masked", "offsets"): SLOW})
     monkeypatch.setattr(laws, "REPEATED", 1e12)  # each pass teaches as much as the first
     given = {"overrides": ["length=256", "training.batch=4"], **TINY}
     (found,) = plan("bert", corpus=store, out="my run", budget="5Mtokens", **given)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_com
 def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW._replace(tokens=1e4)})
+    monkeypatch.setattr(laws, "LAWS", {RunKind("masked", "offsets"): SLOW._replace(tokens=1e4)})
     given = {"budget": "400000tokens", "fit": False, "overrides": ["length=128"], **TINY}
     (found,) = plan("bert", corpus=store, **given)  # type: ignore[arg-type]
     told = found.forecast
@@ -151,7 +151,7 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
 def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
     planned: Plan, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW._replace(tokens=3e8, size=0.0)})
+    monkeypatch.setattr(laws, "LAWS", {RunKind("masked", "offsets"): SLOW._replace(tokens=3e8, size=0.0)})
     large = load_recipe("bert")
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
     forecast = replace(planned.forecast, tokens=1e7, updates=4000.0, epochs=1.0)  # type: ignore[type-var]

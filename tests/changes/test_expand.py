@@ -16,7 +16,7 @@ from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed
 from cloze.errors import CheckpointError
-from cloze.interop import Card, Head, Imported, Model, Reading, complete, export_folder, import_folder
+from cloze.interop import Card, Imported, PortableHead, PortableModel, Reading, complete, export_folder, import_folder
 from cloze.interop.vectors import Vectors
 from cloze.networks import GRU, Clock, LSTMEncoderDecoder
 from cloze.text.normalise import Normalise
@@ -37,9 +37,9 @@ def skip_thought(lower: bool = True) -> Imported:
     network = GRU(width=4, embedding_width=5, vocab_size=tokenizer.size, clock=Clock())
     with torch.no_grad():
         network.embeddings.tokens.weight[4:14] = torch.from_numpy(_image(vectors().matrix[3:]))
-    head = Head("token_prediction", {}, {"head.bias": torch.zeros(tokenizer.size)})
+    head = PortableHead("token_prediction", {}, {"head.bias": torch.zeros(tokenizer.size)})
     arguments = complete({"width": 4, "embedding_width": 5}, "gru")
-    model = Model(arguments, "left_to_right", network.state_dict(), {"token_prediction": head}, "gru")
+    model = PortableModel(arguments, "left_to_right", network.state_dict(), {"token_prediction": head}, "gru")
     return Imported(Path("run"), None, model, tokenizer, Reading("{A}", None, "last"))
 
 
@@ -47,7 +47,7 @@ def cove() -> Imported:
     tokenizer = Words(min_count=1).of_words(WORDS, Normalise(lower=True))
     arguments = {"width": 6, "embedding_width": 3, "vectors": "glove"}
     network = LSTMEncoderDecoder(**arguments, vocab_size=tokenizer.size, clock=Clock(), tables=None)  # type: ignore[arg-type]
-    model = Model(complete(arguments, "lstm_encoder_decoder"), "open", network.state_dict(), {}, "lstm_encoder_decoder")
+    model = PortableModel(complete(arguments, "lstm_encoder_decoder"), "open", network.state_dict(), {}, "lstm_encoder_decoder")
     return Imported(Path("run"), None, model, tokenizer, Reading("{A}", None, "last", start="[BOS]"))
 
 

@@ -14,7 +14,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
 from cloze.runs.request import parse_inits
-from cloze.training.run import Record
+from cloze.training.run import RunIdentity
 from tests.small_recipe import trainer
 
 PLAIN = """\
@@ -170,7 +170,9 @@ def test_a_grafted_run_resumes_without_its_checkpoint_and_is_known_by_it(
     record = json.loads((grafted[0] / "cloze" / "run.json").read_text())
     inputs = record["inputs"]
     assert inputs["init"]["given"] == str(base)
-    assert Record({}, "recipe", inputs=inputs).identity != Record({}, "recipe", inputs={**inputs, "init": None}).identity
+    assert RunIdentity({}, "recipe", inputs=inputs).identity != RunIdentity(
+        {}, "recipe", inputs={**inputs, "init": None}
+    ).identity
     said = train(grafted[0], ZEN, budget="2steps", extend=True)
     assert not any("start fresh" in line for line in said)
 

@@ -24,7 +24,7 @@ from cloze.recipe.load import load_recipe
 from cloze.recipe.origins import borrowed, checkpoint_names
 from cloze.runs.run import pretrain
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.run import Record
+from cloze.training.run import RunIdentity
 from cloze.training.step import Step
 from tests.small_recipe import trainer
 
@@ -211,7 +211,7 @@ def test_a_run_is_not_resumed_with_another_teacher(train: Train, distilled: Path
 
 def test_runs_that_begin_with_other_weights_have_another_identity() -> None:
     def identity(**inputs: Any) -> str:
-        return Record({}, "recipe", {}, inputs).identity
+        return RunIdentity({}, "recipe", {}, inputs).identity
 
     first, second = ({"given": place, "files": [{"path": place, "sha256": digest}]} for place, digest in (("a", "1"), ("b", "2")))
     assert identity() == identity(init=None, networks={}) == "recipe"

@@ -10,7 +10,7 @@ import pytest
 import cloze
 from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import CorpusError, propose
-from cloze.interop import Card, Model, Reading, export_folder
+from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks.clock import Clock
 from cloze.runs.run import pretrain
 from cloze.text import TextSpec, WordPiece, train
@@ -47,7 +47,7 @@ def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
     arguments = {"layers": 1, "width": 16, "heads": 2, "feed_forward.inner": 8, "positions.max_length": 12}
     network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
     export_folder(
-        tmp_path / "small", model=Model(data("transformer", **arguments), "open", network.state_dict()), tokenizer=pieces,
+        tmp_path / "small", model=PortableModel(data("transformer", **arguments), "open", network.state_dict()), tokenizer=pieces,
         reading=Reading("[CLS] {A} [SEP]", None, "first"), card=Card("x"),
     )  # fmt: skip
     parameters = sum(parameter.numel() for parameter in network.parameters())

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from cloze.comparison.answer import Answer, Failure, Scores, System, pairs_of
+from cloze.comparison.answer import ComparisonResult, Failure, Scores, System, pairs_of
 from cloze.comparison.costs import Cost, reached
-from cloze.comparison.design import Design, Labels, Metric
+from cloze.comparison.design import Design, Metric, TaskFiles
 from cloze.training.schedule.budget import Budget
 
 QUALITY = {"electra-base": 0.78, "bert": 0.74, "roberta": 0.73, "xlnet-base": 0.66, "gpt2": 0.60}
 TASKS = {"sentiment": "accuracy", "names": "span_f1"}
 
 
-def finding(*, failed: bool = True, qualities: dict[str, float] | None = None, seeds: int = 3) -> Answer:
+def finding(*, failed: bool = True, qualities: dict[str, float] | None = None, seeds: int = 3) -> ComparisonResult:
     """The finding; `qualities` are the mean scores of the systems at the larger budget."""
     generator, wanted = np.random.default_rng(0), QUALITY if qualities is None else qualities
     design = Design(
-        [], [Labels(name, "sentence_classification", "", "", "") for name in TASKS], seeds=seeds,
+        [], [TaskFiles(name, "sentence_classification", "", "", "") for name in TASKS], seeds=seeds,
         budgets=[Budget.parse("5Mtokens"), Budget.parse("20Mtokens")],
         metrics={name: Metric(metric, True) for name, metric in TASKS.items()},
     )
@@ -39,7 +39,7 @@ def finding(*, failed: bool = True, qualities: dict[str, float] | None = None, s
     cell = "names-xlnet-base-20Mtokens-seed2"
     failure = Failure(cell, "finetune", reason, "COMPARE/cells/…/log.txt", "python -m cloze.comparison.work COMPARE/cells/…")
     failures = [failure] if failed else []
-    return Answer(
+    return ComparisonResult(
         design, systems, smaller, pairs_of(systems, design, draws=1000), failures, 0, {"sentiment": 0.5, "names": 0.2},
         {"sentiment": 1821, "names": 400}, reached([*systems, *smaller], list(TASKS)),
     )

@@ -15,7 +15,7 @@ from cloze.comparison import work
 from cloze.comparison.best.answers import aligned
 from cloze.comparison.best.best import answer, plan_of
 from cloze.comparison.best.cells import Systems
-from cloze.comparison.best.question import Question, read_rows, write_texts
+from cloze.comparison.best.question import BestQuestion, read_rows, write_texts
 from cloze.comparison.best.teaching import write_rows
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
 from cloze.comparison.compare import Interrupted
@@ -49,13 +49,13 @@ def written(folder: Path) -> Path:
     return folder
 
 
-def question(folder: Path, **values: Any) -> Question:
+def question(folder: Path, **values: Any) -> BestQuestion:
     given: dict[str, Any] = {
         "test": str(folder / "test.tsv"), "corpus": [str(folder / "text.txt")], "budget": "3steps", "text_format": "line",
         "device": "cpu", "tuning": TUNING,
     }  # fmt: skip
     labelled = [str(folder / "labelled.tsv")]
-    return Question("sentence_classification", labelled, **{**given, **values})
+    return BestQuestion("sentence_classification", labelled, **{**given, **values})
 
 
 class Counted(Here):
@@ -129,7 +129,7 @@ def test_a_cell_depends_on_the_rows_and_on_the_texts(answered: tuple[Path, Verdi
     fewer = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()[:-2]
     (tmp_path / "labelled.tsv").write_text("\n".join(fewer) + "\n", encoding="utf-8")
     whole = Systems(question(folder), folder / "out")
-    other = Systems(Question(**{**vars(question(folder)), "labelled": [str(tmp_path / "labelled.tsv")]}), folder / "out")
+    other = Systems(BestQuestion(**{**vars(question(folder)), "labelled": [str(tmp_path / "labelled.tsv")]}), folder / "out")
     assert whole.ready() == []
     kinds = {cell.kind for cell in other.ready()}
     assert "pretrain" not in kinds and {"ngrams", "texts", "network"} <= kinds  # the text is the same, the rows are not
@@ -187,7 +187,7 @@ def test_a_class_that_a_fold_lacks_has_no_probability_and_every_class_is_trained
         assert '"air"' in files["train"].read_text(encoding="utf-8")
 
 
-def of_words(folder: Path) -> Question:
+def of_words(folder: Path) -> BestQuestion:
     """Forty texts of five words, each labelled by its topic."""
     draws = np.random.default_rng(2)
     texts = [draws.choice(SEA + LAND, 5).tolist() for _ in range(40)]
@@ -195,10 +195,10 @@ def of_words(folder: Path) -> Question:
     (folder / "words.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     labelled, test = [str(folder / "words.jsonl")], str(folder / "words.jsonl")
     values = {"test": test, "tuning": [*TUNING, "task.metric=accuracy"]}
-    return Question(**{**vars(question(folder, **values)), "type": "token_labelling", "labelled": labelled})
+    return BestQuestion(**{**vars(question(folder, **values)), "type": "token_labelling", "labelled": labelled})
 
 
-def of_choices(folder: Path) -> Question:
+def of_choices(folder: Path) -> BestQuestion:
     """Twenty texts with two choices, each with a twin that has the same choices and the other answer."""
     draws = np.random.default_rng(3)
     rows = []
@@ -207,7 +207,7 @@ def of_choices(folder: Path) -> Question:
         rows += [{"text": f"{topic} {number}", "choices": choices, "label": n} for n, topic in enumerate(("ship", "farm"))]
     (folder / "choices.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     labelled = [str(folder / "choices.jsonl")]
-    return Question(**{**vars(question(folder, test=None)), "type": "multiple_choice", "labelled": labelled})
+    return BestQuestion(**{**vars(question(folder, test=None)), "type": "multiple_choice", "labelled": labelled})
 
 
 @pytest.mark.parametrize("asking", [of_words, of_choices])
@@ -242,7 +242,7 @@ def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
     pairs = [[" ".join(draws.choice(words, 4)) for words in (SEA, (SEA, LAND)[number % 2])] for number in range(40)]
     text = "".join(f"{first}\t{second}\t{4 * (1 - number % 2)}\n" for number, (first, second) in enumerate(pairs))
     (folder / "pairs.tsv").write_text(f"text\ttext_b\tlabel\n{text}", encoding="utf-8")
-    asking = Question(
+    asking = BestQuestion(
         "regression", [str(folder / "pairs.tsv")], None, [str(folder / "text.txt")], budget="3steps", text_format="line",
         device="cpu", tuning=[*TUNING, "corpus.text_b=text_b"],
     )
@@ -268,7 +268,7 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_written(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     folder = written(tmp_path)
-    asking = Question(**{**vars(question(folder)), **change})
+    asking = BestQuestion(**{**vars(question(folder)), **change})
     with pytest.raises(cloze.ClozeError, match=message):
         answer(asking, folder / "out", Here())
     assert not (folder / "out").exists()

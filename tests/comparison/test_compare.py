@@ -21,7 +21,7 @@ from cloze.comparison.cell import planned, read_json
 from cloze.comparison.compare import Interrupted, finish, run
 from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.grid import Grid
-from cloze.comparison.progress import Progress
+from cloze.comparison.progress import StatusLine
 from cloze.comparison.sentence import as_csv, table
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
 
@@ -458,7 +458,7 @@ def test_progress_reads_how_far_running_cells_are(design: Make, tmp_path: Path, 
     cell = next(one for one in grid.ready() if one.kind == "pretrain")
     log = cell.write(tmp_path) / "log.txt"
     log.write_text("nothing yet\n")
-    progress = Progress(grid, 1, say=lambda line: None, stream=shown)
+    progress = StatusLine(grid, 1, say=lambda line: None, stream=shown)
     progress.started(cell)
     now[0] = 10.0
     progress.show()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.comparison.figures import Spread, spreads
+from cloze.comparison.figures import SeedScores, spreads
 from cloze.comparison.page import render, write_page
 from cloze.comparison.sentence import as_csv, as_data, sentence, table
 from cloze.reports.figures import duration, plain
@@ -108,7 +108,7 @@ def test_the_finding_is_plain_json() -> None:
 def test_names_cannot_become_markup() -> None:
     html = render(finding(qualities={"<script>alert(1)</script>": 0.7, "b": 0.6}))
     assert "<script>alert" not in html
-    assert "<b>" not in spreads([Spread("<b>", [0.1, 0.2], 0)], title="<b>")
+    assert "<b>" not in spreads([SeedScores("<b>", [0.1, 0.2], 0)], title="<b>")
 
 
 @needs_browser

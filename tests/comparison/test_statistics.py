@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.comparison.answer import Scores, System, pairs_of
-from cloze.comparison.design import Design, Labels, Metric
+from cloze.comparison.design import Design, Metric, TaskFiles
 from cloze.comparison.statistics import beyond, difference, exchanged, holm, incomplete_beta, quantile, summary, welch
 
 stats = pytest.importorskip("scipy.stats")
@@ -134,7 +134,9 @@ def simulated(generator: np.random.Generator, *, tasks: int, seeds: int, example
 def test_one_recipe_under_two_names_is_told_apart_in_at_most_five_of_a_hundred_grids(luck: float) -> None:
     """200 grids of four tasks and three seeds; an alarm is a pair told apart on the mean or on any task."""
     generator, tasks = np.random.default_rng(3), ("t1", "t2", "t3", "t4")
-    design = Design([], [Labels(name, "", "", "", "") for name in tasks], metrics=dict.fromkeys(tasks, Metric("accuracy", True)))
+    design = Design(
+        [], [TaskFiles(name, "", "", "", "") for name in tasks], metrics=dict.fromkeys(tasks, Metric("accuracy", True))
+    )
     alarms = naive = 0
     for _ in range(200):
         grid = simulated(generator, tasks=4, seeds=3, examples=100, luck=luck)
@@ -153,7 +155,7 @@ def test_one_recipe_under_two_names_is_told_apart_in_at_most_five_of_a_hundred_g
 def test_a_real_difference_is_told_apart_and_a_loss_counts_the_other_way() -> None:
     generator = np.random.default_rng(4)
     metrics = {"t": Metric("loss", False)}
-    design = Design([], [Labels("t", "", "", "", "")], metrics=metrics)
+    design = Design([], [TaskFiles("t", "", "", "", "")], metrics=metrics)
     low, high = generator.normal(1.0, 0.1, (3, 50)), generator.normal(1.4, 0.1, (3, 50))
     systems = [System(name, None, {"t": of_runs(runs)}) for name, runs in (("low", low), ("high", high))]
     (pair,) = pairs_of(systems, design, draws=1000)

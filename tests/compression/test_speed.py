@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.changes.compressing.sparsify import Mask, Sparsify
+from cloze.changes.compressing.sparsify import PruningMask, Sparsify
 from cloze.checkpoint import onnx_file
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.onnx_file import files_to_time
 from cloze.compression import speed
 from cloze.compression.int8 import in_int8
-from cloze.compression.speed import Subject, measure
+from cloze.compression.speed import TimedNetwork, measure
 from cloze.networks import Clock
 from cloze.networks.blocks.computed import ComputedLinear
 from tests.making import network_of
@@ -30,7 +30,7 @@ def transformer(**changes: Any) -> Any:
 
 
 def test_operations_are_those_of_the_matrix_products_of_one_pass() -> None:
-    (row,) = measure([Subject("x", transformer(), "open")], lengths=[8], batches=[3], formats=["fp32"], rounds=2)
+    (row,) = measure([TimedNetwork("x", transformer(), "open")], lengths=[8], batches=[3], formats=["fp32"], rounds=2)
     products = 2 * (4 * 16 * 16 + 2 * 16 * 32)  # per token and layer
     attention = 2 * 2 * 8 * 16
     assert row.flops == 3 * 8 * 2 * (products + attention)
@@ -46,7 +46,7 @@ def test_every_variant_runs_once_in_every_round_by_turns(monkeypatch: pytest.Mon
         return [9.0, 9.0, 0.001, 0.002, 0.004][(len(ran) - 1) // 3]
 
     monkeypatch.setattr(speed, "_time", timed)
-    subjects = [Subject("a", transformer(), "open")]
+    subjects = [TimedNetwork("a", transformer(), "open")]
     rows = measure(subjects, lengths=[4], batches=[1], formats=["fp32", "bf16", "int8"], rounds=3)
     assert ran == ["a fp32", "a bf16", "a int8"] * 5
     assert [row.median for row in rows] == [2.0] * 3  # the two passes before do not count
@@ -70,7 +70,7 @@ def test_weights_that_a_change_computes_are_computed_before_they_are_rounded_to_
     network = transformer()
     Sparsify(share=0.999).apply(network)
     for module in network.modules():
-        if isinstance(module, Mask):
+        if isinstance(module, PruningMask):
             module.kept.zero_()
     made = in_int8(network)
     inner = made.layers[0].inner
@@ -80,7 +80,7 @@ def test_weights_that_a_change_computes_are_computed_before_they_are_rounded_to_
 
 def test_a_recurrent_network_is_timed_in_fp32_and_int8_says_why_it_is_not() -> None:
     network = network_of("lstm", layers=1, width=8, inner=8, vocab_size=20, clock=Clock()).eval()
-    rows = measure([Subject("x", network, "left_to_right")], lengths=[4], batches=[2], formats=["fp32", "int8"], rounds=2)
+    rows = measure([TimedNetwork("x", network, "left_to_right")], lengths=[4], batches=[2], formats=["fp32", "int8"], rounds=2)
     assert rows[0].median > 0 and not rows[0].fault
     assert rows[1].fault == "not in int8: its linear maps are read, not called" and rows[1].median == 0.0
 
@@ -124,7 +124,7 @@ def test_the_pass_of_a_file_computes_what_the_network_computes(
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     (files, loaded) = files_to_time(folder("bert"), tmp_path, ["onnx"]), load_checkpoint(folder("bert"))
     assert files == {"onnx": tmp_path / "onnx.onnx"}
-    given = speed.inputs(Subject("x", loaded.network, loaded.order), 6, 2, torch.device("cpu"))
+    given = speed.inputs(TimedNetwork("x", loaded.network, loaded.order), 6, 2, torch.device("cpu"))
     (found,) = speed.FilePass(tmp_path / "onnx.onnx")(**given)
     with torch.inference_mode():
         expected = loaded.network(**given)["hidden"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.compression.speed import Subject, measure
+from cloze.compression.speed import TimedNetwork, measure
 from cloze.errors import UserError
 from cloze.probes.gates import families
 from cloze.probes.geometry import Sampled, geometry
@@ -36,7 +36,7 @@ def test_geometry_measures_every_network_that_reads_words(name: str, start: Call
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "word2vec-cbow"])
 def test_every_network_that_reads_texts_is_timed(name: str, start: Callable[[str], Path]) -> None:
     loaded = load_checkpoint(start(name))
-    subject = Subject(name, loaded.network, loaded.order, vocab_size=loaded.imported.vocab_size)
+    subject = TimedNetwork(name, loaded.network, loaded.order, vocab_size=loaded.imported.vocab_size)
     (row,) = measure([subject], lengths=[4], batches=[2], formats=["fp32"], rounds=2)
     assert row.median > 0 and row.flops > 0 and not row.fault
 

@@ -15,7 +15,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.complete import depth_groups
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.recipe.load import load_recipe, recipe_names, task_recipe_names
@@ -202,7 +202,7 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more:
     """The dev metrics of one epoch; `more` are further arguments of `finetune`."""
     published = load_recipe(recipe)
     types = types_of(published)
-    given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
+    given = {name: LabelledFiles(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
     made = finetune(
         folder, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cloze.corpus.readers.labelled import read_rows, read_table
-from cloze.corpus.readers.marked_texts import Names, each_marked
+from cloze.corpus.readers.marked_texts import TextFields, each_marked
 from cloze.corpus.readers.questions import each_question
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.records import check_records
@@ -110,7 +110,7 @@ def test_questions_and_marked_spans_are_columns_too(tmp_path: Path) -> None:
     ]  # fmt: skip
     marked = pa.table({"text": ["Anna ran"], "spans": [[[0, 4]]], "label": ["person"], "picture": [b"\x00"]})
     parquet.write_table(marked, tmp_path / "marked.parquet")
-    (one,) = each_marked(tmp_path / "marked.parquet", Names())
+    (one,) = each_marked(tmp_path / "marked.parquet", TextFields())
     assert (one.text, one.spans, one.label) == ("Anna ran", ((0, 4),), "person")
     with pytest.raises(TaskError, match="the column 'picture' holds bytes"):
         list(read_rows(tmp_path / "marked.parquet", {"picture": "--text NAME"}))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cloze.compiled import has_numba
 from cloze.corpus import Store
-from cloze.corpus.counting.cells import CellPlan, Cells, shuffled
+from cloze.corpus.counting.cells import CellPlan, CooccurrenceCells, shuffled
 from cloze.corpus.counting.cooccurrences import Cooccurrences, count_cells
 from cloze.corpus.counting.pair_counting import counted
 from cloze.corpus.counting.spill import Keys, Runs, Sums
@@ -42,7 +42,7 @@ def store_of(folder: Path, documents: Sequence[Sequence[Sequence[int]]], vocab_s
         return writer.finish({"odd": {}}, lambda inner: inner.mkdir())
 
 
-def matrix(cells: Cells) -> np.ndarray:
+def matrix(cells: CooccurrenceCells) -> np.ndarray:
     dense = np.zeros((cells.vocab_size, cells.vocab_size))
     assert len(set(zip(cells.rows.tolist(), cells.columns.tolist(), strict=True))) == len(cells)
     dense[cells.rows, cells.columns] = cells.counts
@@ -256,7 +256,7 @@ def test_cells_are_counted_once_and_found_again(tmp_path: Path, monkeypatch: pyt
     assert again.folder == first.folder and (matrix(again) == matrix(first)).all()
     assert [p.name for p in first.folder.parent.iterdir()] == [first.folder.name]
     (first.folder / "counts.bin").write_bytes(b"1234")
-    assert Cells.open(first.folder) is None  # a half-copied folder is counted again
+    assert CooccurrenceCells.open(first.folder) is None  # a half-copied folder is counted again
 
 
 def test_held_out_documents_are_not_counted_and_compare_in_size(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_numbers_out_of_range_are_found_when_cells_are_opened(
     numbers[0] = value
     numbers.tofile(file)
     with pytest.raises(CorpusError, match=told) as found:
-        Cells.open(file.parent)
+        CooccurrenceCells.open(file.parent)
     assert str(file) in str(found.value) and "Delete the folder" in str(found.value)
 
 

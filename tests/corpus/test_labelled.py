@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus.readers.labelled import read_rows, read_table
-from cloze.corpus.readers.tables import Cell, column_of
+from cloze.corpus.readers.tables import RowText, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import CorpusError, TaskError
@@ -50,7 +50,7 @@ def test_the_first_line_for_excel_names_the_separator(tmp_path: Path, separator:
     assert table.rows == (("1", "fine,\r\ngood; very"), ("0", "bad")) and table.lines == (3, 5)
     with open(path, "rb") as stream:
         cells = list(column_of(stream, str(path), "csv", "text"))
-    assert cells == [Cell(3, "fine,\r\ngood; very"), Cell(5, "bad")]
+    assert cells == [RowText(3, "fine,\r\ngood; very"), RowText(5, "bad")]
     plain = write(tmp_path, "b.csv", f"sep={separator}\nlabel{separator}text\n1{separator}a\n")
     assert read_table(plain, quoting="none").lines == (3,)
     with open(plain, "rb") as stream, pytest.raises(CorpusError, match=r"b\.csv:2: no column 'body'"):

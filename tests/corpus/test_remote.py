@@ -17,7 +17,7 @@ from cloze.corpus.shards import place
 from cloze.corpus.shards.copying import copy_store
 from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.shards.place import is_address
-from cloze.corpus.shards.remote import Cache, NoRoom, Remote, local_store
+from cloze.corpus.shards.remote import NoRoom, Remote, ShardCache, local_store
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
 
@@ -62,7 +62,7 @@ def damage(address: str, name: str, change: Any) -> None:
 
 
 def test_rows_from_an_address_are_those_of_the_store(store: Store, address: str, tmp_path: Path) -> None:
-    there = Store.open(local_store(address, Cache(tmp_path)))
+    there = Store.open(local_store(address, ShardCache(tmp_path)))
     assert not list(tmp_path.glob("*/shards/0*"))
     assert tokens(there) == tokens(store)
     there.verify()
@@ -73,15 +73,15 @@ def test_rows_from_an_address_are_those_of_the_store(store: Store, address: str,
 
 def test_an_ordinary_store_is_fetched_as_a_whole(store: Store, tmp_path: Path) -> None:
     shard = store.shard(1)  # type: ignore[attr-defined]
-    folder = local_store(shard.path.as_uri(), Cache(tmp_path))
+    folder = local_store(shard.path.as_uri(), ShardCache(tmp_path))
     assert Store.open(folder).tokens.tolist() == shard.tokens.tolist()
     with pytest.raises(CorpusError, match="is needed as a whole; the\\s+cache may take 0.1 kB"):
-        local_store(shard.path.as_uri(), Cache(tmp_path / "small", 100))
+        local_store(shard.path.as_uri(), ShardCache(tmp_path / "small", 100))
 
 
 def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str, tmp_path: Path) -> None:
     size = store.shards[0].bytes  # type: ignore[attr-defined]
-    folder = local_store(address, Cache(tmp_path, 2 * size + 10))
+    folder = local_store(address, ShardCache(tmp_path, 2 * size + 10))
     there: Any = Store.open(folder)
 
     def kept() -> list[str]:
@@ -109,14 +109,14 @@ def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str,
 )
 def test_a_damaged_shard_is_tried_again_and_then_explained(address: str, tmp_path: Path, change: Any, message: str) -> None:
     damage(address, "shards/00002/tokens.bin", change)
-    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    there: Any = Store.open(local_store(address, ShardCache(tmp_path)))
     with pytest.raises(CorpusError, match=rf"shards/00002/tokens.bin: {message}.*tried 4 times.*\n.*Nothing is lost"):
         there.shard(2)
     assert not list(tmp_path.glob("*/shards/*00002*/**/tokens.bin")) and there.shard(1).size == 240
 
 
 def test_a_shard_that_fails_for_a_while_arrives(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    there: Any = Store.open(local_store(address, ShardCache(tmp_path)))
     files, left = there._remote._place.files, [2]
     real = type(files).open
 
@@ -133,20 +133,20 @@ def test_a_shard_that_fails_for_a_while_arrives(address: str, tmp_path: Path, mo
 def test_a_shard_that_is_gone_is_named(address: str, tmp_path: Path) -> None:
     files, path = fsspec.core.url_to_fs(f"{address}/shards/00001/words.bin")
     files.rm_file(path)
-    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    there: Any = Store.open(local_store(address, ShardCache(tmp_path)))
     with pytest.raises(CorpusError, match="shards/00001/words.bin: is not there"):
         there.shard(1)
     with pytest.raises(CorpusError, match="store.json: is not there"):
-        local_store("memory://nowhere/store", Cache(tmp_path))
+        local_store("memory://nowhere/store", ShardCache(tmp_path))
 
 
 def test_what_is_being_fetched_counts_in_the_cache(
     store: Store, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = store.shards[0].bytes  # type: ignore[attr-defined]
-    folder = local_store(address, Cache(tmp_path, size + size // 2))
+    folder = local_store(address, ShardCache(tmp_path, size + size // 2))
     one, other = Remote.at(folder), Remote.at(folder)
-    real, said = place.Place.fetch, []
+    real, said = place.RemoteFolder.fetch, []
 
     def fetch(self: Any, name: str, *args: Any) -> None:
         if name.startswith("shards/00001") and not said:
@@ -156,7 +156,7 @@ def test_what_is_being_fetched_counts_in_the_cache(
             said.append("refused")
         real(self, name, *args)
 
-    monkeypatch.setattr(place.Place, "fetch", fetch)
+    monkeypatch.setattr(place.RemoteFolder, "fetch", fetch)
     one.shard(store.shards[1])  # type: ignore[union-attr, attr-defined]
     assert said == ["", "refused"]
     other.shard(store.shards[2])  # type: ignore[union-attr, attr-defined]
@@ -165,7 +165,7 @@ def test_what_is_being_fetched_counts_in_the_cache(
 
 def test_shards_fetched_ahead_do_not_displace_those_expected(store: Store, address: str, tmp_path: Path) -> None:
     shards: Any = store.shards  # type: ignore[attr-defined]
-    remote: Any = Remote.at(local_store(address, Cache(tmp_path, 2 * shards[0].bytes + 10)))
+    remote: Any = Remote.at(local_store(address, ShardCache(tmp_path, 2 * shards[0].bytes + 10)))
     remote.shard(shards[3])
     remote.ahead([shards[0]], [shards[1], shards[2]])
     failed = [one.exception() is not None for one in remote._coming.values()]
@@ -178,10 +178,10 @@ def test_a_shard_that_is_needed_displaces_one_that_is_being_fetched_ahead(
 ) -> None:
     """Room for two: one is held and one is on its way. The third waits for it and takes its place."""
     shards: Any = store.shards  # type: ignore[attr-defined]
-    remote: Any = Remote.at(local_store(address, Cache(tmp_path, 2 * shards[0].bytes + 10)))
+    remote: Any = Remote.at(local_store(address, ShardCache(tmp_path, 2 * shards[0].bytes + 10)))
     remote.shard(shards[0])
     held, begun, wanted = remote.hold("00000"), threading.Event(), threading.Event()
-    real, real_room = place.Place.fetch, Remote._make_room
+    real, real_room = place.RemoteFolder.fetch, Remote._make_room
 
     def slow(self: Any, name: str, *args: Any) -> None:
         if name.startswith("shards/00001"):
@@ -196,7 +196,7 @@ def test_a_shard_that_is_needed_displaces_one_that_is_being_fetched_ahead(
             if keep == "00002":
                 wanted.set()
 
-    monkeypatch.setattr(place.Place, "fetch", slow)
+    monkeypatch.setattr(place.RemoteFolder, "fetch", slow)
     monkeypatch.setattr(Remote, "_make_room", make_room)
     remote.ahead([shards[0]], [shards[1]])
     assert begun.wait(20)
@@ -208,7 +208,7 @@ def test_a_shard_that_is_needed_displaces_one_that_is_being_fetched_ahead(
 def test_a_cache_that_was_found_large_enough_holds_what_is_read(store: Store, address: str, tmp_path: Path) -> None:
     """Room for three shards: training reads two at a time, and held-out rows come from all four."""
     limit = 3 * store.shards[0].bytes + 10  # type: ignore[attr-defined]
-    there = Store.open(local_store(address, Cache(tmp_path, limit)))
+    there = Store.open(local_store(address, ShardCache(tmp_path, limit)))
     found: list[list[int]] = []
     for side in (store, there):
         rows: list[int] = []
@@ -226,26 +226,26 @@ def test_a_cache_that_was_found_large_enough_holds_what_is_read(store: Store, ad
 def test_all_stores_of_a_cache_share_its_bound(store: Store, address: str, tmp_path: Path) -> None:
     second = f"memory://{uuid.uuid4().hex}/store"
     copy_store(str(store.path), second, lambda line: None)
-    cache = Cache(tmp_path, store.shards[0].bytes + 10)  # type: ignore[attr-defined]
+    cache = ShardCache(tmp_path, store.shards[0].bytes + 10)  # type: ignore[attr-defined]
     Store.open(local_store(address, cache)).shard(0)  # type: ignore[attr-defined]
     Store.open(local_store(second, cache)).shard(1)  # type: ignore[attr-defined]
     assert [one.name for one in tmp_path.glob("*/shards/*") if one.is_dir()] == ["00001"]
 
 
 def test_a_shard_that_was_cut_off_in_the_cache_is_fetched_again(address: str, tmp_path: Path) -> None:
-    folder = local_store(address, Cache(tmp_path))
+    folder = local_store(address, ShardCache(tmp_path))
     cut = Store.open(folder).shard(2).path / "tokens.bin"  # type: ignore[attr-defined]
     cut.write_bytes(cut.read_bytes()[:-2])
-    assert Store.open(local_store(address, Cache(tmp_path))).shard(2).size == 240  # type: ignore[attr-defined]
+    assert Store.open(local_store(address, ShardCache(tmp_path))).shard(2).size == 240  # type: ignore[attr-defined]
 
 
 def test_another_store_at_the_same_address_has_a_folder_of_its_own(store: Store, address: str, tmp_path: Path) -> None:
-    old = Store.open(local_store(address, Cache(tmp_path)))
+    old = Store.open(local_store(address, ShardCache(tmp_path)))
     files, path = fsspec.core.url_to_fs(address)
     files.rm(path, recursive=True)
     shutil.copytree(store.path / "shards", tmp_path / "new" / "shards")
     copy_store(str(write_manifest(tmp_path / "new", ["00001", "00000"]).path), address, lambda line: None)
-    new = Store.open(local_store(address, Cache(tmp_path)))
+    new = Store.open(local_store(address, ShardCache(tmp_path)))
     assert (new.shard(0).tokens[0], old.shard(0).tokens[0]) == (1010, 10)  # type: ignore[attr-defined]
 
 
@@ -257,7 +257,7 @@ def test_faults_of_a_client_are_told_without_a_traceback(address: str, tmp_path:
 
     monkeypatch.setattr(type(files), "cat_file", fail)
     with pytest.raises(CorpusError, match=r"store.json: cannot be reached \(LookupError: no credentials\) \(tried 4 times\)"):
-        local_store(address, Cache(tmp_path))
+        local_store(address, ShardCache(tmp_path))
 
 
 def test_a_copy_never_overwrites_its_source_or_anything_else(store: Store, tmp_path: Path) -> None:
@@ -286,10 +286,10 @@ def test_stores_at_addresses_are_refused_where_a_folder_is_needed() -> None:
 
 def test_addresses_with_keys_and_unknown_schemes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="s3://…@bucket: an address must not contain a name or a key") as found:
-        local_store("s3://me:secret@bucket/store", Cache(tmp_path))
+        local_store("s3://me:secret@bucket/store", ShardCache(tmp_path))
     assert "secret" not in str(found.value)
     with pytest.raises(CorpusError, match="Known are s3, gs"):
-        local_store("nonsense://bucket/store", Cache(tmp_path))
+        local_store("nonsense://bucket/store", ShardCache(tmp_path))
 
 
 def test_a_copy_that_was_stopped_resumes(store: Store, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_copy_that_was_stopped_resumes(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given", "limit"), [("/c:200GB", 200 * 10**9), ("/c:1.5TB", 15 * 10**11), ("/c", 0)])
 def test_the_size_of_a_cache(given: str, limit: int) -> None:
-    assert Cache.parse(given) == Cache(Path("/c"), limit)
+    assert ShardCache.parse(given) == ShardCache(Path("/c"), limit)
     assert is_address("s3://a/b") and not is_address("a/b")
     with pytest.raises(CorpusError, match="expected DIR or DIR:SIZE"):
-        Cache.parse("/c:many")
+        ShardCache.parse("/c:many")

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.cli.text.corpus import app
-from cloze.corpus.items.sounds import Bands, Spoken, measured, mel_filters, read_wav, write_sounds
+from cloze.corpus.items.sounds import Bands, Recording, measured, mel_filters, read_wav, write_sounds
 from cloze.errors import CorpusError
 
 RATE = 8000
@@ -51,7 +51,7 @@ def test_bands_are_triangles_with_centres_equally_far_apart_in_mel() -> None:
 
 @pytest.mark.parametrize(("hertz", "band"), [(250, 0), (1100, 2), (2900, 4)])
 def test_a_tone_is_loudest_in_its_band(hertz: float, band: int) -> None:
-    found = measured(Spoken("a", tone(hertz), RATE, ()), 0.1, 0.4, SMALL).reshape(3, 5)
+    found = measured(Recording("a", tone(hertz), RATE, ()), 0.1, 0.4, SMALL).reshape(3, 5)
     assert found.argmax(1).tolist() == [band] * 3
     assert found.mean() == pytest.approx(0) and found.std() == pytest.approx(1)
 

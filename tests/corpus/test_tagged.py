@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloze.corpus.readers.labelled import Trained
-from cloze.corpus.readers.tagged import Tagged
+from cloze.corpus.readers.tagged import TaggedSentences
 from cloze.errors import TaskError
 from cloze.tasks import task
 from cloze.tasks.given import has_texts
@@ -29,10 +29,10 @@ CONLL_U = """# sent_id = 1
 
 def read(
     folder: Path, name: str, content: str, labelled: bool = True, columns: list[str] | None = None, **options: Any
-) -> Tagged:
+) -> TaggedSentences:
     (folder / name).write_text(content, encoding="utf-8")
     chosen: Any = task("token_labelling", **options).reading(columns=columns, format=None, quoting="auto")
-    found: Tagged = chosen.read(folder / name, labelled=labelled)
+    found: TaggedSentences = chosen.read(folder / name, labelled=labelled)
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cloze.decoding.generating import drafting
-from cloze.decoding.generating.drafting import Draft, Numbers, assisted
+from cloze.decoding.generating.drafting import Draft, RandomNumbers, assisted
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits, sample
@@ -110,7 +110,7 @@ def test_drawn_texts_have_the_distribution_of_the_network_that_writes_and_not_th
     texts = [
         assisted(
             Chain(own), Chain(other), torch.tensor([[1, 2]]), draft=draft, new=3, end=END, sampling=sampling,
-            numbers=Numbers(*row), limits=limits,
+            numbers=RandomNumbers(*row), limits=limits,
         ).ids
         for row in numbers
     ]

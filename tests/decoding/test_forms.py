@@ -204,13 +204,13 @@ def test_what_does_not_fit_is_refused_or_on_demand_cut_and_counted(request: pyte
 @pytest.mark.parity
 def test_the_score_of_an_encoder_decoder_is_transformers_loss(deciding: Any, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    from cloze.interop import Card, Head, Model, export_folder
+    from cloze.interop import Card, PortableHead, PortableModel, export_folder
 
     reader, head = deciding
     arguments = {"layers": 2, "width": 16, "heads": 2, "positions": {"learned": {"max_length": 48}},
         "norm": {"post": {"epsilon": 1e-5}}}
-    heads = {"lm": Head("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
-    model = Model(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
+    heads = {"lm": PortableHead("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
+    model = PortableModel(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
     export_folder(
         tmp_path, model=model, tokenizer=reader.tokenizer, reading=reader.reading, card=Card("t"), architecture="bart"
     )

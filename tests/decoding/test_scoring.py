@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cloze.decoding.reader import Reader
-from cloze.decoding.scores.minimal_pairs import Pair, overall, prefer, read_pairs
+from cloze.decoding.scores.minimal_pairs import MinimalPair, overall, prefer, read_pairs
 from cloze.decoding.scores.scoring import method_of, score
 from cloze.decoding.scores.windows import Windows
 from cloze.errors import TaskError, UserError
@@ -191,7 +191,7 @@ def test_a_long_sentence_of_a_pair_is_scored_whole(checkpoint: Make) -> None:
     loaded = checkpoint("gpt2")
     method, head = method_of(loaded)
     good, bad = scored(loaded, [LONG + " cat", LONG + " mouse"])
-    (found,) = prefer(Reader.of(loaded), head, [Pair("a", LONG + " cat", LONG + " mouse")], method=method)
+    (found,) = prefer(Reader.of(loaded), head, [MinimalPair("a", LONG + " cat", LONG + " mouse")], method=method)
     assert good.score != bad.score and (found.right, found.ties) == (int(good.score > bad.score), 0)
 
 
@@ -199,8 +199,8 @@ def test_a_tie_counts_as_a_failure(checkpoint: Make) -> None:
     loaded = checkpoint("bert")
     method, head = method_of(loaded)
     good, bad = scored(loaded, ["the cat sleeps", "a dog barks"])
-    first = Pair("a", "the cat sleeps", "a dog barks")
-    pairs = [first, Pair("a", "rain", "rain"), Pair("b", first.bad, first.good)]
+    first = MinimalPair("a", "the cat sleeps", "a dog barks")
+    pairs = [first, MinimalPair("a", "rain", "rain"), MinimalPair("b", first.bad, first.good)]
     found = prefer(Reader.of(loaded), head, pairs, method=method)
     right = int(good.score > bad.score)
     assert [(p.file, p.pairs, p.right, p.ties) for p in found] == [("a", 2, right, 1), ("b", 1, 1 - right, 0)]
@@ -216,7 +216,7 @@ def test_pairs_come_from_a_file_a_folder_or_an_archive(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "one.jsonl").write_bytes(lines(("a", "b"), ("c", "d")))
     (folder / "two.jsonl.xz").write_bytes(lzma.compress(lines(("e", "f"))))
-    expected = [Pair("one", "a", "b"), Pair("one", "c", "d"), Pair("two", "e", "f")]
+    expected = [MinimalPair("one", "a", "b"), MinimalPair("one", "c", "d"), MinimalPair("two", "e", "f")]
     assert read_pairs(folder) == expected
     assert read_pairs(folder / "one.jsonl") == expected[:2]
     assert read_pairs(folder, limit=1) == [expected[0], expected[2]]
@@ -226,7 +226,7 @@ def test_pairs_come_from_a_file_a_folder_or_an_archive(tmp_path: Path) -> None:
         info = tarfile.TarInfo("data/one.jsonl")
         info.size = len(lines(("a", "b")))
         archive.addfile(info, io.BytesIO(lines(("a", "b"))))
-    assert read_pairs(packed) == read_pairs(packed / "pairs.tar.xz") == [Pair("one", "a", "b")]
+    assert read_pairs(packed) == read_pairs(packed / "pairs.tar.xz") == [MinimalPair("one", "a", "b")]
 
 
 def test_paradigms_whose_names_begin_alike_stay_apart(tmp_path: Path) -> None:

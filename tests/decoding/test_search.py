@@ -169,13 +169,13 @@ def test_an_exported_sequence_model_answers_on_the_command_line(
     answering: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from cloze.cli.main import main
-    from cloze.interop import Card, Head, Model, export_folder
+    from cloze.interop import Card, PortableHead, PortableModel, export_folder
 
     reader, head = answering
     arguments = {"layers": 2, "width": 16, "heads": 2, "positions": {"learned": {"max_length": 48}},
         "norm": {"post": {"epsilon": 1e-5}}}
-    heads = {"lm": Head("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
-    model = Model(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
+    heads = {"lm": PortableHead("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
+    model = PortableModel(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
     assert export_folder(
         tmp_path, model=model, tokenizer=reader.tokenizer, reading=reader.reading, card=Card("test"), architecture="bart"
     ) == []  # fmt: skip

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloze.corpus.readers.text_files import lines, read_all
-from cloze.decoding.progress import Progress, duration
+from cloze.decoding.progress import DecodingProgress, duration
 from cloze.decoding.texts import gather
 from cloze.errors import TaskError
 
@@ -84,7 +84,7 @@ def test_json_lines_name_line_and_field(tmp_path: Path) -> None:
 def test_progress_writes_few_lines_to_a_file_and_durations_read_well(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, clock = io.StringIO(), iter([0.0, 29.0, 30.0, 45.0, 60.0, 600.0, 650.0, 660.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    with Progress(1200, "texts", stream) as progress:
+    with DecodingProgress(1200, "texts", stream) as progress:
         for _ in range(7):
             progress(60)
     assert stream.getvalue().splitlines() == [

@@ -23,7 +23,7 @@ from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegressi
 from cloze.training.loop import train
 from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.optimizers.static_optimizers import GloveAdagrad
-from cloze.training.run import Record, Run, Training
+from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
@@ -71,7 +71,7 @@ def make_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=batch),
             optimizer=optimizer or GloveAdagrad(), rate=Constant(0.05),
-            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=Record({}, "0"), seed=7, device="cpu",
+            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"), seed=7, device="cpu",
             training=replace(made, **training), say=lambda text: None,
         )
 

@@ -27,14 +27,16 @@ pytest.importorskip("numba")
 
 from cloze.engines.kernels import draws, exact, lines, parts, rows, shared
 
-EXACT = parts.Curve.exact()
+EXACT = parts.Sigmoid.exact()
 
 
-def job(tokens: Any, lengths: Any, *, rate: float, key: int = 1) -> parts.Job:
+def job(tokens: Any, lengths: Any, *, rate: float, key: int = 1) -> parts.TrainingLines:
     """Lines that follow one another."""
     sizes = np.asarray(lengths, np.int64)
     keys = rng.row_keys(key, items=np.arange(len(sizes)))
-    return parts.Job(np.asarray(tokens, np.uint16), np.cumsum(sizes) - sizes, sizes, np.full(len(sizes), rate, np.float32), keys)
+    return parts.TrainingLines(
+        np.asarray(tokens, np.uint16), np.cumsum(sizes) - sizes, sizes, np.full(len(sizes), rate, np.float32), keys
+    )
 
 
 def padded(values: Any) -> NDArray[np.float32]:
@@ -80,7 +82,7 @@ def test_a_shrinking_window_counts_near_words_more_often() -> None:
 
 
 def test_the_coarse_table_is_that_of_the_original_program() -> None:
-    coarse = parts.Curve.coarse()
+    coarse = parts.Sigmoid.coarse()
     assert draws.squash(np.float32(0), coarse.table, coarse.scale) == pytest.approx(0.4940, abs=5e-5)
     assert draws.squash(np.float32(1), coarse.table, coarse.scale) == pytest.approx(0.7255, abs=5e-5)
 
@@ -91,7 +93,7 @@ def test_the_fast_sigmoid_is_near_the_function_and_one_or_nought_beyond_six(skip
     products, labels = parts.aligned(len(points), 16), np.ones(6, np.float32)
     products[:, :6] = points[:, None]
     rows.products_to_steps(
-        products, len(points), np.arange(6), 5, labels, parts.Curve.fine(skip=skip), np.float32(1), parts.aligned(2, 16)
+        products, len(points), np.arange(6), 5, labels, parts.Sigmoid.fine(skip=skip), np.float32(1), parts.aligned(2, 16)
     )
     assert np.allclose(products[2:-2, :5], 1 - 1 / (1 + np.exp(-points[2:-2, None])), atol=2e-5)
     assert np.array_equal(products[[0, 1, -2, -1], 0], [0, 0, 0, 0] if skip else [1, 1, 0, 0])
@@ -105,9 +107,9 @@ def learn(
     inputs: NDArray[np.float32], words: list[int], outputs: NDArray[np.float32], ids: list[int], rate: float
 ) -> NDArray[np.float64]:
     """One window with given negatives; returns the totals."""
-    windows = parts.Windows.of(np.ones(1), radius=len(words))
+    windows = parts.WindowSampling.of(np.ones(1), radius=len(words))
     answers = parts.Targets.sampled(np.ones(2), negatives=len(ids) - 1)
-    work, totals = parts.Work.of(windows, answers, inputs.shape[1]), np.zeros(4)
+    work, totals = parts.ThreadBuffers.of(windows, answers, inputs.shape[1]), np.zeros(4)
     work.rows[0] = ids[0]
     work.rows[0, : len(ids)] = ids
     work.labels[0, 0] = 1.0
@@ -150,10 +152,11 @@ def test_a_window_moves_all_rows_by_what_they_were(count: int, negatives: int, w
 
 def test_a_fresh_model_loses_one_bit_for_every_output_row() -> None:
     inputs = padded(np.random.default_rng(0).normal(size=(5, 10)))
-    windows, answers = parts.Windows.of(np.ones(5), shares=True), parts.Targets.sampled(np.arange(5) > 3, negatives=5)
+    windows, answers = parts.WindowSampling.of(np.ones(5), shares=True), parts.Targets.sampled(np.arange(5) > 3, negatives=5)
     totals = np.zeros(4)
     shared.train_shared(
-        job([0, 1, 2, 3], [4], rate=0.0), windows, answers, inputs, np.zeros_like(inputs), parts.Work.of(windows, answers, 16),
+        job([0, 1, 2, 3], [4], rate=0.0), windows, answers, inputs, np.zeros_like(inputs),
+        parts.ThreadBuffers.of(windows, answers, 16),
         EXACT, totals,
     )
     assert totals[0] == 4 and totals[2] / totals[3] == pytest.approx(6 * np.log(2))
@@ -210,15 +213,15 @@ def test_a_kernel_moves_along_the_gradient_of_the_loop(ask: str, tree: bool, sub
     wanted = gradients(network, objective, ask if ask != "shared" else "centre")
 
     asks = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT, "together": parts.PREDICT_FROM_MEAN}
-    windows = parts.Windows.of(
+    windows = parts.WindowSampling.of(
         np.ones(8), radius=RADIUS, shrinks=False, predicts=asks.get(ask, parts.PREDICT_CENTRE), full=gradient == "full",
         shares=ask == "shared",
     )
     answers = parts.Targets.coded(*objective.codes) if tree else parts.Targets.sampled(objective.noise.numpy(), negatives=2)
-    table = parts.Subwords(network.starts.numpy(), network.rows.numpy()) if subwords else parts.Subwords.none()
+    table = parts.SubwordRows(network.starts.numpy(), network.rows.numpy()) if subwords else parts.SubwordRows.none()
     inputs, outputs = (part.copy() for part in start)
     rate = 1e-4
-    work = parts.Work.of(windows, answers, 16, table)
+    work = parts.ThreadBuffers.of(windows, answers, 16, table)
     task = job(sum(LINES, []), [len(line) for line in LINES], rate=rate)
     if ask == "shared":
         shared.train_shared(task, windows, answers, inputs, outputs, work, EXACT, np.zeros(4))
@@ -239,16 +242,16 @@ def test_the_optimum_is_shifted_pointwise_mutual_information(fast: bool) -> None
     generator = np.random.default_rng(0)
     lines_ = np.array([(0, 0), (1, 1), (2, 2), *[(0, 1)] * 4, (0, 2), (1, 2)])
     inputs, outputs = padded(generator.normal(size=(3, 8)) * 0.3), padded(np.zeros((3, 8)))
-    windows = parts.Windows.of(np.ones(3), radius=1, shrinks=False, shares=fast)
+    windows = parts.WindowSampling.of(np.ones(3), radius=1, shrinks=False, shares=fast)
     answers, totals = parts.Targets.sampled(noise, negatives=2), np.zeros(4)
-    work = parts.Work.of(windows, answers, 16)
+    work = parts.ThreadBuffers.of(windows, answers, 16)
     for number in range(40):
         order = lines_[generator.integers(0, len(lines_), 20_000)]
         task = job(order.ravel(), np.full(len(order), 2), rate=0.1 * (1 - number / 40) ** 2 + 1e-4, key=number)
         if fast:
             shared.train_shared(task, windows, answers, inputs, outputs, work, EXACT, totals)
         else:
-            exact.train_exact(task, windows, answers, parts.Subwords.none(), inputs, outputs, work, EXACT, totals)
+            exact.train_exact(task, windows, answers, parts.SubwordRows.none(), inputs, outputs, work, EXACT, totals)
     assert np.allclose(inputs @ outputs.T, wanted, atol=0.1)
 
 
@@ -321,7 +324,7 @@ def test_a_thread_hands_its_exception_to_the_run(train: Any, monkeypatch: pytest
 
     learn_job = LockFreeTrainer._train
 
-    def fail(self: LockFreeTrainer, task: parts.Job, number: int, totals: Any) -> None:
+    def fail(self: LockFreeTrainer, task: parts.TrainingLines, number: int, totals: Any) -> None:
         if len(task.starts):
             raise MemoryError("no more")
         learn_job(self, task, number, totals)
@@ -359,14 +362,14 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_compiled_code_sees_it(tmp
 
 
 @pytest.fixture
-def jobs(train: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[parts.Job]:
+def jobs(train: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[parts.TrainingLines]:
     """The jobs of a run of skip-gram over three epochs."""
     from cloze.engines.lock_free import LockFreeTrainer
 
-    done: list[parts.Job] = []
+    done: list[parts.TrainingLines] = []
     learn_job = LockFreeTrainer._train
 
-    def keep(self: LockFreeTrainer, task: parts.Job, number: int, totals: Any) -> None:
+    def keep(self: LockFreeTrainer, task: parts.TrainingLines, number: int, totals: Any) -> None:
         if len(task.starts):
             done.append(task)
         learn_job(self, task, number, totals)
@@ -376,14 +379,14 @@ def jobs(train: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[
     return done
 
 
-def test_a_line_draws_other_words_and_negatives_in_every_epoch(jobs: list[parts.Job]) -> None:
+def test_a_line_draws_other_words_and_negatives_in_every_epoch(jobs: list[parts.TrainingLines]) -> None:
     lines_, keys = (np.concatenate([getattr(task, name) for task in jobs]) for name in ("starts", "keys"))
     most = np.bincount(lines_).max()
     assert most >= 3  # every line was read in every epoch
     assert len(np.unique(keys)) == len(keys)
 
 
-def test_the_rate_falls_from_step_to_step_within_a_job(jobs: list[parts.Job]) -> None:
+def test_the_rate_falls_from_step_to_step_within_a_job(jobs: list[parts.TrainingLines]) -> None:
     rates = np.concatenate([task.rates for task in jobs])
     assert max(len(task.rates) for task in jobs) > 4  # a job is several steps of four lines
     by_step = rates.reshape(-1, 4)

@@ -15,7 +15,7 @@ from cloze.batch import Batch
 from cloze.cli.main import main
 from cloze.engines.paragraphs import Inferred
 from cloze.exercises.targets.predict import Predict
-from cloze.exercises.targets.windows import Windows
+from cloze.exercises.targets.windows import WindowPairs
 from cloze.networks import ParagraphVectors
 from cloze.objectives.static.negative_sampling import NegativeSampling
 
@@ -62,16 +62,16 @@ def test_a_kernel_moves_along_the_gradient_of_the_loop(words: bool, gradient: st
     wanted = [module.weight.grad.numpy() for module in (network.embeddings, objective.head)]  # type: ignore[union-attr]
 
     predicts = parts.PREDICT_FROM_MEAN if words else parts.PREDICT_FROM_OWNER
-    windows = parts.Windows.of(np.ones(8), radius=RADIUS, shrinks=False, predicts=predicts, full=gradient == "full")
+    windows = parts.WindowSampling.of(np.ones(8), radius=RADIUS, shrinks=False, predicts=predicts, full=gradient == "full")
     answers = parts.Targets.sampled(objective.noise.numpy(), negatives=2)
     inputs, outputs = (part.copy() for part in start)
     sizes, rate = np.array([len(line) for line in LINES]), 1e-4
-    job = parts.Job(
+    job = parts.TrainingLines(
         np.array(sum(LINES, []), np.uint16), np.cumsum(sizes) - sizes, sizes, np.full(3, rate, np.float32),
         rng.row_keys(1, items=np.arange(3)), network.first + np.arange(3),
     )
-    work = parts.Work.of(windows, answers, 16)
-    exact.train_exact(job, windows, answers, parts.Subwords.none(), inputs, outputs, work, parts.Curve.exact(), np.zeros(4))
+    work = parts.ThreadBuffers.of(windows, answers, 16)
+    exact.train_exact(job, windows, answers, parts.SubwordRows.none(), inputs, outputs, work, parts.Sigmoid.exact(), np.zeros(4))
     for moved, began, slope in zip((inputs, outputs), start, wanted, strict=True):
         assert np.allclose((moved - began) / -rate, slope, atol=0.02 * abs(slope).max())
         still = (slope == 0).all(axis=1)
@@ -86,7 +86,7 @@ def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
     monkeypatch.setattr("cloze.engines.paragraphs.has_numba", lambda: not plain)
     network, objective = system(words)
     network.spread = 0.0  # the vector starts at zero
-    asked = Windows(radius=RADIUS, shrink="none", together=True) if words else Predict("all")
+    asked = WindowPairs(radius=RADIUS, shrink="none", together=True) if words else Predict("all")
     before = network.embeddings.weight.detach().clone(), objective.head.weight.detach().clone()
     tokens, block = torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
     rate = 1e-3
@@ -115,26 +115,26 @@ def test_all_passes_of_all_texts_in_one_call_are_those_of_one_text_after_another
     rates, lengths = [0.3, 0.2, 0.1], [len(line) for line in LINES]
     tokens = torch.tensor([line + [0] * (6 - len(line)) for line in LINES])
     found = Inferred(network, objective, asked=Predict("all"), keep=None, rates=rates)(tokens, (tokens > 0).long())
-    windows = parts.Windows.of(np.ones(8), radius=1, predicts=parts.PREDICT_FROM_OWNER, frozen=True)
+    windows = parts.WindowSampling.of(np.ones(8), radius=1, predicts=parts.PREDICT_FROM_OWNER, frozen=True)
     answers, outputs = parts.Targets.sampled(objective.noise.numpy(), negatives=negatives), objective.head.weight.detach().numpy()
     for number, line in enumerate(LINES):
         keys = rng.row_keys("paragraph", items=np.array([zlib.crc32(np.array(line, np.int64).tobytes())]))
         own = ((2.0 * rng.Draw(keys).uniform("start", 16) - 1.0) * network.spread / 16).astype(np.float32)
         for turn, rate in enumerate(rates):
-            job = parts.Job(
+            job = parts.TrainingLines(
                 np.array(line, np.uint16), np.array([0]), np.array([lengths[number]]), np.array([rate], np.float32),
                 rng.mix_keys(keys, rng.fold("pass", turn)), np.array([0]),
             )
             exact.train_exact(
-                job, windows, answers, parts.Subwords.none(), own, outputs, parts.Work.of(windows, answers, 16),
-                parts.Curve.fine(skip=True), np.zeros(4),
+                job, windows, answers, parts.SubwordRows.none(), own, outputs, parts.ThreadBuffers.of(windows, answers, 16),
+                parts.Sigmoid.fine(skip=True), np.zeros(4),
             )
         assert np.array_equal(found[number].numpy(), own[0])
 
 
 def test_texts_do_not_change_the_tables_and_a_larger_batch_gets_room() -> None:
     network, objective = system(True)
-    asked = Windows(radius=RADIUS, shrink="none", together=True)
+    asked = WindowPairs(radius=RADIUS, shrink="none", together=True)
     infer = Inferred(network, objective, asked=asked, keep=None, rates=[0.1])
     few = infer(torch.tensor([LINES[1]]), None)
     many = infer(torch.tensor([LINES[1]] * 100), None)

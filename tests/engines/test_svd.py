@@ -18,7 +18,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed
 from cloze.corpus import Cooccurrences, Store, TermDocuments
 from cloze.corpus.stores.writer import StoreWriter
-from cloze.engines.singular import Compressed, Sparse, Subspace, truncated_svd
+from cloze.engines.singular import CompressedSparseRows, Sparse, Subspace, truncated_svd
 from cloze.engines.svd import FactoriseEngine
 from cloze.errors import RecipeError
 from cloze.networks import Clock
@@ -26,7 +26,7 @@ from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives.static.factorisation import Factorisation
 from cloze.training.loop import train
 from cloze.training.optimizers.static_optimizers import Sgd
-from cloze.training.run import Record, Run, Training
+from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
@@ -134,7 +134,7 @@ def test_products_are_those_of_the_dense_matrix() -> None:
     other = torch.randn(7, 3)
     torch.testing.assert_close(matrix.across.times(other), dense @ other)
     torch.testing.assert_close(matrix.down.times(dense @ other), dense.T @ (dense @ other))
-    none = Compressed.of(*(torch.zeros(0, dtype=torch.long),) * 2, torch.zeros(0), 4)
+    none = CompressedSparseRows.of(*(torch.zeros(0, dtype=torch.long),) * 2, torch.zeros(0), 4)
     assert none.times(torch.ones(3, 2)).tolist() == [[0, 0]] * 4
 
 
@@ -220,7 +220,8 @@ def make_run(store: Store, tmp_path: Path) -> MakeRun:
         feed = Feed(source.bind(store, seed=seed, entry="main"), [], length=64, takes=network.takes, padding=0)
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=8), optimizer=Sgd(), rate=Constant(0.0),
-            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=Record({}, "0"), seed=seed, device="cpu",
+            export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"), seed=seed,
+            device="cpu",
             training=Training(clip=None, precision="fp32", engine=engine), say=lambda text: None,
         )
 

@@ -51,7 +51,7 @@ def test_an_unseen_word_counts_by_its_letters_and_in_runs_alone() -> None:
 @pytest.mark.parametrize("formula", ["softmax", "one_versus_all", "hierarchical"])
 def test_the_kernel_steps_as_fasttext_does_text_by_text(formula: str) -> None:
     from cloze.engines.kernels.parts import aligned
-    from cloze.engines.kernels.text_kernels import Classes, Terms, TextJob, TextWork, train_texts
+    from cloze.engines.kernels.text_kernels import RecordClasses, Terms, TextJob, TextWork, train_texts
 
     draw = np.random.default_rng(0)
     known, classes, count = bag(), 21, 60
@@ -66,7 +66,7 @@ def test_the_kernel_steps_as_fasttext_does_text_by_text(formula: str) -> None:
     terms, totals = Terms.of(known, 3), np.zeros(4)
     job = TextJob(tokens, starts, lengths, np.arange(count), np.full(count, 0.5, np.float32), np.arange(count).astype(np.uint64))
     work = TextWork.of(terms.most(6), 8, outputs.shape[1])
-    train_texts(job, terms, Classes(np.arange(count + 1), labels, kind, classes, *codes), inputs, outputs, work, totals)
+    train_texts(job, terms, RecordClasses(np.arange(count + 1), labels, kind, classes, *codes), inputs, outputs, work, totals)
     for text in range(count):
         ids = np.append(tokens[starts[text] : starts[text] + lengths[text]].astype(np.int64), 3)
         rows, _, total = known.of_texts(ids, np.zeros(len(ids), np.int64), {})

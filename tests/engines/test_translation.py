@@ -19,13 +19,13 @@ from cloze.networks import Clock, GraphVectors
 from cloze.objectives import Margin
 from cloze.training.loop import train
 from cloze.training.optimizers.static_optimizers import Sgd
-from cloze.training.run import Record, Run, Training
+from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
 from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")
-from cloze.engines.kernels.translation_kernels import Work, negatives
+from cloze.engines.kernels.translation_kernels import TranslationBuffers, negatives
 from cloze.engines.translation import TranslationEngine, facts_of
 
 MakeRun = Callable[..., Run]
@@ -63,7 +63,7 @@ def make_run(store: TripleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         made = Training(divide="targets", clip=None, precision="fp32", engine=engine, evaluate_every=0.5)
         return Run(
             folder=tmp_path / name, step=step, data=Data({"main": feed}, batch=batch), optimizer=optimizer or Sgd(),
-            rate=Constant(rate), export=lambda folder, state, at: None, budget=Budget.parse(budget), record=Record({}, "0"),
+            rate=Constant(rate), export=lambda folder, state, at: None, budget=Budget.parse(budget), record=RunIdentity({}, "0"),
             seed=7, device="cpu", training=replace(made, **training), say=lambda text: None,
         )
 
@@ -86,7 +86,7 @@ def test_wrong_triples_are_those_of_the_source(store: TripleStore, drawn: Negati
     plan = source.plan(3, 3)
     items = np.arange(len(plan))
     rows = source.read(plan, items, frozenset())["tokens"].reshape(len(items), -1, 3)
-    work, facts, keys = Work.of(drawn.count, 8), facts_of(source), source.draw(plan, items).keys
+    work, facts, keys = TranslationBuffers.of(drawn.count, 8), facts_of(source), source.draw(plan, items).keys
 
     @numba.njit
     def one(fact, key, facts, work):  # type: ignore[no-untyped-def]  # compiled

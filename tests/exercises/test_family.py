@@ -13,7 +13,7 @@ from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.companions.bring import Bring
 from cloze.exercises.companions.pair import Pair
 from cloze.exercises.copy import Copy
-from cloze.exercises.cut import Cut
+from cloze.exercises.cut import CutView
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.knowledge.match import Match
@@ -270,7 +270,7 @@ def infoword(facts):
         Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts)), Placed(Copy("hole")), Placed(Mask()), Placed(Corrupt(tokenizer=facts)),
         Placed(Predict()),
         Placed(Mask(unit="ngram", lengths={"geometric": {"p": 0.2, "max_length": 10}}, count=1), "hole"),
-        Placed(Cut(to="ngram", of="hole")), Placed(Corrupt(mask=1.0, random=0, keep=0, tokenizer=facts), "hole"),
+        Placed(CutView(to="ngram", of="hole")), Placed(Corrupt(mask=1.0, random=0, keep=0, tokenizer=facts), "hole"),
         Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts), "ngram"),
     ], 42)
 
@@ -290,7 +290,7 @@ def test_a_brought_companion_can_be_cut_too(passages, draw):
     rows = passages(20)
     rows = Bring("distractor", "other")(rows, draw(20))
     rows = rows.having_all({"other.masked": np.arange(40) < 3 * np.ones((20, 1))})
-    out = Cut(to="start", of="other")(rows, draw(20))
+    out = CutView(to="start", of="other")(rows, draw(20))
     assert (out["start.tokens"] == rows["distractor.tokens"][:, :3]).all()
 
 

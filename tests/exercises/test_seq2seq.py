@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.companions.answer import Answer
+from cloze.exercises.companions.answer import DecoderAnswer
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.hide import Hide
 from cloze.exercises.noise.mask import Mask
 from cloze.exercises.targets.predict import Predict
-from cloze.exercises.units import Question, infill
+from cloze.exercises.units import UnitRequest, infill
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
@@ -41,7 +41,8 @@ def draw(count, first=0, seed=5):
 
 def t5(length=512, **mask):
     edits = [
-        Mask(unit="alternating", **mask), Answer(what="spans", tokenizer=FACTS), Corrupt(infill="sentinels", tokenizer=FACTS),
+        Mask(unit="alternating", **mask), DecoderAnswer(what="spans", tokenizer=FACTS),
+        Corrupt(infill="sentinels", tokenizer=FACTS),
         Frame("{A} [EOS]", tokenizer=FACTS),
     ]
     return Exercise([Placed(edit) for edit in edits], length)
@@ -77,7 +78,7 @@ def test_t5_worked_example_of_forty_tokens():
     masked = np.isin(np.arange(40), [10, 11, 12, 13, 38, 39])[None]
     span = np.where(masked, np.where(np.arange(40) < 20, 1, 2), 0)
     rows = rows.having_all({"masked": masked, "layers/span": span})
-    rows = Answer(what="spans", tokenizer=FACTS)(rows, draw(1))
+    rows = DecoderAnswer(what="spans", tokenizer=FACTS)(rows, draw(1))
     rows = Corrupt(infill="sentinels", tokenizer=FACTS)(rows, draw(1))
     out = Frame("{A} [EOS]", tokenizer=FACTS)(rows, draw(1))
     t = list(range(100, 140))
@@ -134,7 +135,7 @@ def test_t5_says_when_there_are_too_few_sentinels():
 def test_an_answer_after_the_infilling_is_refused():
     rows = Corrupt(infill="sentinels", tokenizer=FACTS)(Mask(unit="alternating")(text(1, 40), draw(1)), draw(1))
     with pytest.raises(RecipeError, match="put answer before corrupt"):
-        Answer(what="spans", tokenizer=FACTS)(rows, draw(1))
+        DecoderAnswer(what="spans", tokenizer=FACTS)(rows, draw(1))
 
 
 @pytest.mark.parametrize(("mean", "expected"), [(3.0, (0.816, 0.083, 0.267, 0.048)), (3.5, (0.804, 0.070, 0.267, 0.029))])
@@ -146,14 +147,14 @@ def test_bart_infilling_has_the_published_statistics(mean, expected):
     inside = np.arange(out["tokens"].shape[1]) < out["length"][:, None]
     masks = ((out["tokens"] == MASK) & inside).sum(1)
     empty = marked["layers/insert"].sum(1)
-    drawn = infill._lengths(Question(edit, rows, draw(count), np.ones((count, 500), bool), np.full(count, 150)))[1].sum()
+    drawn = infill._lengths(UnitRequest(edit, rows, draw(count), np.ones((count, 500), bool), np.full(count, 150)))[1].sum()
     found = out["length"].mean() / 500, masks.mean() / 500, marked["masked"].mean(), empty.sum() / drawn
     assert np.abs(np.subtract(found, expected)).max() < 0.005
 
 
 def test_bart_asks_for_the_whole_text_before_any_noise():
     edits = [
-        Answer(frame="[BOS] {A} [EOS]", start="[EOS]", tokenizer=FACTS),
+        DecoderAnswer(frame="[BOS] {A} [EOS]", start="[EOS]", tokenizer=FACTS),
         Mask(unit="infill", rate=0.3, rounding="up"), Corrupt(mask=0.9, random=0.1, keep=0, infill="one_mask", tokenizer=FACTS),
         Frame("[BOS] {A} [EOS]", tokenizer=FACTS),
     ]
@@ -200,7 +201,8 @@ def test_bart_shows_a_tenth_of_the_empty_spans_of_a_row_rounded_up_as_random_tok
 def mass(length=64, **mask):
     edits = [
         Frame("[BOS] {A} [EOS]", tokenizer=FACTS), Mask(unit="fragment", **{"rate": 0.5, **mask}),
-        Answer(what="masked", frame="{A}", start="previous", positions="original", tokenizer=FACTS), Corrupt(tokenizer=FACTS),
+        DecoderAnswer(what="masked", frame="{A}", start="previous", positions="original", tokenizer=FACTS),
+        Corrupt(tokenizer=FACTS),
         Hide(),
     ]
     return Exercise([Placed(e) for e in edits], length)
@@ -210,7 +212,7 @@ def test_mass_worked_example():
     rows = Frame("[BOS] {A} [EOS]", tokenizer=FACTS)(text(1, 8), draw(1))
     masked = np.isin(np.arange(10), [3, 4, 5, 6])[None]
     rows = rows.having_all({"masked": masked, "layers/span": masked.astype(np.int32)})
-    rows = Answer(what="masked", frame="{A}", start="previous", positions="original", tokenizer=FACTS)(rows, draw(1))
+    rows = DecoderAnswer(what="masked", frame="{A}", start="previous", positions="original", tokenizer=FACTS)(rows, draw(1))
     out = Hide()(Corrupt(mask=1.0, random=0, keep=0, tokenizer=FACTS)(rows, draw(1)), draw(1))
     x = dict(enumerate(range(100, 108), 1))
     assert out["tokens"][0].tolist() == [BOS, x[1], x[2], MASK, MASK, MASK, MASK, x[7], x[8], EOS]
@@ -253,7 +255,7 @@ def test_mass_input_and_answer_rebuild_the_passage_alone_and_in_a_block(n, seed)
 def test_an_answer_of_a_companion_is_the_whole_translation():
     rows = text(2, [3, 2]).having_all({
         "translation.tokens": np.array([[7, 8], [9, 0]], np.int32), "translation.length": np.array([2, 1], np.int32)})
-    edit = Answer(of="translation", frame="{A} [EOS]", tokenizer=FACTS)
+    edit = DecoderAnswer(of="translation", frame="{A} [EOS]", tokenizer=FACTS)
     out = edit(rows, draw(2))
     assert out["decoder.tokens"].tolist()[0] == [PAD, 7, 8]
     assert out["decoder.targets/main"][0].tolist() == [7, 8, EOS] and out["decoder.targets/main"][1, :2].tolist() == [9, EOS]
@@ -265,20 +267,20 @@ def test_predict_after_corrupt_and_answer_agree_on_what_was_masked():
     rows = Frame("[BOS] {A} [EOS]", tokenizer=FACTS)(text(10, 20), draw(10))
     rows = Corrupt(tokenizer=FACTS)(Mask(unit="fragment")(rows, draw(10)), draw(10))
     asked = Predict()(rows, draw(10))["targets/main"]
-    answer = Answer(what="masked", frame="{A}", start="previous", tokenizer=FACTS)(rows, draw(10))
+    answer = DecoderAnswer(what="masked", frame="{A}", start="previous", tokenizer=FACTS)(rows, draw(10))
     assert (answer["decoder.targets/main"] == asked).all()
 
 
 def test_rows_with_a_second_sequence_are_not_packed():
     with pytest.raises(RecipeError, match="packing: false"):
-        Exercise([Placed(Answer(tokenizer=FACTS))], 64, packed=True)
+        Exercise([Placed(DecoderAnswer(tokenizer=FACTS))], 64, packed=True)
 
 
 def test_edits_change_what_the_decoder_reads_and_not_what_it_is_asked():
     rows = Frame("[BOS] {A} [EOS]", tokenizer=FACTS)(text(20, 12), draw(20))
     corrupt = Corrupt(mask=1.0, random=0.0, keep=0.0, tokenizer=FACTS)
     noise = [Placed(edit, "decoder") for edit in (Mask(rate=0.5, spare="none"), corrupt)]
-    answer = Placed(Answer(tokenizer=FACTS))
+    answer = Placed(DecoderAnswer(tokenizer=FACTS))
     (plain, noisy) = (Exercise([answer, *edits], 64)(rows, draw(20)) for edits in ([], noise))
     hidden = noisy["decoder.tokens"] == MASK
     assert 0.4 < hidden[noisy["decoder.tokens"] != 0].mean() < 0.6
@@ -288,7 +290,7 @@ def test_edits_change_what_the_decoder_reads_and_not_what_it_is_asked():
 
 def test_an_answer_in_another_view_makes_a_second_sequence_of_that_view():
     rows = text(3, 5).having_all({"hole.tokens": np.full((3, 2), 9, np.int32), "hole.length": np.full(3, 2, np.int32)})
-    exercise = Exercise([Placed(Answer(tokenizer=FACTS, frame="{A}"), "hole")], 64)
+    exercise = Exercise([Placed(DecoderAnswer(tokenizer=FACTS, frame="{A}"), "hole")], 64)
     out = exercise(rows, draw(3))
     assert exercise.second == {"hole.decoder"} and "decoder.tokens" not in out
     assert out["hole.decoder.targets/main"].tolist() == [[9, 9]] * 3

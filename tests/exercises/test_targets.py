@@ -7,7 +7,7 @@ import pytest
 
 from cloze.exercises import TokenFacts
 from cloze.exercises.companions.close import Close
-from cloze.exercises.companions.only import Only
+from cloze.exercises.companions.only import OnlyCompanion
 from cloze.exercises.companions.reference import Reference
 from cloze.exercises.frame import Frame
 from cloze.rng import Draw, row_keys
@@ -54,7 +54,7 @@ def test_a_closed_text_ends_with_its_end_and_leaves_the_row_its_half() -> None:
 @pytest.mark.parametrize("max_length", [2, 4])
 def test_only_the_tokens_of_the_companion_can_be_chosen(max_length: int) -> None:
     closed = Close(max_length=max_length, tokenizer=FACTS)(Reference(take="first")(several(), draw(3)), draw(3))
-    rows = Only()(Frame("{A} [SEP] {target}", tokenizer=FACTS, keeps_empty=True)(closed, draw(3)), draw(3))
+    rows = OnlyCompanion()(Frame("{A} [SEP] {target}", tokenizer=FACTS, keeps_empty=True)(closed, draw(3)), draw(3))
     free = [ids[:n][~special[:n]].tolist() for ids, n, special in zip(
         rows["tokens"], rows["length"], rows["special"], strict=True)]  # fmt: skip
     assert free == texts(closed) and rows["length"].tolist() == [3 + len(free[0]), 2 + len(free[1]), 3 + len(free[2])]

@@ -14,7 +14,7 @@ from cloze.batching.collate import collate, one_per_row
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.noise.subsample import Subsample
-from cloze.exercises.targets.windows import Windows
+from cloze.exercises.targets.windows import WindowPairs
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
@@ -69,12 +69,12 @@ def test_roles_never_stay_and_windows_close_over_them() -> None:
     out = subsample(threshold=None)(rows, draw(2))
     assert out["tokens"][0, :3].tolist() == [4, 5, 6] and out["tokens"][1, :1].tolist() == [7]
     assert out["length"].tolist() == [3, 1]
-    assert asked(Windows(radius=1, ask="context")(out, draw(2)), 0) == [(0, 5), (1, 4), (1, 6), (2, 5)]
+    assert asked(WindowPairs(radius=1, ask="context")(out, draw(2)), 0) == [(0, 5), (1, 4), (1, 6), (2, 5)]
 
 
 def test_a_row_may_come_out_empty_and_asks_nothing() -> None:
     rows = Rows({"tokens": np.ones((2, 3), np.int32), "length": np.array([3, 3], np.int32)})
-    out = Windows()(subsample()(rows, draw(2)), draw(2))
+    out = WindowPairs()(subsample()(rows, draw(2)), draw(2))
     assert out["length"].tolist() == [0, 0] and out["positions/main"].shape == (2, 0)
     batch = collate(out, one_per_row(out["length"]), takes=frozenset({"tokens"}))
     assert batch["tokens"].shape == (2, 1) and not batch["block"].any()  # a column of padding
@@ -98,35 +98,35 @@ def test_without_counts_or_with_a_threshold_of_nothing_it_says_so() -> None:
 
 def test_both_directions_ask_the_same_pairs() -> None:
     rows = block(1, 3)
-    assert asked(Windows(2, shrink="none", ask="context")(rows, draw(1)), 0) == [
+    assert asked(WindowPairs(2, shrink="none", ask="context")(rows, draw(1)), 0) == [
         (0, 5), (0, 6), (1, 4), (1, 6), (2, 4), (2, 5),
     ]
-    assert asked(Windows(2, shrink="none", ask="centre")(rows, draw(1)), 0) == [
+    assert asked(WindowPairs(2, shrink="none", ask="centre")(rows, draw(1)), 0) == [
         (1, 4), (2, 4), (0, 5), (2, 5), (0, 6), (1, 6),
     ]
 
 
 def test_together_asks_once_and_names_the_pairs() -> None:
-    out = Windows(1, shrink="none", together=True)(block(2, 4, [3, 1]), draw(2))
+    out = WindowPairs(1, shrink="none", together=True)(block(2, 4, [3, 1]), draw(2))
     assert asked(out, 0) == [(0, 4), (1, 5), (2, 6)] and asked(out, 1) == []  # a word alone is not asked
     assert out["centers"][0].tolist() == [0, 1, 1, 2] and out["contexts"][0].tolist() == [1, 0, 2, 1]
     assert (out["centers"][1] == -1).all() and (out["contexts"][1] == -1).all()
 
 
 def test_columns_of_pairs_become_flat_places() -> None:
-    out = Windows(1, shrink="none", together=True)(block(3, 4, [3, 1, 2]), draw(3))
+    out = WindowPairs(1, shrink="none", together=True)(block(3, 4, [3, 1, 2]), draw(3))
     laid = collate(out, one_per_row(out["length"]), takes=frozenset({"tokens"}))
     assert laid["centers"].tolist() == [0, 1, 1, 2, 6, 7] and laid["contexts"].tolist() == [1, 0, 2, 1, 7, 6]
     assert laid["positions/main"].tolist() == [0, 1, 2, 6, 7] and laid["targets/main"].tolist() == [4, 5, 6, 4, 5]
 
 
 def test_blocks_below_each_other_have_no_pair_where_one_has_fewer() -> None:
-    parts = [Windows(1, shrink="none", together=True)(block(1, width), draw(1)) for width in (4, 2)]
+    parts = [WindowPairs(1, shrink="none", together=True)(block(1, width), draw(1)) for width in (4, 2)]
     assert Rows.below(parts)["centers"].tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, -1, -1, -1, -1]]
 
 
 def test_a_shrinking_window_reaches_a_distance_in_proportion() -> None:
-    out = Windows(5, ask="context")(block(300, 200), draw(300))
+    out = WindowPairs(5, ask="context")(block(300, 200), draw(300))
     positions, targets = out["positions/main"], out["targets/main"]
     middle = (positions >= 20) & (positions < 180)
     distances = Counter(np.abs(targets[middle] - 4 - positions[middle]).tolist())
@@ -139,7 +139,7 @@ def test_a_shrinking_window_reaches_a_distance_in_proportion() -> None:
 def test_pairs_are_neighbours_inside_the_row_centre_by_centre(width: int, radius: int, shrink: Any, seed: int) -> None:
     length = np.random.default_rng(seed).integers(0, width + 1, 4)
     keys = Draw(row_keys(seed, "main", 0, items=np.arange(4)))
-    centres, contexts = Windows(radius, shrink=shrink).pairs(width, length, keys)
+    centres, contexts = WindowPairs(radius, shrink=shrink).pairs(width, length, keys)
     for row in range(4):
         pairs = [(a, b) for a, b in zip(centres[row].tolist(), contexts[row].tolist(), strict=True) if a >= 0]
         assert pairs == sorted(set(pairs))
@@ -151,4 +151,4 @@ def test_pairs_are_neighbours_inside_the_row_centre_by_centre(width: int, radius
 @pytest.mark.parametrize("wrong", [{"radius": 0}, {"together": True, "ask": "context"}])
 def test_windows_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="windows: "):
-        Windows(**wrong)
+        WindowPairs(**wrong)

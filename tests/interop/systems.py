@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cloze.interop import Head, Model, Reading
+from cloze.interop import PortableHead, PortableModel, Reading
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
 from cloze.objectives.objective import Objective
@@ -43,10 +43,10 @@ class System:
     architecture: str | None = None
     name: str = ""
 
-    def model(self) -> Model:
+    def model(self) -> PortableModel:
         """What a run hands to interop."""
-        heads = {name: Head(*self.parts[name], objective.state_dict()) for name, objective in self.objectives.items()}
-        return Model(data("transformer", **self.arguments), self.order, self.network.state_dict(), heads)
+        heads = {name: PortableHead(*self.parts[name], objective.state_dict()) for name, objective in self.objectives.items()}
+        return PortableModel(data("transformer", **self.arguments), self.order, self.network.state_dict(), heads)
 
 
 _made: dict[str, Tokenizer] = {}

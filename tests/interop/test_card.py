@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cloze.interop import Card, Head, export_folder
+from cloze.interop import Card, PortableHead, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.card import _safe
 
@@ -39,7 +39,7 @@ def classifier(systems: ModuleType, folder: Path, card: Card) -> None:
     model = made.model()
     head = systems.objective("relation_prediction", arguments, given)
     model.heads.clear()
-    model.heads["classification"] = Head("relation_prediction", arguments, head.state_dict())
+    model.heads["classification"] = PortableHead("relation_prediction", arguments, head.state_dict())
     export_folder(
         folder, model=model, tokenizer=made.tokenizer, reading=made.reading, card=card, labels=("animal", "weather")
     )

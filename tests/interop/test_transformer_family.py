@@ -13,7 +13,7 @@ import torch
 
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
-from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, export_folder, import_folder
+from cloze.interop import ARCHITECTURES, Card, PortableHead, PortableModel, Reading, export_folder, import_folder
 from cloze.networks import Clock
 from cloze.recipe.load import load_recipe
 from tests.making import completed, data, network_of
@@ -199,9 +199,9 @@ def test_a_transformer_xl_folder_becomes_a_checkpoint_with_its_recipe(systems: M
     network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
     given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
     head = systems.objective("token_prediction", {"tie": True}, given)
-    model = Model(
+    model = PortableModel(
         data("transformer_xl", **arguments), "left_to_right", network.state_dict(),
-        {"lm": Head("token_prediction", {"tie": True}, head.state_dict())}, "transformer_xl",
+        {"lm": PortableHead("token_prediction", {"tie": True}, head.state_dict())}, "transformer_xl",
     )
     export_folder(tmp_path / "source", model=model, tokenizer=pieces, reading=CAUSAL, card=Card("x"))
     shutil.rmtree(tmp_path / "source" / "cloze")

@@ -13,7 +13,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
-from cloze.interop import Card, Head, Model, Reading, export_folder
+from cloze.interop import Card, PortableHead, PortableModel, Reading, export_folder
 from cloze.interop.vectors import open_fasttext, open_vectors
 from cloze.interop.vectors.fasttext import FastText, Settings, write_fasttext
 from cloze.text.normalise import Normalise
@@ -117,7 +117,7 @@ def test_both_sides_are_added(tmp_path: Path) -> None:
     tokenizer = Words().of_words(["a", "b"], Normalise(lower=True))
     sides = {name: torch.randn(6, 2) for name in ("embeddings.weight", "contexts.weight")}
     state = {**sides, "bias": torch.zeros(6), "context_bias": torch.zeros(6)}
-    model = Model({"width": 2, "both_sides": True, "biases": True}, "open", state, {}, "word_vectors")
+    model = PortableModel({"width": 2, "both_sides": True, "biases": True}, "open", state, {}, "word_vectors")
     export_folder(tmp_path / "g", model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"), card=Card("g"))
     found = open_vectors(tmp_path / "g")
     assert np.array_equal(found.own, (sides["embeddings.weight"] + sides["contexts.weight"])[4:].numpy())
@@ -166,7 +166,7 @@ def test_a_folder_that_is_damaged_is_told(text: Path, tmp_path: Path) -> None:
 
 def test_a_network_without_a_table_says_so(tmp_path: Path) -> None:
     tokenizer = Words().of_words(["a", "b"], Normalise())
-    model = Model({"width": 2}, "open", {"other.weight": torch.zeros(2, 2)}, {}, "word_vectors")
+    model = PortableModel({"width": 2}, "open", {"other.weight": torch.zeros(2, 2)}, {}, "word_vectors")
     export_folder(tmp_path / "g", model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"), card=Card("g"))
     path = tmp_path / "g" / "cloze" / "network.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "part": "another"}))
@@ -176,8 +176,10 @@ def test_a_network_without_a_table_says_so(tmp_path: Path) -> None:
 
 def test_other_heads_have_no_answers_for_fasttext(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = Words().of_words(["a", "b"], Normalise())
-    head = Head("hierarchical_softmax", {}, {"head.weight": torch.zeros(5, 2), "counts": torch.tensor([0, 0, 0, 0, 5, 3])})
-    model = Model({"width": 2}, "open", {"embeddings.weight": torch.randn(6, 2)}, {"words": head}, "word_vectors")
+    head = PortableHead(
+        "hierarchical_softmax", {}, {"head.weight": torch.zeros(5, 2), "counts": torch.tensor([0, 0, 0, 0, 5, 3])}
+    )
+    model = PortableModel({"width": 2}, "open", {"embeddings.weight": torch.randn(6, 2)}, {"words": head}, "word_vectors")
     export_folder(tmp_path / "g", model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"), card=Card("g"))
     assert main(["export", str(tmp_path / "g"), str(tmp_path / "g.bin"), "--to", "fasttext"]) == 0
     assert "output matrix is zeros" in capsys.readouterr().out

@@ -35,7 +35,7 @@ def ltg(*, gate: bool = True, means: bool = True, residual: Any = "as_drawn") ->
     return Transformer(
         layers=LAYERS, width=WIDTH, heads=HEADS, attention=choices.BandedAttention(gate=gate, norm=True),
         feed_forward=choices.GatedFeedForward(inner=INNER, activation="gelu_tanh", biases=False, norm=True),
-        norm=choices.Pre(kind="layer_without_weights", epsilon=1e-5, embedding=True, depth_means=means),
+        norm=choices.PreNorm(kind="layer_without_weights", epsilon=1e-5, embedding=True, depth_means=means),
         positions=choices.Disentangled(buckets=BUCKETS, max_length=LONGEST),
         initial=choices.Truncated(residual=residual), vocab_size=11, clock=Clock(),
     ).eval()
@@ -209,7 +209,8 @@ def test_changes_that_cannot_keep_its_means_or_distances_say_so() -> None:
 def test_a_decoder_reads_means_of_its_own_states_after_each_of_three_branches() -> None:
     torch.manual_seed(4)
     made = EncoderDecoder(
-        layers=2, width=8, heads=2, norm=choices.Pre(epsilon=1e-5, depth_means=True), positions=choices.Learned(max_length=6),
+        layers=2, width=8, heads=2, norm=choices.PreNorm(epsilon=1e-5, depth_means=True),
+        positions=choices.LearnedPositions(max_length=6),
         vocab_size=9, clock=Clock(),
     ).eval()
     states = {name: len(p) for name, p in made.named_parameters() if ".means." in name}

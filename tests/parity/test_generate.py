@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.generating.drafting import Draft, Numbers, assisted
+from cloze.decoding.generating.drafting import Draft, RandomNumbers, assisted
 from cloze.decoding.generating.generation import generate
 from cloze.decoding.generating.sampling import Sampling
 from cloze.decoding.generating.search import Beams, Limits, beam_search, sample
@@ -225,7 +225,7 @@ def test_with_a_draft_greedy_texts_are_those_of_transformers(pair: Pair) -> None
                 one.select(torch.tensor([row]))
             made = assisted(
                 writer, drafter, pair.first[row : row + 1], draft=draft, new=NEW, end=END, sampling=Sampling(temperature=0),
-                numbers=Numbers(*torch.zeros(3, NEW)), limits=Limits(),
+                numbers=RandomNumbers(*torch.zeros(3, NEW)), limits=Limits(),
             )
         assert made.ids == theirs[row]
     assert 0 < draft.accepted <= draft.proposed

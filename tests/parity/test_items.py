@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
+from cloze.interop import Card, PortableHead, PortableModel, Reading, complete, export_folder, import_folder
 from cloze.networks.clock import Clock
 from cloze.objectives import classify, regress, relation_prediction, token_prediction
 from cloze.objectives.transforms import Gelu
@@ -81,9 +81,9 @@ def system(systems: ModuleType, name: str) -> Any:
         made["object"], read["object"] = classify(**OF_ITEMS["object"][1], width=state, clock=clock), {"hidden": "item_hidden"}
     for number, head in enumerate(made.values()):
         randomised(head, number + 1)
-    heads = {key: Head(*parts[key], head.state_dict(), read.get(key, {})) for key, head in made.items()}
+    heads = {key: PortableHead(*parts[key], head.state_dict(), read.get(key, {})) for key, head in made.items()}
     whole = complete(data(part, **arguments), part)
-    model = Model(whole, "open", network.state_dict(), heads, part)
+    model = PortableModel(whole, "open", network.state_dict(), heads, part)
     return SimpleNamespace(network=network, heads=made, model=model, pieces=pieces)
 
 
@@ -203,7 +203,7 @@ def test_the_text_tower_of_the_others_opens_as_bert(systems: ModuleType, tmp_pat
 def test_config_json_says_which_heads_a_folder_holds(systems: ModuleType, tmp_path: Path) -> None:
     made = system(systems, "lxmert")
     heads = {key: head for key, head in made.model.heads.items() if key not in ("answer", "attribute")}
-    model = Model(made.model.arguments, "open", made.model.network, heads, "cross_modal")
+    model = PortableModel(made.model.arguments, "open", made.model.network, heads, "cross_modal")
     assert export_folder(tmp_path, model=model, tokenizer=made.pieces, reading=READING, card=Card("test")) == []
     config = json.loads((tmp_path / "config.json").read_text())
     said = ("task_qa", "task_obj_predict", "visual_obj_loss", "visual_attr_loss", "visual_feat_loss", "num_object_labels")

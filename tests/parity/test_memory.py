@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop import Card, PortableHead, PortableModel, Reading, complete, export_folder, import_folder
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock, TransformerXL, TwoStream
 from cloze.objectives.tokens.adaptive import adaptive_prediction
@@ -48,16 +48,16 @@ def random(module: nn.Module, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def xlnet(systems: ModuleType, tie: bool) -> tuple[TwoStream, Any, Any, Model]:
+def xlnet(systems: ModuleType, tie: bool) -> tuple[TwoStream, Any, Any, PortableModel]:
     """A random network, its head, its tokenizer, and both as interop takes them."""
     pieces = systems.tokenizer("unigram")
     network = network_of("two_stream", **SHAPE, vocab_size=pieces.size, clock=Clock())
     arguments = {"tie": tie}
     head = token_prediction(**arguments, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     random(network), random(head, 1)
-    model = Model(
+    model = PortableModel(
         complete(data("two_stream", **SHAPE), "two_stream"), "open", network.state_dict(),
-        {"lm": Head("token_prediction", arguments, head.state_dict())}, "two_stream",
+        {"lm": PortableHead("token_prediction", arguments, head.state_dict())}, "two_stream",
     )
     return network, head, pieces, model
 
@@ -122,9 +122,9 @@ def test_xlnet_has_transformers_scores_gradients_and_memories(systems: ModuleTyp
             torch.testing.assert_close(carry["states"][:, layer][kept], memory.transpose(0, 1)[kept], atol=1e-4, rtol=0)
 
 
-def assert_same_gradients(network: Any, head: Any, other: Any, model: Model, pieces: Any) -> None:
+def assert_same_gradients(network: Any, head: Any, other: Any, model: PortableModel, pieces: Any) -> None:
     choice = choose(model, tokenizer_kind="unigram", pad=0)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, ArchitectureChoice)
 
     def gradients(module: Any) -> dict[str, Tensor]:
         return {
@@ -268,9 +268,9 @@ def test_transformer_xl_folders_open_there_and_come_back(systems: ModuleType, tm
     made: Any = adaptive_prediction(cutoffs=list(cutoffs), **given) if cutoffs else token_prediction(tie=True, **given)
     random(network), random(made, 1)
     part, told = ("adaptive_prediction", {"cutoffs": list(cutoffs)}) if cutoffs else ("token_prediction", {"tie": True})
-    model = Model(
+    model = PortableModel(
         complete(data("transformer_xl", **arguments), "transformer_xl"), "left_to_right", network.state_dict(),
-        {"lm": Head(part, told, made.state_dict())}, "transformer_xl",
+        {"lm": PortableHead(part, told, made.state_dict())}, "transformer_xl",
     )
     folder = tmp_path / "model"
     remarks = export_folder(folder, model=model, tokenizer=pieces, reading=Reading("{A}", None, "last"), card=Card("test"))

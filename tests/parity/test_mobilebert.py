@@ -12,7 +12,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.share import share
-from cloze.interop import Card, Head, Model, Reading, complete, export_folder
+from cloze.interop import Card, PortableHead, PortableModel, Reading, complete, export_folder
 from cloze.networks.clock import Clock
 from tests.making import data, network_of
 
@@ -41,7 +41,7 @@ def exported(systems: ModuleType, folder: Path, **changes: Any) -> tuple[Any, li
             parameter.normal_(std=0.3, generator=generator)
         network.embeddings.tokens.weight[pieces.roles["[PAD]"]] = 0.0
     made = complete(data("mobile_transformer", **arguments), "mobile_transformer")
-    model = Model(made, "open", network.state_dict(), {}, "mobile_transformer")
+    model = PortableModel(made, "open", network.state_dict(), {}, "mobile_transformer")
     return network, export_folder(folder, model=model, tokenizer=pieces, reading=READING, card=Card("test"))
 
 
@@ -135,7 +135,7 @@ def test_output_rows_of_its_own_come_back_and_a_narrow_table_alone_is_no_head_of
         "token_prediction", {"transform": "relu", "tie": True},
         {"width": 64, "vocab_size": pieces.size, "table": opened.network.embeddings.tokens},
     )
-    narrow = Head("token_prediction", {"transform": "relu", "tie": True}, head.state_dict())
+    narrow = PortableHead("token_prediction", {"transform": "relu", "tie": True}, head.state_dict())
     changed = replace(opened.imported.model, heads={"token_prediction": narrow})
     remarks = export_folder(tmp_path / "narrow", model=changed, tokenizer=pieces, reading=READING, card=Card("test"))
     assert any("MobileBERT widens them: write tie: widened" in remark for remark in remarks)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.interop import Card, complete, export_folder, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.export import tensors_there
 from tests.making import completed, data
 
@@ -83,7 +83,7 @@ def test_logits_and_gradients_are_those_of_transformers_and_come_back(systems: M
 def assert_same_gradients(system: Any, theirs: dict[str, Tensor]) -> None:
     whole = replace(system.model(), arguments=complete(data("transformer", **NEZHA)))
     choice = choose(whole, tokenizer_kind="wordpiece", pad=0)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, ArchitectureChoice)
     network = {name: parameter.grad for name, parameter in system.network.named_parameters()}
     heads = {
         name: replace(head, state={key: p.grad for key, p in system.objectives[name].named_parameters()})

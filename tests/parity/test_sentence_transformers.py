@@ -19,7 +19,7 @@ from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.errors import CheckpointError
-from cloze.interop import Card, Head, Reading, export_folder, import_folder
+from cloze.interop import Card, PortableHead, Reading, export_folder, import_folder
 
 pytestmark = pytest.mark.parity
 if util.find_spec("sentence_transformers") is None:
@@ -105,7 +105,7 @@ def with_head(systems: ModuleType, place: Path, name: str, system: str = "bert")
     if project is not None:
         state = {"head.weight": torch.randn(project, width), "head.bias": torch.randn(project)}
         state = state if arguments.get("bias", True) else {"head.weight": state["head.weight"]}
-    heads = {**model.heads, "embedding": Head("embedding", arguments, state)}
+    heads = {**model.heads, "embedding": PortableHead("embedding", arguments, state)}
     export_folder(
         place, model=replace(model, heads=heads), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"),
     )  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cloze.interop import Card, Head, Model, complete, export_folder, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop import Card, PortableHead, PortableModel, complete, export_folder, import_folder
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock
 from cloze.networks.network import TokenSequence
@@ -55,8 +55,8 @@ def system(systems: ModuleType, name: str, **changes: Any) -> Any:
     objective = systems.objective("token_prediction", head, given)
     for module in (network, objective):
         shake(module, generator)
-    model = Model(
-        data("encoder_decoder", **arguments), "open", network.state_dict(), {"lm": Head("token_prediction", head,
+    model = PortableModel(
+        data("encoder_decoder", **arguments), "open", network.state_dict(), {"lm": PortableHead("token_prediction", head,
             objective.state_dict())},
         "encoder_decoder",
     )  # fmt: skip
@@ -122,12 +122,12 @@ def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1)) / ours.numel() ** 0.5
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
-    gradients = Model(
+    gradients = PortableModel(
         complete(made.model.arguments, "encoder_decoder"), "open", gradient(made.network),
         {"lm": replace(made.model.heads["lm"], state=gradient(made.objective))}, "encoder_decoder",
     )  # fmt: skip
     choice = choose(gradients, tokenizer_kind=made.tokenizer.kind, pad=0, hint=name.partition("-")[0])
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, ArchitectureChoice)
     mapped = tensors_there(gradients, choice, vocab_size=made.tokenizer.size, pad=0)
     named = dict(model.named_parameters())
     assert mapped.keys() == named.keys() - {"lm_head.weight"} | (mapped.keys() & {"lm_head.weight"})
@@ -159,7 +159,7 @@ def test_writing_and_reading_gives_the_same_model(systems: ModuleType, tmp_path:
     assert_same_tensors(back.model, made.model)
 
 
-def assert_same_tensors(first: Model, second: Model) -> None:
+def assert_same_tensors(first: PortableModel, second: PortableModel) -> None:
     assert first.network.keys() == second.network.keys()
     for key, tensor in second.network.items():
         assert torch.equal(first.network[key], tensor), key
@@ -203,7 +203,7 @@ def test_classification_reads_the_decoder_at_the_last_end(systems: ModuleType, t
     given = {"width": 16, "vocab_size": 1, "table": None, "clock": Clock()}
     objective = systems.objective("relation_prediction", head, given)
     shake(objective, torch.Generator().manual_seed(2))
-    model = replace(made.model, heads={"class": Head("relation_prediction", head, objective.state_dict())})
+    model = replace(made.model, heads={"class": PortableHead("relation_prediction", head, objective.state_dict())})
     roles = made.tokenizer.roles
     assert write(tmp_path, SimpleNamespace(**{**vars(made), "model": model}), systems, "bart") == []
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()

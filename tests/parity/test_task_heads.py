@@ -12,7 +12,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.complete import Origin
-from cloze.interop import Card, Head, export_folder
+from cloze.interop import Card, PortableHead, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO
 from cloze.objectives.labels.chosen import TextChoice, TextClassification
@@ -41,7 +41,7 @@ def tuned(systems: ModuleType, foreign: ModuleType, name: str, asked: Any, out: 
         for parameter in head.parameters():
             torch.nn.init.normal_(parameter, std=0.3 if parameter.requires_grad else 0.0)
     assert loaded.imported is not None
-    model = replace(loaded.imported.model, heads={"class": Head(part, arguments, head.state_dict())})
+    model = replace(loaded.imported.model, heads={"class": PortableHead(part, arguments, head.state_dict())})
     return export_folder(
         out, model=model, tokenizer=loaded.tokenizer, reading=loaded.reading, card=Card(name),
         architecture=loaded.imported.architecture,

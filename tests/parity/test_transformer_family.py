@@ -15,8 +15,8 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.decoding.reader import Reader
-from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop import Card, PortableHead, PortableModel, Reading, complete, export_folder, import_folder
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Cache, Clock
 from tests.making import completed, data, network_of
@@ -218,7 +218,7 @@ def assert_same_gradients(system: Any, model: Any) -> None:
     arguments, pad = complete(whole.arguments), system.tokenizer.roles["[PAD]"]
     completed = replace(whole, arguments=arguments)
     choice = choose(completed, tokenizer_kind=system.tokenizer.kind, pad=pad, hint=system.architecture)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, ArchitectureChoice)
     carried = replace(whole, arguments=arguments, network=network, heads=heads)
     mapped = tensors_there(carried, choice, vocab_size=system.tokenizer.size, pad=pad)
     theirs = {key: gradient(p) for key, p in model.named_parameters()}
@@ -304,7 +304,7 @@ FURTHER: dict[str, tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = {
 }
 
 
-def two_stream(systems: ModuleType, part: tuple[str, dict[str, Any]]) -> tuple[Model, Any]:
+def two_stream(systems: ModuleType, part: tuple[str, dict[str, Any]]) -> tuple[PortableModel, Any]:
     """An XLNet with random weights and a head, and the tokenizer that it reads with."""
     pieces, clock = systems.tokenizer("unigram"), Clock()
     with torch.random.fork_rng():
@@ -313,8 +313,8 @@ def two_stream(systems: ModuleType, part: tuple[str, dict[str, Any]]) -> tuple[M
         head = systems.objective(*part, {"width": 16, "clock": clock})
         for parameter in [*network.parameters(), *head.parameters()]:
             torch.nn.init.normal_(parameter, std=0.3)
-    heads = {"head": Head(*part, head.state_dict())}
-    return Model(data("two_stream", **TWO_STREAM), "open", network.state_dict(), heads, "two_stream"), pieces
+    heads = {"head": PortableHead(*part, head.state_dict())}
+    return PortableModel(data("two_stream", **TWO_STREAM), "open", network.state_dict(), heads, "two_stream"), pieces
 
 
 @pytest.mark.parametrize("cls", FURTHER)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.interop import Card, complete, export_folder, import_folder
-from cloze.interop.choice import Choice, choose
+from cloze.interop.choice import ArchitectureChoice, choose
 from cloze.interop.export import tensors_there
 
 transformers = pytest.importorskip("transformers")
@@ -142,7 +142,7 @@ def assert_same_gradients(made: Any, model: Any) -> None:
         replace(whole, arguments=arguments), tokenizer_kind=made.tokenizer.kind, pad=made.tokenizer.roles["[PAD]"],
         hint=made.architecture,
     )  # fmt: skip
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, ArchitectureChoice)
     mapped = tensors_there(
         replace(whole, arguments=arguments, network=network, heads=heads), choice, vocab_size=made.tokenizer.size,
         pad=made.tokenizer.roles["[PAD]"],

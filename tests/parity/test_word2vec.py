@@ -53,17 +53,17 @@ def test_hierarchical_softmax_is_gensims(skip_gram: bool, sentences: list[list[s
     ids = np.array([model.wv.key_to_index[word] for sentence in sentences for word in sentence], np.uint16)
     lengths = np.array([len(sentence) for sentence in sentences])
     ask = parts.PREDICT_CENTRE if skip_gram else parts.PREDICT_FROM_MEAN
-    windows = parts.Windows.of(np.ones(len(keys)), radius=3, shrinks=False, predicts=ask)
+    windows = parts.WindowSampling.of(np.ones(len(keys)), radius=3, shrinks=False, predicts=ask)
     answers = parts.Targets.coded(points, bits, depths)
     rates, keys = np.full(len(lengths), 0.05, np.float32), np.arange(len(lengths)).astype(np.uint64)
-    job = parts.Job(ids, np.cumsum(lengths) - lengths, lengths, rates, keys)
-    sigma = parts.Curve.exact()._replace(skip=True)
-    curves = {"gensim": parts.Curve.coarse(), "engine": parts.Curve.fine(skip=True), "sigma": sigma}
+    job = parts.TrainingLines(ids, np.cumsum(lengths) - lengths, lengths, rates, keys)
+    sigma = parts.Sigmoid.exact()._replace(skip=True)
+    curves = {"gensim": parts.Sigmoid.coarse(), "engine": parts.Sigmoid.fine(skip=True), "sigma": sigma}
     made = {name: (inputs.copy(), outputs.copy()) for name in curves}
     for name, curve in curves.items():
         totals = np.zeros(4)
-        work = parts.Work.of(windows, answers, WIDTH)
-        exact.train_exact(job, windows, answers, parts.Subwords.none(), *made[name], work, curve, totals)
+        work = parts.ThreadBuffers.of(windows, answers, WIDTH)
+        exact.train_exact(job, windows, answers, parts.SubwordRows.none(), *made[name], work, curve, totals)
         assert totals[0] == len(ids)
     for gensims, before, table, engine, right in zip(
         (model.wv.vectors, model.syn1), (inputs, outputs), made["gensim"], made["engine"], made["sigma"], strict=True

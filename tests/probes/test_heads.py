@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.corpus.readers.tagged import Tagged
+from cloze.corpus.readers.tagged import TaggedSentences
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.networks import Clock
@@ -18,7 +18,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed, each_gate, families
-from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
+from cloze.probes.heads import AttentionHead, finding, importance, ordered, probe_heads, without
 from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
 from cloze.tasks.kinds.classification import Classifier
@@ -113,7 +113,10 @@ def test_labelled_rows_are_the_first_ones_if_fewer_are_asked_for(checkpoint: Cal
 
 def test_heads_are_ordered_within_the_length_of_their_layer() -> None:
     scores = {"gates": np.array([[3.0, 4.0], [10.0, 1.0]])}
-    assert ordered(scores) == [Head("gates", 1, 1), Head("gates", 0, 0), Head("gates", 0, 1), Head("gates", 1, 0)]
+    assert ordered(scores) == [
+        AttentionHead("gates", 1, 1), AttentionHead("gates", 0, 0), AttentionHead("gates", 0, 1),
+        AttentionHead("gates", 1, 0)
+    ]
 
 
 def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(checkpoint: Callable[..., Any]) -> None:
@@ -123,7 +126,7 @@ def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(chec
     assert found.curve[0] == found.random[0] == examples.value(size=9) and found.curve[-1] == found.random[-1]
     with closed(examples.network, without(found.families, found.order)):
         assert examples.value(size=9) == found.curve[-1]
-    with closed(examples.network, without(found.families, [Head("gates", 1, 0)])):
+    with closed(examples.network, without(found.families, [AttentionHead("gates", 1, 0)])):
         assert examples.value(size=9) - found.curve[0] == pytest.approx(found.each["gates"][1, 0])
     made = finding([Subject("a", examples.learner.reader.tokenizer, 0), Subject("b", None, 10)], {"a": found, "b": found})
     assert "a: accuracy as heads are closed" in as_text(made) and "importance of every head, attention" in as_text(made)
@@ -157,7 +160,7 @@ def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpo
     learner = WordLabeller(reader, loaded.heads["tags"], task("token_labelling"), length=None, labels=names, usual="a").eval()
     words = [tuple(text.split()) for text in TEXTS] + [("cat",) * 60]
     labels = [tuple("abc"[n % 3] for n in range(len(own))) for own in words]
-    examples = LabelledExamples(learner, Tagged(words, labels, "file", tuple(range(len(words))), (None,) * len(words)))
+    examples = LabelledExamples(learner, TaggedSentences(words, labels, "file", tuple(range(len(words))), (None,) * len(words)))
     assert len(examples.rows) == len(TEXTS) and examples.remarks[0].startswith("1 of 10 texts were left out")
     with torch.no_grad():
         together = examples.losses(range(len(TEXTS)))

@@ -14,13 +14,13 @@ import pytest
 from cloze.cli.main import main
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
-from cloze.probes.distance import Trees, probe_distance, read_trees, spanning_tree, tree_distances
+from cloze.probes.distance import ProbedTrees, probe_distance, read_trees, spanning_tree, tree_distances
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.layers import finding, marked_spans, nearest_senses, related_words, split_of, tagged_words
-from cloze.probes.linear import Split, control_labels, most_frequent, probe_linear
+from cloze.probes.linear import ProbeSplit, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.probes.static import finding as static_finding
-from cloze.tasks.intrinsic.similarity import Pair
+from cloze.tasks.intrinsic.similarity import WordPair
 
 TREE = """# text = x
 1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_
@@ -45,7 +45,7 @@ def trees(tmp_path: Path) -> Path:
     return path
 
 
-def made_split(separable: bool) -> Split:
+def made_split(separable: bool) -> ProbeSplit:
     """Layer 0: the word alone; layer 1: the label, if it is `separable`, else noise."""
     draw = np.random.default_rng(0)
     words = np.array([f"w{n}" for n in draw.integers(0, 12, 400)])
@@ -54,7 +54,9 @@ def made_split(separable: bool) -> Split:
     noise = draw.normal(size=(400, 12)).astype(np.float32)
     noise[:, 0] += 6.0 * (labels == "A") * separable
     x = np.stack([word, noise])
-    return Split(x[:, :300], x[:, 300:], labels[:300].tolist(), labels[300:].tolist(), words[:300].tolist(), words[300:].tolist())
+    return ProbeSplit(
+        x[:, :300], x[:, 300:], labels[:300].tolist(), labels[300:].tolist(), words[:300].tolist(), words[300:].tolist()
+    )
 
 
 def test_a_layer_that_holds_the_labels_is_selective_and_one_that_holds_the_words_learns_the_control() -> None:
@@ -106,7 +108,7 @@ def test_the_nearest_occurrence_of_what_was_seen_is_itself(tmp_path: Path, check
     marked = marked_spans(path, most=10)
     split, _ = split_of(checkpoint("bert"), marked, marked)
     assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and probe_linear(split, control=None).by_kind == 0.5
-    unseen = Split(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
+    unseen = ProbeSplit(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
     assert nearest_senses(unseen).mean == [0.5, 0.5, 0.5]
 
 
@@ -145,7 +147,7 @@ def test_the_structural_probe_learns_the_trees_that_it_was_trained_on(checkpoint
     assert found.uuas[1] == 1.0 and found.correlation[1] > 0.8 and len(found.uuas) == 3
     assert found.chain == pytest.approx((3 / 3 + 3 / 5) / 2)
     with pytest.raises(UserError, match="this network cuts every sentence"):
-        probe_distance(checkpoint("bert"), Trees([("cat",) * 45], [(0, *[1] * 44)]), read)
+        probe_distance(checkpoint("bert"), ProbedTrees([("cat",) * 45], [(0, *[1] * 44)]), read)
     with pytest.raises(UserError, match="this network cuts every sentence"):
         probe_distance(checkpoint("bert"), read, read, length=4)
 
@@ -164,7 +166,7 @@ def test_static_vectors_are_compared_over_the_pairs_that_all_have(checkpoint: Ca
     alike = np.einsum("nwd,nwd->nw", found.first, found.mean) / np.linalg.norm(found.mean, axis=-1)
     assert (alike > 0.9).all()
     scored = [("cat", "dog", 9.0), ("cat", "rain", 1.0), ("dog", "cheese", 2.0), ("cat", "absent", 5.0)]
-    pairs = [Pair(*one, line) for line, one in enumerate(scored)]
+    pairs = [WordPair(*one, line) for line, one in enumerate(scored)]
     other = Vectors(["cat", "dog", "cheese"], np.eye(3, dtype=np.float32), "other")
     assert compare(found, {"set": pairs}, {}).pairs == {"set": 3}
     compared = compare(found, {"set": pairs}, {"other": other})

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cloze.errors import CheckpointError, UserError
-from cloze.probes.look import Attention, Seen, look
+from cloze.probes.look import AttentionMap, Seen, look
 from cloze.reports.look import embedded, in_bytes, packed, page_data, render, write_page
 from tests.pages import Outline, needs_browser, title_in_browser
 
@@ -63,7 +63,7 @@ def test_bytes_sum_to_255_whatever_the_shares() -> None:
 
 def test_a_long_text_keeps_the_largest_shares_of_every_row() -> None:
     shares = np.random.default_rng(1).dirichlet(np.full(400, 0.02), size=(2, 3, 400)).astype(np.float32)
-    made = packed(Attention("attention", "text", "text", shares), cells=100_000)
+    made = packed(AttentionMap("attention", "text", "text", shares), cells=100_000)
     assert made["kept"] == 100_000 // (3 * 2 * 3 * 400)
     found = unpacked(made)
     assert len(made["shares"]) + len(made["places"]) < 4 / 3 * 100_000 + 8

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloze.budget.facts import Facts
+from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import fit
 from cloze.checkpoint.build import plain
 from cloze.checkpoint.checks.check import check_recipe
@@ -412,7 +412,7 @@ def test_a_batch_grows_by_a_schedule_of_its_part_and_a_fitted_one_need_not(write
     grown = "batch: 32\n  batch_warmup: {linear: {start: 0.25, end: 1.0}}\n  average: {decay: 0.999}\n  steps: 100000"
     recipe = load_recipe(write(("batch: 32", grown)))
     assert recipe_from_data(recipe.canonical()).hash == recipe.hash != load_recipe(write()).hash
-    facts = Facts(budget_tokens=1e6, text_tokens=1e6)
+    facts = BudgetFacts(budget_tokens=1e6, text_tokens=1e6)
     found = {change.path: change.here for change in fit(replace(recipe, name="bert"), facts)}
     assert found["training.batch_warmup.linear.start"] == 1.0 and 0 <= found["training.average.decay"] < 0.999
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloze.checkpoint.uses import Usable
+from cloze.checkpoint.uses import CheckpointUses
 from cloze.cli.main import main
 from cloze.reports.about import about
 from cloze.reports.about_run import next_step
@@ -16,7 +16,7 @@ from cloze.reports.fact import About
 
 from .runs import write_run
 
-BERT = Usable("transformer, 2 layers, width 16, 2 heads", 1234, ("token_prediction",), ("fill", "score", "neighbours"))
+BERT = CheckpointUses("transformer, 2 layers, width 16, 2 heads", 1234, ("token_prediction",), ("fill", "score", "neighbours"))
 RECORD: dict[str, Any] = {
     "recipe_hash": "abc", "recipe": {"name": "bert"}, "budget": "300steps", "seed": 0,
     "inputs": {"corpus": {"main": {"given": ["a.txt"], "tokens": 5000}}, "held_out": None, "dev": {}, "init": None,
@@ -121,7 +121,7 @@ def test_a_run_that_began_with_a_checkpoint_names_it(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     place = run(tmp_path / "R", stop={"finished": True})
-    found = about(place, lambda path: Usable(fault="model.safetensors is missing.\n  Copy it again."))
+    found = about(place, lambda path: CheckpointUses(fault="model.safetensors is missing.\n  Copy it again."))
     assert told(found, "fault") == "model.safetensors is missing.\n  Copy it again."
     assert not [command for command in found.next if command.startswith("cloze fill")]
 
@@ -143,7 +143,7 @@ def test_a_fine_tuned_run_shows_the_metrics_next_to_a_constant_answer(tmp_path: 
 def test_word_vectors_that_transformers_cannot_open_have_commands_of_their_own(tmp_path: Path) -> None:
     place = run(tmp_path / "V", stop={"finished": True})
     (place / "config.json").rename(place / "cloze" / "network.json")
-    found = about(place, lambda path: Usable("word_vectors, width 100", 2400, ("head",), ("neighbours",), of_words=True))
+    found = about(place, lambda path: CheckpointUses("word_vectors, width 100", 2400, ("head",), ("neighbours",), of_words=True))
     assert found.next[:3] == [
         f"cloze neighbours {place} WORD", f"cloze evaluate {place} --similarity PAIRS.txt",
         f"cloze export {place} V.vec --to word2vec",

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from cloze.reports import sections
-from cloze.reports.figures import Line, Scale, chart, duration, plain, smooth, thin, ticks
+from cloze.reports.figures import PlotLine, Scale, chart, duration, plain, smooth, thin, ticks
 from cloze.reports.run import read_run
-from cloze.reports.sections import Answer
+from cloze.reports.sections import SampleAnswer
 
 from .runs import write_run
 
@@ -60,7 +60,7 @@ def test_thinning_keeps_both_ends_and_the_mean() -> None:
 
 
 def test_a_chart_is_well_formed_and_escapes_names() -> None:
-    svg = chart([Line("a <b> & 'c'", [(0, 1), (1, 2)]), Line("empty", [])], title="t & t", x="x")
+    svg = chart([PlotLine("a <b> & 'c'", [(0, 1), (1, 2)]), PlotLine("empty", [])], title="t & t", x="x")
     tree = ElementTree.fromstring(str(svg))
     assert len(tree.findall("polyline")) == 1
     assert tree.find("polyline").get("data-name") == "a <b> & 'c'"  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def test_a_scale_maps_its_bounds_to_the_ends_of_the_axis() -> None:
 
 def test_a_chart_of_one_point_or_a_constant_can_be_drawn() -> None:
     for points in ([(1.0, 5.0)], [(0.0, 0.6), (1.0, 0.6 + 1e-16)]):
-        assert "nan" not in chart([Line("a", points)], title="t", x="x")
+        assert "nan" not in chart([PlotLine("a", points)], title="t", x="x")
 
 
 def test_interpolation_meets_the_points_and_stops_outside() -> None:
@@ -150,7 +150,7 @@ def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> Non
 def test_samples_show_the_last_answer_and_the_earlier_ones(tmp_path: Path) -> None:
     first, _ = sections.filled_masks(read_run(write_run(tmp_path / "run")))
     assert (first.before, first.after) == ("The capital of France is ", ".")
-    assert first.answers == [Answer("paris", 0.62), Answer("london", 0.11), Answer("the", 0.0)]
+    assert first.answers == [SampleAnswer("paris", 0.62), SampleAnswer("london", 0.11), SampleAnswer("the", 0.0)]
     assert first.earlier == [(100, "paris"), (200, "paris")]
 
 
@@ -161,7 +161,7 @@ def test_a_text_without_a_blank_is_shown_with_its_continuation(tmp_path: Path) -
     kept.append('{"event": "samples", "step": 30, "samples": [{"text": "Once upon", "answers": ["Once upon 100%"]}]}')
     log.write_text("\n".join(kept))
     [shown] = sections.filled_masks(read_run(folder))
-    assert shown.continued and shown[:3] == ("Once upon ", "", [Answer("100%", None)])
+    assert shown.continued and shown[:3] == ("Once upon ", "", [SampleAnswer("100%", None)])
 
 
 def test_recipe_differences_use_value_paths() -> None:

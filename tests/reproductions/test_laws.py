@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.budget.expected import LAWS, Kind, Law
+from cloze.budget.expected import LAWS, Law, RunKind
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -39,7 +39,7 @@ def run(loss: float, *values: str, tokens: int = 1_000_000, seed: int = 0) -> di
 def test_the_best_end_of_the_runs_of_a_recipe_on_a_text_counts(script: ModuleType) -> None:
     tuned = [run(6.9), run(6.7, "rows*2", "rate*0.5"), run(6.8, seed=1), run(6.0, "network.positions=rotary")]
     found = list(script.points([*tuned, run(6.5, "text.tokenizer.size=4000"), run(6.4, tokens=2_000_000)]))
-    assert [kind for kind, _ in found] == [Kind("masked", "post")] * 3
+    assert [kind for kind, _ in found] == [RunKind("masked", "post")] * 3
     assert [(point.tokens, point.loss) for _, point in found] == [(1e6, 6.7), (1e6, 6.5), (2e6, 6.4)]
 
 

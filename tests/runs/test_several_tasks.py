@@ -13,7 +13,7 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.feeds import odds_of
-from cloze.checkpoint.several import Labelled, parse_tasks, several
+from cloze.checkpoint.several import LabelledFiles, parse_tasks, several
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError
@@ -49,18 +49,18 @@ folder, tables = _theirs.folder, _theirs.tables
 
 
 @pytest.fixture(scope="module")
-def tasks(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Labelled]:
+def tasks(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, LabelledFiles]:
     """Topics of texts, and parts of speech of words; half as many of the second."""
     tagged = tmp_path_factory.mktemp("tagged") / "train.conll"
     tagged.write_text("the\tDET\ncat\tNOUN\n\na\tDET\ndog\tNOUN\nsaw\tVERB\n\n" * 12, encoding="utf-8")
     return {
-        "topic": Labelled("sentence_classification", (str(tables / "train.tsv"),), (str(tables / "dev.tsv"),)),
-        "words": Labelled("token_labelling", (str(tagged),), (str(tagged),)),
+        "topic": LabelledFiles("sentence_classification", (str(tables / "train.tsv"),), (str(tables / "dev.tsv"),)),
+        "words": LabelledFiles("token_labelling", (str(tagged),), (str(tagged),)),
     }
 
 
 @pytest.fixture(scope="module")
-def tuned(folder: Callable[[str], Path], tasks: dict[str, Labelled], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tuned(folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder that has learned both."""
     out = tmp_path_factory.mktemp("several") / "out"
     return finetune(folder("bert"), tasks=tasks, out=out, overrides=LEARN, report=quiet)
@@ -85,7 +85,7 @@ def test_several_tasks_are_learned_at_once_and_their_mean_decides(tuned: Any) ->
     assert {event["entry"] for event in events(tuned.folder, "held_out")} == {"topic", "words"}
 
 
-def test_each_task_of_a_folder_answers_as_it_was_measured(tuned: Any, tasks: dict[str, Labelled]) -> None:
+def test_each_task_of_a_folder_answers_as_it_was_measured(tuned: Any, tasks: dict[str, LabelledFiles]) -> None:
     loaded = load_checkpoint(tuned.folder)
     for name, one in tasks.items():
         learner, told = load_tuned(loaded, name=name)
@@ -129,7 +129,7 @@ def test_one_of_several_tasks_is_exported_as_a_folder_of_its_own(tuned: Any, tab
 
 
 def test_labelled_text_is_built_once_and_a_run_takes_the_store(
-    tuned: Any, tasks: dict[str, Labelled], folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tuned: Any, tasks: dict[str, LabelledFiles], folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from cloze.checkpoint.inputs import store_digest
 
@@ -171,7 +171,7 @@ task: {patience: 0}
 
 
 def test_a_mixture_of_one_task_is_the_plain_run_bit_for_bit(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tmp_path: Path
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path: Path
 ) -> None:
     (tmp_path / "mixture.yaml").write_text(MIXTURE)
     topic = tasks["topic"]
@@ -189,7 +189,7 @@ def test_a_mixture_of_one_task_is_the_plain_run_bit_for_bit(
 
 
 def test_a_mixture_that_was_killed_five_times_ends_bit_identical(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [*VALUES, "training.epochs=1", "training.batch=16", "training.evaluate_every=0.4", "training.checkpoint_every=2"]
 
@@ -219,7 +219,7 @@ def test_a_mixture_that_was_killed_five_times_ends_bit_identical(
 
 
 def test_the_second_of_two_stages_begins_with_the_network_of_the_first_and_a_new_head(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tmp_path: Path
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path: Path
 ) -> None:
     topic = tasks["topic"]
     made = finetune(
@@ -239,7 +239,7 @@ def test_the_second_of_two_stages_begins_with_the_network_of_the_first_and_a_new
 
 
 def test_a_folder_resumed_with_another_dev_set_is_refused(
-    tuned: Any, folder: Callable[[str], Path], tasks: dict[str, Labelled]
+    tuned: Any, folder: Callable[[str], Path], tasks: dict[str, LabelledFiles]
 ) -> None:
     others = {**tasks, "topic": tasks["topic"]._replace(dev=tasks["topic"].train)}
     with pytest.raises(CheckpointError, match=r"started with different text: then .*dev\.tsv.*, now .*train\.tsv"):
@@ -247,15 +247,15 @@ def test_a_folder_resumed_with_another_dev_set_is_refused(
 
 
 def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tables: Path, tmp_path: Path
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tables: Path, tmp_path: Path
 ) -> None:
     sentences = [line.split("\t") for line in (tables / "train.tsv").read_text().splitlines()[1:33]]
     rows = [(a, b, int(x == y)) for (a, x), (b, y) in zip(sentences, sentences[1:] + sentences[:3], strict=False)]
     table = tmp_path / "pairs.tsv"
     table.write_text("text\ttext_b\tlabel\n" + "".join(f"{a}\t{b}\t{c}\n" for a, b, c in rows) + "the cat\t\t1\n")
     three = {
-        "sentence": tasks["topic"], "pair": Labelled("pair_classification", (str(table),), (str(table),)),
-        "similarity": Labelled("regression", (str(table),), (str(table),)),
+        "sentence": tasks["topic"], "pair": LabelledFiles("pair_classification", (str(table),), (str(table),)),
+        "similarity": LabelledFiles("regression", (str(table),), (str(table),)),
     }  # fmt: skip
     values = [*VALUES, "training.epochs=1"]
     made = finetune(folder("bert"), recipe="mt-dnn", tasks=three, out=tmp_path / "out", overrides=values, report=quiet)
@@ -277,7 +277,7 @@ def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
 
 
 def test_the_recipe_of_several_tasks_is_legal_and_reads_back_equal(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled]
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles]
 ) -> None:
     made = recipe_onto(several(tasks), load_checkpoint(folder("bert")))
     assert load_recipe(made.canonical()).hash == made.hash
@@ -311,7 +311,7 @@ def test_a_recipe_says_what_each_task_is_in_one_place(tmp_path: Path) -> None:
 
 
 def test_a_source_without_labelled_text_is_named(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tmp_path: Path
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path: Path
 ) -> None:
     whole = several(tasks)
     (tmp_path / "two.yaml").write_text(json.dumps(whole))
@@ -322,7 +322,8 @@ def test_a_source_without_labelled_text_is_named(
 
 
 def test_the_command_shows_the_recipe_of_several_tasks_and_refuses_files_of_one(
-    folder: Callable[[str], Path], tasks: dict[str, Labelled], tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tables: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = [word for name, one in tasks.items() for word in ("--task", f"{name}={one.type}:{one.train[0]},{one.dev[0]}")]
     command = ["finetune", str(folder("bert")), *named, "--set", "length=24", "--out", str(tmp_path / "out")]

@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cloze.budget.facts import Facts
+from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import fit
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.corpus import Store
-from cloze.corpus.counting.word_chunks import Words
+from cloze.corpus.counting.word_chunks import WordChunk
 from cloze.corpus.sources.bound import running_text
-from cloze.engines.table_vectors import Vectors, _count, _decomposed, _information
+from cloze.engines.table_vectors import StartFromVectors, _count, _decomposed, _information
 from cloze.recipe.diff import diff
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.table_start import start_rows
@@ -62,7 +62,7 @@ def drawn_and_store(run: Path) -> tuple[torch.Tensor, Store]:
 
 def test_rows_are_the_vectors_of_the_training_text_centred_at_the_drawn_length_and_special_tokens_keep_theirs(run: Path) -> None:
     drawn, store = drawn_and_store(run)
-    vectors, known = Vectors(contexts=20).of(store, running_text(store, 0.01, "train"), width=16, seed=0)
+    vectors, known = StartFromVectors(contexts=20).of(store, running_text(store, 0.01, "train"), width=16, seed=0)
     rows = vectors[known] - vectors[known].mean(0)
     rows *= drawn.square().sum(1).mean().sqrt() / rows.norm(dim=1, keepdim=True)
     first = table_of(run / "cloze" / "checkpoints" / "step-00000000")
@@ -108,8 +108,8 @@ def test_a_share_of_a_budget_is_one_of_what_is_left_after_the_start() -> None:
 def test_vectors_are_the_same_each_time_and_a_limit_counts_less_text(run: Path) -> None:
     _, store = drawn_and_store(run)
     documents = running_text(store, 0.0, "train")
-    (vectors, known), (again, _) = (Vectors(contexts=20).of(store, documents, width=16, seed=0) for _ in range(2))
-    fewer, counted = Vectors(contexts=20, tokens=5).of(store, documents, width=16, seed=0)
+    (vectors, known), (again, _) = (StartFromVectors(contexts=20).of(store, documents, width=16, seed=0) for _ in range(2))
+    fewer, counted = StartFromVectors(contexts=20, tokens=5).of(store, documents, width=16, seed=0)
     assert torch.equal(vectors, again)
     assert 0 < counted.sum() < known.sum() and fewer[counted].any(1).all()
 
@@ -131,7 +131,7 @@ def test_the_information_of_a_side_is_positive_and_smooths_its_contexts() -> Non
 
 def test_counts_tell_distances_and_sides_apart() -> None:
     counts = torch.zeros(4, 4, 3)
-    words = Words(np.array([1, 2, 3, 1], np.int32), np.array([0, 1, 2, 2], np.int32), 0)
+    words = WordChunk(np.array([1, 2, 3, 1], np.int32), np.array([0, 1, 2, 2], np.int32), 0)
     _count(words, counts, torch.tensor([-1, 0, 1, 2]))
     told = {tuple(int(x) for x in cell): counts[tuple(cell)].item() for cell in counts.nonzero()}
     left, right, far_left, far_right = range(4)
@@ -176,7 +176,7 @@ def test_a_network_without_a_token_table_is_refused() -> None:
 
 
 def test_a_small_budget_counts_a_part_of_a_long_text() -> None:
-    changes = {change.path: change.here for change in fit(load_recipe("quick", size="tiny"), Facts(1e5, 10**8))}
+    changes = {change.path: change.here for change in fit(load_recipe("quick", size="tiny"), BudgetFacts(1e5, 10**8))}
     assert changes["networks.main.start.vectors.tokens"] == 2_000_000
-    larger = {change.path for change in fit(load_recipe("quick", size="tiny"), Facts(1e7, 10**8))}
+    larger = {change.path for change in fit(load_recipe("quick", size="tiny"), BudgetFacts(1e7, 10**8))}
     assert "networks.main.start.vectors.tokens" not in larger

@@ -130,7 +130,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """
     import json
 
-    from cloze.interop import Card, Head, export_folder
+    from cloze.interop import Card, PortableHead, export_folder
 
     systems = load_systems()
     made: dict[tuple[Any, ...], Path] = {}
@@ -146,7 +146,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
                 head = systems.objective("relation_prediction", arguments, given)
                 torch.nn.init.normal_(head.head.get_submodule("output").weight, std=2.0)
             model = system.model()
-            model.heads["classification"] = Head("relation_prediction", arguments, head.state_dict())
+            model.heads["classification"] = PortableHead("relation_prediction", arguments, head.state_dict())
             made[key] = tmp_path_factory.mktemp("tuned") / "tuned"
             export_folder(
                 made[key], model=model, tokenizer=system.tokenizer, reading=system.reading, card=Card("tuned"),
@@ -167,7 +167,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`writer("t5")`, "bart" or "mass": a random encoder-decoder of that kind as a folder."""
-    from cloze.interop import Card, Head, Model, Reading, export_folder
+    from cloze.interop import Card, PortableHead, PortableModel, Reading, export_folder
     from cloze.networks import Clock
 
     systems = load_systems()
@@ -184,8 +184,8 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 objective = systems.objective("token_prediction", head, given)
                 if objective.head.bias is not None:
                     torch.nn.init.normal_(objective.head.bias, std=0.01)
-            heads = {"words": Head("token_prediction", head, objective.state_dict())}
-            model = Model(data("encoder_decoder", **arguments), "open", network.state_dict(), heads, "encoder_decoder")
+            heads = {"words": PortableHead("token_prediction", head, objective.state_dict())}
+            model = PortableModel(data("encoder_decoder", **arguments), "open", network.state_dict(), heads, "encoder_decoder")
             made[name] = tmp_path_factory.mktemp("writers") / name
             export_folder(made[name], model=model, tokenizer=pieces, reading=Reading(*reading), card=Card(name))
         return made[name]

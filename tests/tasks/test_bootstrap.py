@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import TaskError
-from cloze.tasks.bootstrap import Difference, differences, generator, intervals, resampled
+from cloze.tasks.bootstrap import PairedDifference, differences, generator, intervals, resampled
 from cloze.tasks.kinds.token_labelling import figures, judged
 from cloze.tasks.measures.metrics import measure
 
@@ -58,7 +58,7 @@ def test_a_difference_on_the_same_examples_is_surer_than_the_intervals_of_each()
     each = [intervals(pairs, classes, resamples=500)["accuracy"] for pairs in (one, two)]
     assert each[0].high > each[1].low, "alone they are not told apart"
     assert not differences((one, classes), (one, classes), resamples=500)["accuracy"].sure
-    assert Difference(0.1, -0.01, 0.2).sure is False and Difference(-0.1, -0.2, -0.01).sure is True
+    assert PairedDifference(0.1, -0.01, 0.2).sure is False and PairedDifference(-0.1, -0.2, -0.01).sure is True
 
 
 def test_texts_are_drawn_whole_and_equal_seeds_draw_equal_texts() -> None:

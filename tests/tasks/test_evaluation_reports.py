@@ -121,10 +121,10 @@ def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
 def test_predictions_without_classes_have_no_probabilities() -> None:
     from cloze.api.predictions import Predictions
     from cloze.errors import UserError
-    from cloze.tasks.kinds.text_to_text import Output
+    from cloze.tasks.kinds.text_to_text import GeneratedAnswer
 
     with pytest.raises(UserError, match="these predictions have none for every class"):
-        _ = Predictions([Output(1, "a", "b", True)], ()).probabilities
+        _ = Predictions([GeneratedAnswer(1, "a", "b", True)], ()).probabilities
 
 
 def test_of_many_classes_those_with_most_examples_are_printed() -> None:

@@ -15,7 +15,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.ready import to_fill
 from cloze.errors import TaskError
-from cloze.tasks.intrinsic.facts import LEAK, PIECES, Fact, evaluate, read_facts
+from cloze.tasks.intrinsic.facts import LEAK, PIECES, FactPrompt, evaluate, read_facts
 
 from ..contracts.conftest import start, system  # noqa: F401  fixtures
 
@@ -44,8 +44,8 @@ class Fixed:
 
 
 FACTS = [
-    Fact("the [MASK] is cold .", ("river",), "one", "the old river"), Fact("the [MASK] is old .", ("town",), "one"),
-    Fact("a [MASK] and a boat .", ("bread", "sea"), "two", "bread maker"), Fact("the [MASK] .", ("zzqqxx",), "two"),
+    FactPrompt("the [MASK] is cold .", ("river",), "one", "the old river"), FactPrompt("the [MASK] is old .", ("town",), "one"),
+    FactPrompt("a [MASK] and a boat .", ("bread", "sea"), "two", "bread maker"), FactPrompt("the [MASK] .", ("zzqqxx",), "two"),
 ]
 
 

@@ -14,7 +14,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.cli.main import main
 from cloze.errors import RecipeError
-from cloze.interop import Card, Model, Reading, export_folder
+from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
@@ -41,7 +41,7 @@ def elmo(tmp_path_factory: pytest.TempPathFactory, tables: Path) -> Path:
     arguments = {"layers": 2, "width": 32, "inner": 24, "embedding": {"char_cnn": PART}}
     folder = tmp_path_factory.mktemp("elmo") / "elmo"
     export_folder(
-        folder, model=Model(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,
+        folder, model=PortableModel(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,
         reading=Reading("[EOS] {A} [EOS]", None, "last"), card=Card("elmo"),
     )
     return folder

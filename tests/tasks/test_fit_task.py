@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloze.budget.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
-from cloze.budget.label_counts import Counts
+from cloze.budget.label_counts import LabelCounts
 from cloze.checkpoint.build import load_checkpoint
 from cloze.recipe.load import load_recipe, own_task_recipe_names, task_recipe_names
 from cloze.runs.finetuning.task_recipe import recipe_onto
@@ -83,9 +83,9 @@ def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_net
               "token_labelling_crf", "question_answering", "span_classification")  # fmt: skip
     for recipe in fitted:
         assert (start(recipe), start(recipe, random=True)) == ("fitted", "drawn")
-    short = TaskFacts({"main": Counts(1000, 2)}, 192, peak=1e-3, batch=32)
+    short = TaskFacts({"main": LabelCounts(1000, 2)}, 192, peak=1e-3, batch=32)
     assert start("sentence_classification", short) == "drawn"
-    for facts in (short._replace(tuned=True), short._replace(width=768), short._replace(labels={"main": Counts(999, 2)})):
+    for facts in (short._replace(tuned=True), short._replace(width=768), short._replace(labels={"main": LabelCounts(999, 2)})):
         assert start("sentence_classification", facts) == "fitted"
     for recipe in ("dependency_parsing", "frozen_features", "retrieval", "text_to_text", "ulmfit_classification", "chain_thaw"):
         assert start(recipe) == "drawn"
@@ -114,9 +114,9 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
     [(300, {"epochs": 100, "peak": 0.5}), (1400, {"epochs": 25, "peak": 0.5}), (7000, {"peak": 0.5}), (100_000, {})],
 )
 def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts(rows: int, expected: dict[str, float]) -> None:
-    changes = fit_texts(load_recipe("fasttext-supervised"), {"main": Counts(rows, 2)})
+    changes = fit_texts(load_recipe("fasttext-supervised"), {"main": LabelCounts(rows, 2)})
     assert {change.path.rpartition(".")[2]: change.here for change in changes} == expected
-    assert fit_texts(load_recipe("sentence_classification"), {"main": Counts(rows, 2)}) == []
+    assert fit_texts(load_recipe("sentence_classification"), {"main": LabelCounts(rows, 2)}) == []
 
 
 def test_a_recipe_that_keeps_the_last_epoch_reaches_it() -> None:

@@ -24,7 +24,7 @@ from cloze.objectives.labels.relation_prediction import relation_prediction
 from cloze.objectives.labels.several import several
 from cloze.objectives.transforms import plain_transform, transformed
 from cloze.runs.finetuning.finetune import finetune
-from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, Piece, choose_penalty, fit_output, start_straight
+from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, ObjectiveReading, choose_penalty, fit_output, start_straight
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.saving import Saver
 
@@ -39,14 +39,14 @@ def tune(folder: Path, tables: Path, out: Path, *values: str, **how: Any) -> Any
     )
 
 
-def pieces_of(states: torch.Tensor, fields: dict[str, torch.Tensor], size: int = 16) -> list[Piece]:
+def pieces_of(states: torch.Tensor, fields: dict[str, torch.Tensor], size: int = 16) -> list[ObjectiveReading]:
     """Rows of summaries in pieces, with their targets or values."""
     pieces = []
     for start in range(0, len(states), size):
         part = states[start : start + size]
         batch = {name: field[start : start + size] for name, field in fields.items()}
         batch["positions/label"] = torch.arange(len(part))
-        pieces.append(Piece(Batch(batch, checked=True), {"summary": part.shape}, (part.double(),)))
+        pieces.append(ObjectiveReading(Batch(batch, checked=True), {"summary": part.shape}, (part.double(),)))
     return pieces
 
 
@@ -109,7 +109,7 @@ def test_several_classes_choices_and_chains_are_fitted_by_their_own_losses(blobs
 
     chain: Any = crf_labelling(classes=3, set="label", width=6, clock=clock)
     rows = Batch({"targets/label": labels, "positions/label": torch.arange(240), "tokens": torch.ones(20, 12)}, checked=True)
-    fit_output(chain, [Piece(rows, {"hidden": torch.Size((20, 12, 6))}, (states.view(20, 12, 6).double(),))] * 2, [])
+    fit_output(chain, [ObjectiveReading(rows, {"hidden": torch.Size((20, 12, 6))}, (states.view(20, 12, 6).double(),))] * 2, [])
     assert (chain.head.output(states).argmax(1) == labels).float().mean() > 0.8 and not chain.moves.any()
 
 
@@ -127,7 +127,7 @@ def test_the_penalty_has_the_lowest_loss_of_other_rows_while_the_training_rows_l
 def test_the_first_map_starts_nearly_straight(kind: Any) -> None:
     states = 5.0 + 2.0 * torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
     head: Any = classify(width=8, transform=plain_transform(kind), clock=Clock()).head
-    start_straight(head, [Piece(Batch({}), {}, (states,))])
+    start_straight(head, [ObjectiveReading(Batch({}), {}, (states,))])
     read = head.first(states)
     assert read.std(correction=0).item() == pytest.approx(0.5, rel=0.05)
     assert torch.corrcoef(torch.stack([transformed(read, kind).flatten(), states.flatten()]))[0, 1] > 0.97

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import cloze
-from cloze.budget.fit_length import SAMPLED, Lengths, Sample
-from cloze.budget.label_counts import Counts, count_labels
+from cloze.budget.fit_length import SAMPLED, EvenSample, Lengths
+from cloze.budget.label_counts import LabelCounts, count_labels
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
 from cloze.corpus.records.answer import Record
 from cloze.errors import TaskError
@@ -27,13 +27,13 @@ LONG = {"positions.max_length": 300}
 
 def made(loaded: Any, recipe: str, lengths: Lengths, told: list[str] | None = None, **given: Any) -> Any:
     report = (lambda line: None) if told is None else told.append
-    return recipe_onto(recipe, loaded, labels={"main": Counts(500, 2, lengths)}, report=report, **given)
+    return recipe_onto(recipe, loaded, labels={"main": LabelCounts(500, 2, lengths)}, report=report, **given)
 
 
 def test_rows_get_the_shortest_length_that_holds_nearly_all_of_them(folder: Folder) -> None:
     loaded, told = load_checkpoint(folder("bert", **LONG)), []
     short = made(loaded, "sentence_classification", Lengths((126,) * 100, (126,) * 100))
-    unknown = recipe_onto("sentence_classification", loaded, labels={"main": Counts(500, 2)})
+    unknown = recipe_onto("sentence_classification", loaded, labels={"main": LabelCounts(500, 2)})
     assert short.length == 128 and short.hash == unknown.hash  # with [CLS] and [SEP] they fit: trained to the same numbers
     rows = (50,) * 98 + (200,) + (290,)
     longer = made(loaded, "sentence_classification", Lengths(rows, rows), told)
@@ -72,12 +72,12 @@ def test_texts_to_generate_are_fitted_too(folder: Folder) -> None:
 def test_the_tokens_of_a_sample_of_rows_are_counted(folder: Folder, tmp_path: Path) -> None:
     rows = tmp_path / "rows.tsv"
     rows.write_text("text\tlabel\n" + "".join(f"{'cat ' * words}\ta\n" for words in (3, 1, 2)))
-    files = {"main": Labelled("", (str(rows),), ())}
+    files = {"main": LabelledFiles("", (str(rows),), ())}
     tokenizer = load_checkpoint(folder("bert")).tokenizer
     one = len(tokenizer.encode_flat(["cat"])[0])
     (found,) = count_labels(load_recipe("sentence_classification"), files, tokenizer).values()
-    assert found == Counts(3, 1, Lengths((one, 2 * one, 3 * one), (one, 2 * one, 3 * one)))
-    sample = Sample()
+    assert found == LabelCounts(3, 1, Lengths((one, 2 * one, 3 * one), (one, 2 * one, 3 * one)))
+    sample = EvenSample()
     for line in range(5 * SAMPLED):
         sample.add(Record(line, ("a",), None))
     kept = [record.line for record in sample.records]

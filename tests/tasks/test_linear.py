@@ -24,7 +24,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
-from cloze.tasks.linear.features import Features
+from cloze.tasks.linear.features import FeatureSpace
 from cloze.tasks.linear.fit import fit_linear, fold_numbers, fold_outputs
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import load_tuned
@@ -259,13 +259,13 @@ def test_words_are_cut_by_the_rule_of_cloze() -> None:
 
 def test_at_most_so_many_features_are_kept_the_most_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloze.tasks.linear.features.MOST", 2)
-    features, rows = Features.learned([("words", "binary")], [(["a", "b", "c"],), (["b", "c"],), (["c"],)])
+    features, rows = FeatureSpace.learned([("words", "binary")], [(["a", "b", "c"],), (["b", "c"],), (["c"],)])
     assert features.blocks[0].numbers == {"b": 0, "c": 1}
     np.testing.assert_array_equal(rows.product(np.array([[1.0], [10.0]], np.float32)), [[11.0], [11.0], [10.0]])
 
 
 def test_rows_without_known_features_have_the_product_zero() -> None:
-    features, _ = Features.learned([("words", "tfidf")], [(["a", "b"],), (["a"],)])
+    features, _ = FeatureSpace.learned([("words", "tfidf")], [(["a", "b"],), (["a"],)])
     rows = features.rows([([],), (["a"],), (["z"],), (["b", "b"],), ([],)])
     assert rows.product(np.eye(2, dtype=np.float32)).tolist() == [[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]]
 

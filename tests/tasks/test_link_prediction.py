@@ -15,8 +15,8 @@ from cloze.cli.main import main
 from cloze.errors import CheckpointError, RunError, TaskError
 from cloze.networks import GraphVectors
 from cloze.tasks.intrinsic.link_prediction import (
+    LinkQuestions,
     LinkScorer,
-    Questions,
     VectorScorer,
     evaluate_links,
     rank,
@@ -38,8 +38,8 @@ class Fixed(LinkScorer):
         return rows.clone() if candidates is None else rows.gather(1, torch.from_numpy(candidates))
 
 
-def questions(*facts: tuple[int, int, int], known: tuple[tuple[int, int, int], ...] = ()) -> Questions:
-    return Questions(np.array(facts), np.array([*known, *facts]), 0, ())
+def questions(*facts: tuple[int, int, int], known: tuple[tuple[int, int, int], ...] = ()) -> LinkQuestions:
+    return LinkQuestions(np.array(facts), np.array([*known, *facts]), 0, ())
 
 
 def test_the_worked_example_has_the_rank_two_and_a_half() -> None:

@@ -25,7 +25,7 @@ from cloze.runs.finetuning.ngrams import compared_with_ngrams, require_mixable
 from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.linear.estimators import Chosen, Classes, Numbers, Sets
+from cloze.tasks.linear.estimators import Classes, GroupChoice, Numbers, Sets
 from cloze.tasks.mixture import chosen, pooled
 from cloze.tasks.result import load_tuned, task_of
 
@@ -48,7 +48,7 @@ def test_shares_of_none_and_all_give_one_model(numbers: list[float]) -> None:
             assert np.allclose(estimator.pooled(first, second, share, 1.0), expected, atol=2e-6)
     first, second = (Classes(2).outputs(one) for one in (first, second))
     assert np.allclose(Classes(2).pooled(first, second, 0.0, 1.0), first, atol=1e-5)
-    assert np.allclose(Chosen().pooled(first, second, 1.0, 1.0), second, atol=1e-5)
+    assert np.allclose(GroupChoice().pooled(first, second, 1.0, 1.0), second, atol=1e-5)
 
 
 def test_two_answers_that_agree_are_as_sure_and_sharpness_makes_them_surer() -> None:
@@ -77,7 +77,7 @@ def test_numbers_are_mixed_to_the_lowest_error() -> None:
 
 
 def test_lists_are_pooled_example_by_example() -> None:
-    task = SimpleNamespace(estimator=Chosen())
+    task = SimpleNamespace(estimator=GroupChoice())
     network, linear = [np.array([0.5, 0.5]), np.array([0.2, 0.3, 0.5])], [np.array([0.9, 0.1]), np.array([0.2, 0.3, 0.5])]
     mixed = pooled(task, network, linear, 0.5, 1.0)  # type: ignore[arg-type]
     assert np.allclose(mixed[0], [0.75, 0.25]) and np.allclose(mixed[1], linear[1])

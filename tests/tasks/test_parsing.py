@@ -14,7 +14,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.readers.trees import each_tree
 from cloze.errors import TaskError
-from cloze.interop import Card, Model, Reading, export_folder
+from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks import load_tuned, task
@@ -108,7 +108,8 @@ def test_networks_that_are_no_transformer_are_asked_for_words_too(tmp_path: Path
     made = network_of(kind, **arguments, vocab_size=tokenizer.size, clock=Clock())
     order = "open" if kind == "two_stream" else "left_to_right"
     export_folder(
-        tmp_path / "start", model=Model(described(kind, **arguments), order, made.state_dict(), {}, kind), tokenizer=tokenizer,
+        tmp_path / "start", model=PortableModel(described(kind, **arguments), order, made.state_dict(), {}, kind),
+        tokenizer=tokenizer,
         reading=Reading("{A} [EOS]", None, "last"), card=Card(kind),
     )
     data = tmp_path / ("x.conllu" if name == "dependency_parsing" else "x.conll")

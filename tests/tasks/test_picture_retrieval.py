@@ -27,7 +27,7 @@ from cloze.tasks.intrinsic.picture_retrieval import (
     ByVectors,
     ByWords,
     Captions,
-    Ranks,
+    PictureRanks,
     WrittenRows,
     chance,
     evaluate_pictures,
@@ -83,7 +83,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def test_ranks_are_those_of_a_table_in_which_ties_count_against_and_right_answers_do_not() -> None:
     table = Table([[3, 1, 2], [2, 2, 0], [1, 5, 4]])
-    found = Ranks(table, captions([(0, 0), (1, 1), (2, 0), (2, 2)], 3, 3), candidates=None, seed=0, report=lambda done: None)
+    found = PictureRanks(
+        table, captions([(0, 0), (1, 1), (2, 0), (2, 2)], 3, 3), candidates=None, seed=0, report=lambda done: None
+    )
     assert found.ranks[0].tolist() == [1, 2, 2]  # text 1: a tie; text 2: its better picture stands behind 1
     assert found.ranks[1].tolist() == [1, 2, 1]
     assert [side.tolist() for side in found.right] == [[1, 1, 2], [2, 1, 1]]
@@ -94,10 +96,10 @@ def test_ranks_are_those_of_a_table_in_which_ties_count_against_and_right_answer
 def test_of_wrong_answers_as_many_are_drawn_as_asked_for_and_the_seed_decides_which() -> None:
     g = np.random.default_rng(1)
     table, given = Table(g.normal(size=(9, 9))), captions([(n, n) for n in range(9)], 9, 9)
-    drawn = [Ranks(table, given, candidates=3, seed=seed, report=lambda done: None) for seed in (0, 0, 1)]
+    drawn = [PictureRanks(table, given, candidates=3, seed=seed, report=lambda done: None) for seed in (0, 0, 1)]
     assert table.asked == 3 * (9 + 2 * 9 * 3) and {int(n) for side in drawn[0].wrong for n in side} == {3}
     assert drawn[0].ranks[0].tolist() == drawn[1].ranks[0].tolist() != drawn[2].ranks[0].tolist()
-    every = Ranks(table, given, candidates=None, seed=0, report=lambda done: None)
+    every = PictureRanks(table, given, candidates=None, seed=0, report=lambda done: None)
     assert (drawn[0].ranks[0] <= every.ranks[0]).all() and (drawn[0].ranks[1] <= every.ranks[1]).all()
 
 

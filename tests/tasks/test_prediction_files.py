@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.corpus.readers.labelled import Table, read_table
+from cloze.corpus.readers.labelled import TextTable, read_table
 from cloze.errors import TaskError
 from cloze.tasks.kinds.classification import Choice, sentence_classification
-from cloze.tasks.kinds.dependency_parsing import Parsed
+from cloze.tasks.kinds.dependency_parsing import ParsedSentence
 from cloze.tasks.kinds.multi_label import LabelSet
-from cloze.tasks.kinds.question_answering import Found
-from cloze.tasks.kinds.text_to_text import Output
+from cloze.tasks.kinds.question_answering import ExtractedAnswer
+from cloze.tasks.kinds.text_to_text import GeneratedAnswer
 from cloze.tasks.kinds.token_labelling import LabelsOfWords, token_labelling
 
 Tuned = Callable[..., Path]
@@ -124,16 +124,16 @@ def test_every_kind_of_prediction_has_a_flat_form(tmp_path: Path) -> None:
         "2,3,New,B-LOC,0.9,0,3", "2,3,York,I-LOC,0.8,4,8",
     ]
     assert written([words], tmp_path / "a.conll") == "New\tB-LOC\nYork\tI-LOC\n\n"
-    tree = Parsed(1, ("He", "sleeps"), (2, 0), ("nsubj", "root"), (0.7, 0.6), "# generator = cloze\n1\tHe\n\n")
+    tree = ParsedSentence(1, ("He", "sleeps"), (2, 0), ("nsubj", "root"), (0.7, 0.6), "# generator = cloze\n1\tHe\n\n")
     assert written([tree], tmp_path / "b.csv").splitlines() == [
         "sentence,line,id,word,head,relation,probability", "1,1,1,He,2,nsubj,0.7", "1,1,2,sleeps,0,root,0.6",
     ]
     assert written([tree], tmp_path / "b.conllu") == tree.written
-    answer, none = Found(1, "q1", "Who?", "Ada", 0, 3, 1.5), Found(2, "q2", "Why?", "", None, None, 0.5)
+    answer, none = ExtractedAnswer(1, "q1", "Who?", "Ada", 0, 3, 1.5), ExtractedAnswer(2, "q2", "Why?", "", None, None, 0.5)
     assert written([answer, none], tmp_path / "c.csv").splitlines() == [
         "line,id,question,answer,start,end,score", "1,q1,Who?,Ada,0,3,1.5", "2,q2,Why?,,,,0.5",
     ]
-    output = Output(1, "a", "b, c", True)
+    output = GeneratedAnswer(1, "a", "b, c", True)
     assert written([output], tmp_path / "d.csv").splitlines() == ["line,text,output,ended", '1,a,"b, c",True']
     several = LabelSet(1, "a", None, ["x", "y"], {"x": 0.9, "y": 0.8})
     assert read_csv_text(written([several], tmp_path / "e.csv"))[0]["labels"] == '["x", "y"]'
@@ -146,7 +146,7 @@ def read_csv_text(text: str) -> list[dict[str, str]]:
 def test_predicted_columns_get_names_that_the_table_does_not_have() -> None:
     from cloze.tasks.prediction_files import joined
 
-    table = Table("a.tsv", ("text", "label", "predicted_label", "line"), (("x", "1", "2", "3"),), (2,))
+    table = TextTable("a.tsv", ("text", "label", "predicted_label", "line"), (("x", "1", "2", "3"),), (2,))
     row = {"line": 2, "text": "x", "label": "new"}
     assert joined(table, [row], sentence_classification()) == [
         {"text": "x", "label": "1", "predicted_label": "2", "line": "3", "predicted_predicted_label": "new"}

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.decoding.prompting import InGaps, InOrder, Written, prompting_of
+from cloze.decoding.prompting import DecoderPrompting, InGaps, InOrder, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError
 from cloze.tasks.evaluation import evaluate, predict
@@ -25,8 +25,9 @@ Folder = Callable[[str], Path]
 TEMPLATE = "{text} was the {answer} of the river"
 VERBALISE = "animal=cat,weather=night rain"
 KINDS = {
-    "gpt2": InOrder, "bert": InGaps, "roberta": InGaps, "modern": InGaps, "generator": InGaps, "t5": Written, "bart": Written,
-    "mass": Written,
+    "gpt2": InOrder, "bert": InGaps, "roberta": InGaps, "modern": InGaps, "generator": InGaps, "t5": DecoderPrompting,
+    "bart": DecoderPrompting,
+    "mass": DecoderPrompting,
 }  # fmt: skip
 
 
@@ -50,10 +51,10 @@ def expected(learner: Any, text: str, answer: str) -> float:
     reader, head, pieces = learner.reader, learner.prompting.head, learner.reader.tokenizer
     before, after = (f"{text} was the", "of the river")
     kind = type(learner.prompting)
-    behind = " " if pieces.kind == "byte_bpe" and kind is not Written else ""  # a space belongs to the token behind it
+    behind = " " if pieces.kind == "byte_bpe" and kind is not DecoderPrompting else ""  # a space belongs to the token behind it
     predicted = pieces.encode(behind + answer).ids.tolist()
     with torch.inference_mode():
-        if kind is Written:
+        if kind is DecoderPrompting:
             lead = [int(i) for i in np.asarray(pieces.sentinels)[:1]]
             source = reader.single([np.array([*pieces.encode(before).ids, *lead, *pieces.encode(f" {after}").ids], np.int32)])
             target = learner.prompting.form.target(np.array([*lead, *predicted], np.int32))[0]

@@ -13,7 +13,7 @@ import torch
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
-from cloze.interop import Card, Head, Model, Reading, export_folder
+from cloze.interop import Card, PortableHead, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.recurrent.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.recurrent.lstm_language_model import LSTM
@@ -48,10 +48,10 @@ def lstm(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         network = network_of("lstm", **SHAPE, vocab_size=pieces.size, clock=Clock())
         head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
-    heads = {"token_prediction": Head("token_prediction", {"tie": True}, head.state_dict())}
+    heads = {"token_prediction": PortableHead("token_prediction", {"tie": True}, head.state_dict())}
     place = tmp_path_factory.mktemp("checkpoints") / "lstm"
     export_folder(
-        place, model=Model(SHAPE, "left_to_right", network.state_dict(), heads, "lstm"), tokenizer=pieces,
+        place, model=PortableModel(SHAPE, "left_to_right", network.state_dict(), heads, "lstm"), tokenizer=pieces,
         reading=Reading("{A}", None, "last"), card=Card("lstm"),
     )
     return place
@@ -182,7 +182,7 @@ def test_vectors_alone_are_classified_by_one_linear_map_on_their_mean(
     arguments: dict[str, Any] = {"width": 16, **hashed}
     network = WordVectors(**arguments, vocab_size=pieces.size, spellings=pieces.spellings, clock=Clock())
     export_folder(
-        tmp_path / "vectors", model=Model(arguments, "open", network.state_dict(), {}, "word_vectors"), tokenizer=pieces,
+        tmp_path / "vectors", model=PortableModel(arguments, "open", network.state_dict(), {}, "word_vectors"), tokenizer=pieces,
         reading=Reading("{A}", None, "first"), card=Card("vectors"),
     )
     values = [*QUICK, "training.epochs=8", "training.rate.peak=0.1", "objectives[0].dropout=0"]
@@ -197,7 +197,7 @@ def test_a_network_whose_words_came_from_elsewhere_brings_them_and_they_stay_as_
     pieces = load_checkpoint(folder("bert")).tokenizer
     arguments: dict[str, Any] = {"width": 16, "layers": 1, "vectors": "glove"}
     network = LSTMEncoderDecoder(**arguments, vocab_size=pieces.size, clock=Clock())
-    model = Model(arguments, "open", network.state_dict(), {}, "lstm_encoder_decoder")
+    model = PortableModel(arguments, "open", network.state_dict(), {}, "lstm_encoder_decoder")
     export_folder(tmp_path / "cove", model=model, tokenizer=pieces, reading=Reading("{A}", None, "last"), card=Card("cove"))
     made = recipe_onto("sentence_classification", load_checkpoint(tmp_path / "cove"))
     check_recipe(made)

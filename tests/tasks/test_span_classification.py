@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cloze.batch import Batch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.readers.marked_texts import Bounds, Names, each_marked, read_marked
+from cloze.corpus.readers.marked_texts import Bounds, TextFields, each_marked, read_marked
 from cloze.corpus.records import ClassOfSpans, Records
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -101,7 +101,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())
         learner = SpanClassifier(Reader.of(loaded), head, None, length=length, labels=store.classes, usual="aa")
-        rows = learner.encode(read_marked(files[1], Names()))
+        rows = learner.encode(read_marked(files[1], TextFields()))
         width = part.arrays["tokens"].shape[1]
         wanted = [(row.columns + number * width).tolist() for number, row in enumerate(rows) if row.read]
         assert part.arrays["positions/label"].tolist() == wanted
@@ -144,15 +144,15 @@ def test_spans_that_a_cut_text_loses_are_told(
 def test_a_text_that_cannot_be_used_is_told_with_its_line(tmp_path: Path, row: Any, told: str) -> None:
     path = write(tmp_path / "x.jsonl", {"text": "a dog", "spans": [[2, 5]], "label": "y"}, row)
     with pytest.raises(TaskError, match=told):
-        read_marked(path, Names())
+        read_marked(path, TextFields())
     faults: list[tuple[int, str]] = []
-    assert len(list(each_marked(path, Names(), fault=lambda line, why: faults.append((line, why))))) == 1
+    assert len(list(each_marked(path, TextFields(), fault=lambda line, why: faults.append((line, why))))) == 1
     assert [line for line, _ in faults] == [2]
 
 
 def test_spans_of_words_are_those_of_their_characters(tmp_path: Path) -> None:
     words = write(tmp_path / "w.jsonl", {"text": ["the", "old", "cat", "sat"], "spans": [[1, 3]], "label": 1})
-    (one,) = read_marked(words, Names()).each
+    (one,) = read_marked(words, TextFields()).each
     assert (one.text, one.spans, one.label) == ("the old cat sat", (Bounds(4, 11),), "1")
 
 

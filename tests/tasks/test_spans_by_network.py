@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.interop import Card, Model, Reading, export_folder
+from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.recipe.given import build
 from cloze.registry import lookup
@@ -53,7 +53,7 @@ def test_a_network_of_another_kind_answers_as_in_training(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network: Any = build(lookup("network", kind), arguments, {"vocab_size": tokenizer.size, "clock": Clock()})
-    model = Model(arguments, order, network.state_dict(), {}, kind)
+    model = PortableModel(arguments, order, network.state_dict(), {}, kind)
     export_folder(tmp_path / "start", model=model, tokenizer=tokenizer, reading=reading, card=Card(kind))
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[task]), encoding="utf-8")

@@ -15,12 +15,12 @@ import torch
 
 from cloze.checkpoint.build import build_part, build_step, load_checkpoint
 from cloze.checkpoint.feeds import build_feed
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.decoding.generating.forms import ByGaps, form_of
-from cloze.decoding.generating.search import Written
+from cloze.decoding.generating.search import Continuation
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
-from cloze.interop import Card, Head, Model, Reading, export_folder
+from cloze.interop import Card, PortableHead, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.runs.finetuning.finetune import finetune
@@ -82,10 +82,10 @@ def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., 
                 torch.manual_seed(0)
                 network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
                 head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
-            heads = {"words": Head("token_prediction", {"tie": True}, head.state_dict())}
+            heads = {"words": PortableHead("token_prediction", {"tie": True}, head.state_dict())}
             made[name] = tmp_path_factory.mktemp("rows") / name
             export_folder(
-                made[name], model=Model(data("transformer", **arguments), order, network.state_dict(),
+                made[name], model=PortableModel(data("transformer", **arguments), order, network.state_dict(),
                     heads), tokenizer=pieces, reading=how,
                 card=Card(name),
             )
@@ -119,7 +119,7 @@ def tuned(start: Folder, rows: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_of_several_tasks_the_dev_metrics_that_have_a_price_are_those_of_the_result(
     writer: Folder, rows: Path, tmp_path: Path
 ) -> None:
-    own = Labelled("text_to_text", (str(rows),), (str(rows),))
+    own = LabelledFiles("text_to_text", (str(rows),), (str(rows),))
     values = ["training.batch=6", "training.epochs=1", "length=32", "network.dropout=0"]
     made = finetune(writer("t5"), tasks={"one": own, "two": own}, out=tmp_path / "out", overrides=values, report=quiet)
     loaded = load_checkpoint(made.folder)
@@ -214,7 +214,7 @@ def test_what_is_written_has_no_special_tokens_as_transformers_decodes_it(
     tokenizer = learner.reader.tokenizer
     first, second = tokenizer.sentinels[:2].tolist()
     ids = [first, *tokenizer.encode("the cat").ids.tolist(), second, tokenizer.role("[UNK]")]
-    monkeypatch.setattr(learner._form, "write", lambda head, sources, manner: [Written(tuple(ids), True) for _ in sources])
+    monkeypatch.setattr(learner._form, "write", lambda head, sources, manner: [Continuation(tuple(ids), True) for _ in sources])
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(str(writer("t5-sentinels"))).decode(ids, skip_special_tokens=True)
@@ -441,10 +441,10 @@ def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
 
 
 def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:
-    from cloze.exercises.companions.answer import Answer
+    from cloze.exercises.companions.answer import DecoderAnswer
 
     with pytest.raises(RecipeError, match="name it, for example of: target"):
-        Answer(frame="reading")
+        DecoderAnswer(frame="reading")
 
 
 @pytest.mark.parametrize(

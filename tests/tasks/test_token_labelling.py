@@ -16,9 +16,9 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.corpus.readers.tagged import Tagged
+from cloze.corpus.readers.tagged import TaggedSentences
 from cloze.decoding.reader import Reader
-from cloze.interop import Card, Model, Reading, export_folder
+from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.blocks.inputs.characters import CharCNN
 from cloze.runs.finetuning.finetune import finetune
@@ -54,7 +54,7 @@ def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elmo")
     arguments = {"layers": 2, "width": 24, "inner": 16, "embedding": {"char_cnn": PART}}
     export_folder(
-        folder / "elmo", model=Model(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,
+        folder / "elmo", model=PortableModel(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,
         reading=Reading("[EOS] {A} [EOS]", None, "last"), card=Card("elmo"),
     )
     return folder / "elmo"
@@ -113,7 +113,7 @@ def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(e
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
     texts = [("the", "cat"), ("rain", "on", "the", "mat", "and", "cat")]
-    rows = tuned.encode(Tagged(texts, None, "", (1, 2)))
+    rows = tuned.encode(TaggedSentences(texts, None, "", (1, 2)))
     together, alone = tuned.answer(rows), tuned.answer(rows[:1])
     assert together[0][0] == alone[0][0]
     np.testing.assert_allclose(together[0][1], alone[0][1], atol=2e-6)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.text import ByteBPE, ChunkEncoder, Normalise, TextSpec, Tokenizer, Unigram, WordPiece, train
-from cloze.text.encoding.chunks import Lines
+from cloze.text.encoding.chunks import EncodedLines
 from cloze.text.encoding.table import KeyTable, keys_of
 from tests.text.conftest import CHINESE, ENGLISH
 
@@ -23,7 +23,7 @@ WORDS = ["the", "cat", "'s", "'ll", " ", "  ", "[MASK]", "<s>", "</s>", "<|endof
 line = st.lists(st.one_of(st.sampled_from(WORDS), st.sampled_from(CHARACTERS)), max_size=24).map("".join)
 
 
-def assert_exact(tokenizer: Tokenizer, lines: list[str], found: Lines) -> None:
+def assert_exact(tokenizer: Tokenizer, lines: list[str], found: EncodedLines) -> None:
     expected = tokenizer.encode_batch(lines)
     assert len(found.offsets) == len(lines) + 1
     assert found.offsets[-1] == len(found.ids) == len(found.word_start)

@@ -17,7 +17,7 @@ from cloze.errors import CheckpointError, RecipeError
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.loop import train
-from cloze.training.schedule.phases import Phase
+from cloze.training.schedule.phases import SchedulePhase
 
 HERE = Path(__file__).resolve().parent
 
@@ -124,6 +124,6 @@ def test_a_network_without_memory_writes_no_carry(tmp_path: Path) -> None:
 
 
 def test_a_phase_must_not_change_the_batch_of_lanes(tmp_path: Path) -> None:
-    phases = [Phase(0.0, {"length": 6}), Phase(0.5, {"batch": 16})]
+    phases = [SchedulePhase(0.0, {"length": 6}), SchedulePhase(0.5, {"batch": 16})]
     with pytest.raises(RecipeError, match="the batch must stay the same"):
         train(tiny_run(tmp_path, step=recurrent(), data=Lanes(), phases=phases))

@@ -21,13 +21,13 @@ from cloze.objectives import Loss
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.curriculum import Curriculum
 from cloze.training.distribution import Ranks
-from cloze.training.engine import Unit
+from cloze.training.engine import ProgressUnit
 from cloze.training.loop import train
 from cloze.training.meter import Meter, StepTotals
 from cloze.training.optimizers.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.optimizers.stable_adamw import StableAdamW
-from cloze.training.run import Record, Run
-from cloze.training.schedule.phases import Phase
+from cloze.training.run import Run, RunIdentity
+from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Linear
 from cloze.training.schedule.untrained import require_trained
 from cloze.training.step import Step, Weighted
@@ -311,7 +311,7 @@ def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: P
 
 
 def test_phases_follow_the_share_and_a_new_length_begins_an_epoch(tmp_path: Path) -> None:
-    phases = (Phase(0.5, {"length": 8}), Phase(1.0, {"length": 12, "batch": 4}))
+    phases = (SchedulePhase(0.5, {"length": 8}), SchedulePhase(1.0, {"length": 12, "batch": 4}))
     data = Numbers(length=8)
     train(tiny_run(tmp_path / "whole", data=data, phases=phases, budget="8steps"))
     assert data.changes == [{"length": 8}, {"length": 12, "batch": 4}]
@@ -333,7 +333,7 @@ def test_phases_follow_the_share_and_a_new_length_begins_an_epoch(tmp_path: Path
 
 def test_a_phase_may_change_dropouts_and_a_resumed_run_has_them_bit_for_bit(tmp_path: Path) -> None:
     usual = dropouts(bert())
-    phases = (Phase(0.5, {}, usual), Phase(1.0, {}, dict.fromkeys(usual, 0.0)))
+    phases = (SchedulePhase(0.5, {}, usual), SchedulePhase(1.0, {}, dict.fromkeys(usual, 0.0)))
     settings: dict[str, Any] = {"phases": phases, "budget": "8steps"}
     for name, at in (("late", 7), ("early", 3)):  # broken in the second phase and in the first
         with pytest.raises(Broken):
@@ -486,11 +486,11 @@ def test_another_budget_needs_extend(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_another_recipe_is_refused_with_the_difference(tmp_path: Path) -> None:
-    train(tiny_run(tmp_path, budget="1steps", record=Record({"network": {"layers": 2}}, "one")))
+    train(tiny_run(tmp_path, budget="1steps", record=RunIdentity({"network": {"layers": 2}}, "one")))
     with pytest.raises(CheckpointError, match=r"a different recipe \(network\.layers: then 2, now 4\)"):
-        train(tiny_run(tmp_path, budget="1steps", record=Record({"network": {"layers": 4}}, "two")))
+        train(tiny_run(tmp_path, budget="1steps", record=RunIdentity({"network": {"layers": 4}}, "two")))
     with pytest.raises(CheckpointError, match="the seed 0, not 1"):
-        train(tiny_run(tmp_path, budget="1steps", seed=1, record=Record({"network": {"layers": 2}}, "one")))
+        train(tiny_run(tmp_path, budget="1steps", seed=1, record=RunIdentity({"network": {"layers": 2}}, "one")))
 
 
 def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ def test_compiling_an_engine_takes_nothing_of_a_budget_in_seconds(
     class Slow:
         """An engine that is slow to begin; it trains one step after another, and nothing of it."""
 
-        name, cpu_only, unit = "slow", True, Unit()
+        name, cpu_only, unit = "slow", True, ProgressUnit()
 
         def meant_for(self, run: Run) -> bool:
             return True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloze.batching.deck import Deck
 from cloze.errors import RecipeError
-from cloze.training.schedule.phases import Phase, phase_at, phases_from_shares
+from cloze.training.schedule.phases import SchedulePhase, phase_at, phases_from_shares
 from cloze.training.schedule.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, WarmupStableDecay
 
 RATES = [
@@ -96,7 +96,7 @@ def test_published_rates_at_the_corners_of_their_schedules() -> None:
 
 def test_phases_become_shares_and_are_chosen_by_the_share_spent() -> None:
     phases = phases_from_shares([(900_000, {"length": 128}), (100_000, {"length": 512})])
-    assert phases == (Phase(0.9, {"length": 128}), Phase(1.0, {"length": 512}))
+    assert phases == (SchedulePhase(0.9, {"length": 128}), SchedulePhase(1.0, {"length": 512}))
     assert [phase_at(phases, share) for share in (0.0, 0.8999, 0.9, 1.0)] == [0, 0, 1, 1]
     assert phase_at((), 0.5) == 0
     assert [phase.until for phase in phases_from_shares([(1, {}), (2, {}), (5, {})])] == [0.125, 0.375, 1.0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 
-from cloze.training.selection import Selection, Standing
+from cloze.training.selection import BestEvaluation, Selection
 
 
-def stand(selection: Selection, *values: float) -> Standing:
+def stand(selection: Selection, *values: float) -> BestEvaluation:
     standing = None
     for number, value in enumerate(values, start=1):
         standing = selection.after(standing, 10 * number, {"f1": value})
@@ -26,7 +26,7 @@ def test_the_best_evaluation_decides_and_the_last_is_known() -> None:
 
 def test_a_standing_is_the_same_after_it_was_saved() -> None:
     standing = stand(Selection(dict, "f1", more=False), 0.5, 0.8)
-    assert Standing.from_json(json.loads(json.dumps(standing.to_json()))) == standing
+    assert BestEvaluation.from_json(json.loads(json.dumps(standing.to_json()))) == standing
 
 
 def test_a_metric_that_is_no_number_is_worse_than_any() -> None:

@@ -17,7 +17,7 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
 from cloze.objectives import Sample, relation_prediction, token_labelling, token_prediction
 from cloze.training.optimizers.optimizers import AdamW
-from cloze.training.run import Record, Run, Training
+from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Linear
 from cloze.training.step import Pass, Rewrite, Step, Weighted
@@ -183,7 +183,7 @@ def tiny_run(
         budget=Budget.parse(budget),
         optimizer=changes.pop("optimizer", AdamW()),
         rate=changes.pop("rate", Linear(1e-2, warmup=0.2)),
-        record=changes.pop("record", Record({"name": "tiny"}, "hash")),
+        record=changes.pop("record", RunIdentity({"name": "tiny"}, "hash")),
         training=Training(**values),
         device="cpu",
         say=lambda text: None,

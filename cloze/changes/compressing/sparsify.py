@@ -22,7 +22,7 @@ By = Literal["magnitude", "random"]
 STAIRS = 100  # the masks of a scheduled share are computed again after every hundredth of the budget
 
 
-class Mask(nn.Module):
+class PruningMask(nn.Module):
     """W ⊙ M: `kept` is M (out, in), false where a weight is pruned. `rows` are those of W that are pruned.
 
     `share` is a number, or a function of the share of the budget spent, which is that of the `clock`. In training, the mask is
@@ -107,13 +107,13 @@ class Sparsify(Change):
         for number, (owner, rows) in enumerate(chosen):
             seed = zlib.crc32(f"sparsify {number}".encode())
             weight = next(owner.parameters())
-            compute_weight(owner, "sparsify", Mask(weight, rows, share, self.by, clock=clock, seed=seed))
+            compute_weight(owner, "sparsify", PruningMask(weight, rows, share, self.by, clock=clock, seed=seed))
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The same tensors, and the masks that they give."""
         masks = {
             f"{name}.kept": module.of(state[f"{name.partition('.changes.')[0]}.weight"])
             for name, module in transition.here.named_modules()
-            if isinstance(module, Mask) and f"{name}.kept" not in state
+            if isinstance(module, PruningMask) and f"{name}.kept" not in state
         }
         return {**state, **masks}

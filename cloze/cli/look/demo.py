@@ -170,12 +170,12 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     from importlib.util import find_spec
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.comparison.best.question import Question, read_rows, write_texts
+    from cloze.comparison.best.question import BestQuestion, read_rows, write_texts
     from cloze.comparison.best.teaching import STUDENT, teach, write_rows
     from cloze.comparison.best.vectors import vectors_for
     from cloze.tasks.measures.metrics import measure
 
-    question = Question(
+    question = BestQuestion(
         "sentence_classification", [str(packages["labelled"])], str(packages["test"]), [CORPUS],
         [str(packages["unlabelled"])],
     )

@@ -17,7 +17,7 @@ from cloze.cli.options import Encoding, WithFiles
 if TYPE_CHECKING:
     from cloze.errors import Phrase
     from cloze.probes.finding import Finding, Subject
-    from cloze.probes.losses import Examples
+    from cloze.probes.losses import LossExamples
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _curvature(subjects: list[Subject], options: ProbeOptions) -> Finding:
 
 def _examples(
     subjects: list[Subject], options: ProbeOptions, require: Callable[[Any], Any], rows: int | None = None
-) -> Iterator[tuple[str, Examples]]:
+) -> Iterator[tuple[str, LossExamples]]:
     """The sentences of --text or the rows of --task, at most so many `rows`, with a loss each, for every checkpoint whose network
     `require` allows."""
     from cloze.errors import UserError
@@ -259,7 +259,7 @@ def _static(subjects: list[Subject], options: ProbeOptions) -> Finding:
     })  # fmt: skip
 
 
-class Kind(NamedTuple):
+class ProbeKind(NamedTuple):
     """A probe: what measures, the options that not every probe has, and how many sentences of a file it reads by default."""
 
     measure: Callable[[list[Subject], ProbeOptions], Finding]
@@ -267,12 +267,12 @@ class Kind(NamedTuple):
     most: int
 
 
-KINDS: dict[str, Kind] = {
-    "geometry": Kind(_geometry, ("--text", "--least"), 5000),
-    "heads": Kind(_heads, ("--text", "--task", "--each"), 500),
-    "layers": Kind(_layers, ("--task", "--no-control"), 1500),
-    "edges": Kind(_edges, ("--task", "--no-control"), 1500),
-    "distance": Kind(_distance, ("--task",), 1000),
-    "static": Kind(_static, ("--text", "--similarity", "--against"), 50_000),
-    "curvature": Kind(_curvature, ("--text", "--task"), 200),
+KINDS: dict[str, ProbeKind] = {
+    "geometry": ProbeKind(_geometry, ("--text", "--least"), 5000),
+    "heads": ProbeKind(_heads, ("--text", "--task", "--each"), 500),
+    "layers": ProbeKind(_layers, ("--task", "--no-control"), 1500),
+    "edges": ProbeKind(_edges, ("--task", "--no-control"), 1500),
+    "distance": ProbeKind(_distance, ("--task",), 1000),
+    "static": ProbeKind(_static, ("--text", "--similarity", "--against"), 50_000),
+    "curvature": ProbeKind(_curvature, ("--text", "--task"), 200),
 }

@@ -10,7 +10,7 @@ import typer
 from cloze.cli.options import Overwrite
 
 if TYPE_CHECKING:
-    from cloze.corpus.items.extractors import Extractor
+    from cloze.corpus.items.extractors import FeatureExtractor
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
     which maps uint8 (H, W, 3) and pixel boxes (R, 4) to (R, width). To continue an interrupted run, repeat the command.
     """
     from cloze.corpus.items.features import count_pictures, write_features
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.errors import CorpusError
     from cloze.whole import require_output
 
@@ -41,7 +41,7 @@ def command(
         raise CorpusError(f"--number {number}: expected float16 or float32.")
     require_output(out, overwrite=overwrite)
     extractor = extractor_of(using, size=size, seed=seed)
-    with Progress(count_pictures(images), "pictures") as progress:
+    with DecodingProgress(count_pictures(images), "pictures") as progress:
         summary = write_features(
             images, out, extractor, boxes=boxes, cells=grid, number=number,  # type: ignore[arg-type]  # checked above
             overwrite=overwrite, report=progress,
@@ -51,7 +51,7 @@ def command(
                f"({extractor.name}){without}")
 
 
-def extractor_of(name: str, *, size: int | None, seed: int) -> Extractor:
+def extractor_of(name: str, *, size: int | None, seed: int) -> FeatureExtractor:
     """The extractor of a name, or the one in a Python file; a `CorpusError` if there is none."""
     from cloze.corpus.items.extractors import NAMES, OwnFunction, RandomConvolution, SmallPictures
     from cloze.errors import CorpusError, propose

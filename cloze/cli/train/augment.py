@@ -63,7 +63,7 @@ def command(
     function_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_augment
     from cloze.interop.vectors import open_vectors
     from cloze.whole import whole_file
@@ -71,7 +71,7 @@ def command(
     reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
     augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), function_words, candidates, batch)
     written = 0
-    progress = Progress(len(table), "rows")
+    progress = DecodingProgress(len(table), "rows")
     with progress, whole_file(out) as fresh, open(fresh, "w", encoding="utf-8", newline="") as stream:
         if kind != "jsonl":
             stream.write(line_of(table.columns, table.columns, kind))

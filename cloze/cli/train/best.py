@@ -49,7 +49,7 @@ def command(
     Exit code: 0 if every run (cell) finished, 1 if one failed (the others still finish), 130 or 143 after a signal."""
     from cloze.cli.hints import typed
     from cloze.comparison.best.best import answer, plan_of
-    from cloze.comparison.best.question import Question
+    from cloze.comparison.best.question import BestQuestion
     from cloze.comparison.best.verdict import as_data, as_text
     from cloze.comparison.compare import Interrupted
     from cloze.errors import UserError
@@ -59,7 +59,7 @@ def command(
         if not value:
             raise UserError(f"{option} is missing. Example: cloze best --corpus TEXT --train labelled.tsv --out DIR")
     assert train is not None and out is not None
-    question = Question(
+    question = BestQuestion(
         task, train, test, corpus or [], unlabelled or [], models or [], budget, size, values or [], text_format, device,
         encoding, with_files or [],
     )  # fmt: skip

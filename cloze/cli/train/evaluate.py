@@ -28,23 +28,23 @@ from cloze.cli.options import (
     WithFiles,
 )
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
-from cloze.cli.train.facts import Facts
-from cloze.cli.train.links import Links
+from cloze.cli.train.facts import FactsMode
+from cloze.cli.train.links import LinksMode
 from cloze.cli.train.measures import show
-from cloze.cli.train.pictures import Pictures
-from cloze.cli.train.senses import Senses
-from cloze.cli.vectors import WordVectors
+from cloze.cli.train.pictures import PicturesMode
+from cloze.cli.train.senses import SensesMode
+from cloze.cli.vectors import WordVectorsMode
 from cloze.errors import UserError
 from cloze.runs.options import words_of
 
 if TYPE_CHECKING:
-    from cloze.tasks.bootstrap import Difference
+    from cloze.tasks.bootstrap import PairedDifference
     from cloze.tasks.kinds.prompted import Prompt
     from cloze.tasks.task import Evaluation, Learner
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labelled(Mode):
+class LabelledMode(Mode):
     """Measure on labelled text, next to always giving one answer: what a fine-tuned folder and a prompt share."""
 
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None
@@ -139,7 +139,7 @@ class Labelled(Mode):
         """What learned the task, and how it does on each file."""
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
         from cloze.runs.finetuning.tuned import with_pictures
         from cloze.tasks.evaluation import evaluate
 
@@ -150,7 +150,7 @@ class Labelled(Mode):
         always = (described.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
-            with Progress(len(part), "texts") as progress:
+            with DecodingProgress(len(part), "texts") as progress:
                 evaluations[file] = evaluate(
                     learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
                 )
@@ -159,7 +159,7 @@ class Labelled(Mode):
 
     def _compared(
         self, measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str]
-    ) -> dict[str, dict[str, Difference]]:
+    ) -> dict[str, dict[str, PairedDifference]]:
         """By how much the second of two is better on each file."""
         from cloze.tasks.bootstrap import differences
 
@@ -174,7 +174,7 @@ class Labelled(Mode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned(Labelled):
+class FinetunedMode(LabelledMode):
     """A fine-tuned folder."""
 
     purpose: ClassVar[str] = "a fine-tuned folder"
@@ -209,7 +209,7 @@ class Tuned(Labelled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompted(Labelled):
+class PromptedMode(LabelledMode):
     """Any checkpoint that predicts tokens, asked by a prompt."""
 
     purpose: ClassVar[str] = "a prompt"
@@ -250,8 +250,8 @@ class Prompted(Labelled):
         return prompted(loaded, self.prompt()[0], task), {}
 
 
-MODES: tuple[type[Facts | Senses | Links | Pictures | WordVectors | Labelled], ...] = (
-    Facts, Senses, Links, Pictures, WordVectors, Prompted, Tuned,
+MODES: tuple[type[FactsMode | SensesMode | LinksMode | PicturesMode | WordVectorsMode | LabelledMode], ...] = (
+    FactsMode, SensesMode, LinksMode, PicturesMode, WordVectorsMode, PromptedMode, FinetunedMode,
 )
 
 
@@ -306,7 +306,7 @@ def _check(folders: list[Path], files: list[str]) -> None:
     require_files(files)
 
 
-def _show_differences(differences: Mapping[str, Difference]) -> None:
+def _show_differences(differences: Mapping[str, PairedDifference]) -> None:
     width = max(map(len, differences), default=0)
     for name, difference in differences.items():
         unsure = "" if difference.sure else "  not significant"

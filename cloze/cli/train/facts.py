@@ -13,11 +13,11 @@ from cloze.cli.modes import Mode
 from cloze.cli.options import AsJson, Batch, Device
 
 if TYPE_CHECKING:
-    from cloze.tasks.intrinsic.facts import Found, Knowledge
+    from cloze.tasks.intrinsic.facts import FactResults, Knowledge
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts(Mode):
+class FactsMode(Mode):
     """Ask a masked language model for the objects of facts, and print how it ranks them."""
 
     purpose = "facts in a masked model"
@@ -45,13 +45,13 @@ class Facts(Mode):
             raise TaskError(f"--no-leaks: no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE --no-leaks")
 
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
         from cloze.decoding.ready import to_fill
 
         ready = to_fill(load_checkpoint(checkpoint, self.device))
         evaluations = {}
         for file, facts in read.items():
-            with Progress(len(facts), "facts") as progress:
+            with DecodingProgress(len(facts), "facts") as progress:
                 evaluations[file] = ask(
                     ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress
                 )
@@ -64,7 +64,7 @@ class Facts(Mode):
             _show(file, figures)
 
 
-def _show(file: str, found: Found) -> None:
+def _show(file: str, found: FactResults) -> None:
     from cloze.tasks.evaluation_text import table
 
     print(f"{file}: {found.overall.facts} facts")

@@ -15,7 +15,7 @@ from cloze.errors import TaskError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Links(Mode):
+class LinksMode(Mode):
     """Rank the entities or the relations of the facts in some files, and print the measures."""
 
     purpose = "knowledge graphs"
@@ -41,7 +41,7 @@ class Links(Mode):
 
         from cloze.checkpoint.build import load_checkpoint
         from cloze.cli.train.measures import show
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
         from cloze.tasks.intrinsic.link_prediction import TASKS, evaluate_links, read_questions
         from cloze.tasks.intrinsic.link_texts import scorer_of_any
 
@@ -70,7 +70,7 @@ class Links(Mode):
         questions_by_file = {file: read_questions(scorer, file, listed) for file in files}
         evaluations = {}
         for file, questions in questions_by_file.items():
-            with Progress(len(columns) * len(questions.facts), "facts") as progress:
+            with DecodingProgress(len(columns) * len(questions.facts), "facts") as progress:
                 evaluations[file] = evaluate_links(
                     scorer, questions, asked=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
                     report=progress,

@@ -13,7 +13,7 @@ from cloze.errors import TaskError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures(Mode):
+class PicturesMode(Mode):
     """Rank pictures for texts and texts for pictures, and print the measures."""
 
     purpose = "a store of texts with pictures"
@@ -39,7 +39,7 @@ class Pictures(Mode):
 
         from cloze.checkpoint.build import load_checkpoint
         from cloze.cli.train.measures import show
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
         from cloze.tasks.intrinsic.picture_retrieval import Captions, evaluate_pictures, matcher_of
 
         candidate_count = None if self.candidates is None else count_of(self.candidates)
@@ -53,7 +53,7 @@ class Pictures(Mode):
                 count = None
             if count is None and self.seed is not None:
                 raise TaskError(f"--seed {self.seed}: all are ranked, so nothing is drawn at random. Omit it.")
-            with Progress(captions.count(count), "pairs") as progress:
+            with DecodingProgress(captions.count(count), "pairs") as progress:
                 evaluations[file] = evaluate_pictures(matcher, captions, candidates=count, seed=self.seed or 0, report=progress)
         if self.as_json:
             print(json.dumps({file: figures.record() for file, figures in evaluations.items()}, indent=2, ensure_ascii=False))

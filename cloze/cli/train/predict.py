@@ -14,7 +14,7 @@ from cloze.cli.options import Annotate, Batch, Columns, Device, Encoding, FileFo
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 
 if TYPE_CHECKING:
-    from cloze.corpus.readers.labelled import Table
+    from cloze.corpus.readers.labelled import TextTable
     from cloze.tasks.task import Task
 
 
@@ -78,7 +78,7 @@ def command(
         raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")
     if out is not None:
         check_predictions(out, format=format, inputs=inputs or [], overwrite=overwrite)
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.tasks.evaluation import predict
     from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
     from cloze.tasks.task import cut_remark
@@ -94,7 +94,7 @@ def command(
         note_unfinished(checkpoint)
         loaded = with_pictures(loaded, items or [], [examples])
         learner = prompted(loaded, *prompt) if prompt else load_tuned(loaded, chosen, name=task, length=length)[0]
-        with Progress(len(examples), "texts") as progress:
+        with DecodingProgress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_met(loaded.annotations, annotate or [])
@@ -110,7 +110,7 @@ def command(
         typer.echo(f"{out}: {len(predictions)} rows")
 
 
-def _table(task: Task, inputs: list[str], *, table: bool) -> Table | None:
+def _table(task: Task, inputs: list[str], *, table: bool) -> TextTable | None:
     """The rows of the input, if it is a table; `table` as for `_examples`."""
     from cloze.decoding.texts import named_file
     from cloze.tasks.given import has_texts

@@ -14,7 +14,7 @@ from cloze.cli.options import AsJson, Batch, Device
 
 
 @dataclass(frozen=True, kw_only=True)
-class Senses(Mode):
+class SensesMode(Mode):
     """Judge a network of senses on words in context, and print its accuracy next to that of frequent senses."""
 
     purpose = "senses of words"
@@ -38,13 +38,13 @@ class Senses(Mode):
         read = {file: read_occurrences(file) for file in (*(self.senses or ()), *files)}  # errors come early
 
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.decoding.progress import Progress
+        from cloze.decoding.progress import DecodingProgress
 
         loaded = load_checkpoint(checkpoint, self.device)
         judge = Judge.of(loaded, loaded.tables)
         evaluations = {}
         for file, occurrences in read.items():
-            with Progress(len(occurrences), "words") as progress:
+            with DecodingProgress(len(occurrences), "words") as progress:
                 evaluations[file] = judge_words(judge, occurrences, rows=self.batch, report=progress)
         if self.as_json:
             import json

@@ -62,7 +62,7 @@ def command(
     from cloze.comparison.design import Design, budgets_of, tasks_of
     from cloze.comparison.search import search_of
     from cloze.comparison.space import space_of
-    from cloze.comparison.standings import Finding, as_csv, table
+    from cloze.comparison.standings import SweepFinding, as_csv, table
     from cloze.comparison.sweep import Rungs, Sweep, checked_sweep, keep_of, rungs_of
     from cloze.comparison.sweep_page import finish
     from cloze.errors import UserError
@@ -87,5 +87,5 @@ def command(
     if out is None:
         raise UserError("--out is missing: name the folder of the sweep, such as --out SWEEP. (--plan does not need it.)")
     run = partial(finish, sweep, out, workers_on(on, jobs), command=typed(), say=lambda line: typer.echo(line, err=True))
-    finding = show(run, Forms(Finding.data, as_csv, table), out, page="sweep.html", as_json=as_json, csv=csv)
+    finding = show(run, Forms(SweepFinding.data, as_csv, table), out, page="sweep.html", as_json=as_json, csv=csv)
     raise typer.Exit(0 if finding.best is not None else 1)

@@ -12,7 +12,7 @@ import typer
 from cloze.cli.options import Encoding, WithFiles
 
 if TYPE_CHECKING:
-    from cloze.compression.compress import Compressed
+    from cloze.compression.compress import CompressionResult
 
 TABLE = 8  # bits of the table of tokens where layers have different ones
 
@@ -103,7 +103,7 @@ def _by_options(message: str, layers: str) -> str:
     return message if match is None else message[: match.start(1)] + options[match[1]] + message[match.end(1) :]
 
 
-def _show(made: Compressed, out: Path) -> None:
+def _show(made: CompressionResult, out: Path) -> None:
     """Print both sizes and the remarks."""
     print(f"{out}: {made.after}")
     print(f"  before: {made.before}")

@@ -52,7 +52,7 @@ def command(
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.reader import Reader
     from cloze.decoding.unknown import vector_remarks
     from cloze.decoding.vectors.embedding import embed, length_of, save_vectors, sentence_head
@@ -70,12 +70,12 @@ def command(
             "  Split them into shorter texts and average the vectors.", err=True
         )
     if layers is not None and out is not None:
-        with Progress(len(inputs), "texts") as progress:
+        with DecodingProgress(len(inputs), "texts") as progress:
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), inputs)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(inputs)} texts")
         return
     head = sentence_head(loaded) if pooling is None and layer == -1 else None
-    with Progress(len(inputs), "texts") as progress:
+    with DecodingProgress(len(inputs), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
             normalise=normalise, rows=batch, head=head, report=progress,

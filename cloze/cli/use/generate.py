@@ -71,7 +71,7 @@ def command(
     from cloze.decoding.generating.options import WritingOptions, parts_of
     from cloze.decoding.generating.sequence import answers
     from cloze.decoding.generating.streaming import Streamed
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_generate
 
     reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
@@ -84,7 +84,7 @@ def command(
     )
     if stream and (len(inputs) != 1 or beams or as_json):
         raise UserError("--stream shows one text as it is sampled. Give one prompt, without --count, --beams and --json.")
-    with spelled_by(_as_options), Progress(0 if stream else len(inputs), "texts") as progress:
+    with spelled_by(_as_options), DecodingProgress(0 if stream else len(inputs), "texts") as progress:
         how = parts_of(reader, options)
         if stream:
             printer = Streamed(reader, inputs[0], stop=stop or [])

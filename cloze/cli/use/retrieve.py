@@ -55,7 +55,7 @@ def command(
         raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
 
     from cloze.checkpoint.build import load_checkpoint
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.tasks.kinds.retrieval import Retriever, untuned
     from cloze.tasks.result import load_tuned
 
@@ -67,7 +67,7 @@ def command(
             "  Give a folder of cloze finetune --task retrieval, or a checkpoint that was not fine-tuned."
         )
     read = partial(_texts, passages, passage_column, "text_b")
-    with Progress(sum(1 for _ in read()), "passages") as progress:
+    with DecodingProgress(sum(1 for _ in read()), "passages") as progress:
         rankings = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
     line_numbers = {hit.passage for ranking in rankings for hit in ranking}
     texts = {line: text for line, text in read() if line in line_numbers}

@@ -113,7 +113,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.corpus.readers import read_documents
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.errors import UserError
 
@@ -131,7 +131,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     loaded = load_checkpoint(options.checkpoint, options.device)
     rows = {}
     for path, documents in texts.items():
-        with Progress(sum(map(len, documents)), "sentences") as progress:
+        with DecodingProgress(sum(map(len, documents)), "sentences") as progress:
             rows[path] = figures_of(loaded, documents, report=progress)
     if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
@@ -148,7 +148,7 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
 
 
 def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.reader import refuse_answering
     from cloze.decoding.scores.minimal_pairs import prefer
     from cloze.errors import UserError
@@ -157,18 +157,18 @@ def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows,
     if method is None:
         refuse_answering(loaded, verb="score")
         raise UserError("--pairs scores single sentences; --order source_to_target scores answers to texts. Omit one of them.")
-    with Progress(2 * len(chosen), "sentences") as progress:
+    with DecodingProgress(2 * len(chosen), "sentences") as progress:
         preferences = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
     _print_preferences(preferences, method, as_json)
 
 
 def _score_answers(ready: Ready, options: ScoreOptions) -> None:
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.answer_scoring import score_answers
     from cloze.decoding.scores.perplexity import Perplexity
 
     texts, targets = _targets(options)
-    with Progress(len(texts), "texts") as progress:
+    with DecodingProgress(len(texts), "texts") as progress:
         scores = score_answers(ready.reader, ready.head, texts, targets, truncate=options.truncate, report=progress)
     cut = [score.cut for score in scores if score.cut]
     if cut:
@@ -181,7 +181,7 @@ def _score_answers(ready: Ready, options: ScoreOptions) -> None:
 
 
 def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: Pointer | None) -> None:
-    from cloze.decoding.progress import Progress
+    from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.scores.perplexity import Perplexity
     from cloze.decoding.scores.scoring import score
     from cloze.decoding.scores.stream_scoring import score_stream
@@ -198,7 +198,7 @@ def _score_texts(ready: Ready, options: ScoreOptions, windows: Windows, cache: P
     recall = _recall(reader, options, cache, windows)
     if options.perplexity and method == "originality":
         raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Omit it.")
-    with Progress(len(texts), "texts") as progress:
+    with DecodingProgress(len(texts), "texts") as progress:
         if recall is not None:
             scores = score_stream(
                 reader, head, texts, method=method, recall=recall, pointer=cache, ends=options.ends, report=progress

@@ -46,7 +46,7 @@ def command(
 
     from cloze.checkpoint.build import load_checkpoint
     from cloze.checkpoint.onnx_file import FILES
-    from cloze.compression.speed import FORMATS, Subject, measure
+    from cloze.compression.speed import FORMATS, TimedNetwork, measure
     from cloze.errors import propose
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
@@ -61,7 +61,7 @@ def command(
             loaded = load_checkpoint(folder, device)
             files = _files(folder, Path(written) / str(number), chosen)
             label = name if names.count(name) == 1 else str(folder)
-            subjects.append(Subject(label, loaded.network, loaded.order, files, loaded.imported.vocab_size))
+            subjects.append(TimedNetwork(label, loaded.network, loaded.order, files, loaded.imported.vocab_size))
         rows = measure(
             subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=torch_device,
             report=lambda line: typer.echo(line, err=True),

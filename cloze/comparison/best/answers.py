@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.comparison.best.question import Question, Rows, read_rows
+from cloze.comparison.best.question import BestQuestion, QuestionRows, read_rows
 from cloze.comparison.best.teaching import STUDENT, shares_of, teach, write_rows
 from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vectors_of
 from cloze.runs.finetuning.finetune import learn
@@ -33,13 +33,15 @@ _CURVE = {"a quarter": 0.25, "half": 0.5}  # of the labelled rows
 _DRAWS = 3
 
 
-def question_of(request: Mapping[str, Any]) -> Question:
+def question_of(request: Mapping[str, Any]) -> BestQuestion:
     """The question in the request of a cell."""
     values = dict(request["question"])
-    return Question(**{**values, **{name: [Path(path) for path in values.get(name, ())] for name in ("models", "with_files")}})
+    return BestQuestion(
+        **{**values, **{name: [Path(path) for path in values.get(name, ())] for name in ("models", "with_files")}}
+    )
 
 
-def rows_of(request: Mapping[str, Any]) -> Rows:
+def rows_of(request: Mapping[str, Any]) -> QuestionRows:
     """The rows in the request of a cell."""
     return read_rows(question_of(request), Path(request["texts"]))
 
@@ -148,7 +150,7 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _drawn(rows: Rows, share: float, draw: int) -> NDArray[np.bool_]:
+def _drawn(rows: QuestionRows, share: float, draw: int) -> NDArray[np.bool_]:
     """A share of the labelled rows, the same share of each class where there are classes."""
     order = np.random.default_rng([draw, 46]).permutation(len(rows.labelled))
     order = np.argsort(np.argsort(order)[groups_of(rows.linear, rows.labelled)], kind="stable")  # groups stay together
@@ -194,7 +196,7 @@ def _write(folder: Path, held: Any, test: Any) -> None:
     save_file({name: np.ascontiguousarray(outputs) for name, outputs in flat.items()}, folder / OUTPUTS)
 
 
-def outputs_in(folder: Path, rows: Rows, fold: int | None = None) -> dict[str, Outputs]:
+def outputs_in(folder: Path, rows: QuestionRows, fold: int | None = None) -> dict[str, Outputs]:
     """The outputs that a cell has written: of labelled rows that it has not seen, those of a `fold` if it was trained on the
     others, and of test rows."""
     labelled = rows.labelled

@@ -13,7 +13,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.best_page import write_page
 from cloze.comparison.best.cells import Systems
-from cloze.comparison.best.question import Question, repeated, require_answerable
+from cloze.comparison.best.question import BestQuestion, repeated, require_answerable
 from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
 from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
@@ -35,7 +35,8 @@ KEPT = "kept"  # in task.json: which system of a comparison it is
 
 
 def answer(
-    question: Question, out: Path, workers: Workers, *, keep: Path | None = None, command: str = "", say: Say = lambda line: None
+    question: BestQuestion, out: Path, workers: Workers, *, keep: Path | None = None, command: str = "",
+    say: Say = lambda line: None
 ) -> tuple[Verdict, Path]:
     """The verdict and its page. A cell that is finished is never run again; after Ctrl-C the page says what the finished cells
     say, and `Interrupted` is raised. The model is written into `keep`. Raises a `UserError` before anything is written."""
@@ -60,7 +61,7 @@ def answer(
     return verdict, page
 
 
-def plan_of(question: Question, out: Path, workers: Workers, *, keep: Path | None = None) -> list[str]:
+def plan_of(question: BestQuestion, out: Path, workers: Workers, *, keep: Path | None = None) -> list[str]:
     """Lines that say how many cells there will be, how many texts are like the rows, and how far the text is from what each model
     has read. Writes nothing; raises as `answer` does."""
     require(question, out, workers, keep)
@@ -71,7 +72,7 @@ def plan_of(question: Question, out: Path, workers: Workers, *, keep: Path | Non
         return [*planned(fresh), counted, *_distances(question)]
 
 
-def _distances(question: Question) -> Iterator[str]:
+def _distances(question: BestQuestion) -> Iterator[str]:
     """Lines on how far the corpus is from what each model has read."""
     sample = sample_text(question.corpus, question.text_format)
     size = sum(Path(file).stat().st_size for file in corpus_files(question.corpus, question.text_format))
@@ -79,7 +80,7 @@ def _distances(question: Question) -> Iterator[str]:
         yield from text_distance(model, sample, text_bytes=size, device=question.device).lines
 
 
-def require(question: Question, out: Path, workers: Workers, keep: Path | None) -> None:
+def require(question: BestQuestion, out: Path, workers: Workers, keep: Path | None) -> None:
     """Raise a `UserError` if the question cannot be answered, or a folder cannot be written."""
     test = [] if question.test is None else [question.test]
     require_apart([*question.corpus, *question.labelled, *question.unlabelled, *test], out)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from cloze.comparison.best.verdict import Standing, Verdict, sentences, table
-from cloze.reports.figures import COLOURS, Line, Scale, chart, ticks
+from cloze.comparison.best.verdict import SystemStanding, Verdict, sentences, table
+from cloze.reports.figures import COLOURS, PlotLine, Scale, chart, ticks
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.whole import whole_file
@@ -51,7 +51,7 @@ def _systems(verdict: Verdict) -> Figure | None:
     return Figure(title, Markup("".join([*parts, "</svg>"])))
 
 
-def _row(standing: Standing, at: Scale, top: int, *, kept: bool) -> str:
+def _row(standing: SystemStanding, at: Scale, top: int, *, kept: bool) -> str:
     y, style = top + _ROW // 2, f'style="--c:var(--series-{0 if kept else 3 % COLOURS})"'
     weight = ' font-weight="700"' if kept else ""
     x, low, high = (f"{at(value):.2f}%" for value in standing.score)
@@ -68,7 +68,7 @@ def _curve(verdict: Verdict) -> Figure | None:
     if curve is None:
         return None
     lines = [
-        Line(name, [(float(rows), 100 * score) for rows, score in zip(curve.rows, scores, strict=True)], number, marks=True)
+        PlotLine(name, [(float(rows), 100 * score) for rows, score in zip(curve.rows, scores, strict=True)], number, marks=True)
         for number, (name, scores) in enumerate((("mixture", curve.mixture), ("n-grams", curve.ngrams)))
     ]
     title = "Score by the number of labelled rows"

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.comparison.best.answers import HELD, outputs_in
-from cloze.comparison.best.question import Question, Rows, read_rows, write_texts
+from cloze.comparison.best.question import BestQuestion, QuestionRows, read_rows, write_texts
 from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, result_of
-from cloze.comparison.design import Candidate, Design, checked
+from cloze.comparison.design import CandidateSystem, Design, checked
 from cloze.comparison.grid import Grid
 from cloze.corpus.stores.store import file_hash
 from cloze.reports.page import unique_names
@@ -34,7 +34,7 @@ _WORKS = {NGRAMS: "ngrams", TEXTS: "texts", FASTTEXT: "fasttext"}  # kinds of ce
 _VERSION = 2  # of what cells hold
 
 
-class Start(NamedTuple):
+class VectorNetwork(NamedTuple):
     """A network whose vectors are used: its name, the cell that trains it (None for a folder of the user's), and its folder
     (None while it is not trained)."""
 
@@ -47,7 +47,7 @@ class Start(NamedTuple):
 class Systems:
     """The cells of a question in the folder `out`; `failed` are those that failed since it was made, by key."""
 
-    question: Question
+    question: BestQuestion
     out: Path
     failed: dict[str, str] = field(default_factory=dict)
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Systems:
         return [file_hash(Path(file)) for file in (*question.labelled, *([] if question.test is None else [question.test]))]
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> QuestionRows:
         """The rows of the question."""
         return read_rows(self.question, self.texts_file)
 
@@ -89,7 +89,7 @@ class Systems:
         spaced = Cutter.of(rows.linear.texts(rows.labelled)).spaced
         values = {VECTORS: () if spaced else ("text.normalise.cjk_spacing=true",)}  # a word of every character
         designs = {
-            name: Design([Candidate(recipe, recipe, values.get(name, ()))], [], **options[name], **shared)
+            name: Design([CandidateSystem(recipe, recipe, values.get(name, ()))], [], **options[name], **shared)
             for name, recipe in _RECIPES.items()
         }
         return {name: Grid(checked(design), self.out, self.failed) for name, design in designs.items()}
@@ -130,7 +130,7 @@ class Systems:
         texts = [TEXTS] if self.rows.texts is not None else []
         return [NGRAMS, *texts, *([FASTTEXT] if self.question.type == "sentence_classification" else [])]
 
-    def starts(self) -> list[Start]:
+    def starts(self) -> list[VectorNetwork]:
         """The networks that there will be, the trained ones first."""
         trained = []
         for name, grid in self._grids.items():
@@ -138,22 +138,24 @@ class Systems:
             cells = [] if grid.store_folder(candidate) is None or budget is None else grid.starting(candidate, budget)
             cell = cells[0] if cells else None
             done = cell is not None and self.result(cell) is not None
-            trained.append(Start(name, cell, cell.folder(self.out).resolve() / "run" if cell is not None and done else None))
+            trained.append(VectorNetwork(
+                name, cell, cell.folder(self.out).resolve() / "run" if cell is not None and done else None
+            ))
         short = unique_names(list(self.question.models)) if self.question.models else []
         reserved = {*_RECIPES, *_WORKS}
         names = [str(path) if name in reserved else name for name, path in zip(short, self.question.models, strict=True)]
         folders = [Path(os.path.abspath(model)) for model in self.question.models]
-        return [*trained, *(Start(name, None, folder) for name, folder in zip(names, folders, strict=True))]
+        return [*trained, *(VectorNetwork(name, None, folder) for name, folder in zip(names, folders, strict=True))]
 
     def answers(self) -> dict[str, Cell]:
         """The cells of answers that can be named, by system."""
         simple = {name: self._cell(_WORKS[name], name, {}) for name in self._simple}
         return {**simple, **{start.name: self._network(start) for start in self.starts() if start.folder is not None}}
 
-    def _network(self, start: Start) -> Cell:
+    def _network(self, start: VectorNetwork) -> Cell:
         return self._cell("network", start.name, {"start": str(start.folder)}, start=self._weights(start))
 
-    def _weights(self, start: Start) -> str:
+    def _weights(self, start: VectorNetwork) -> str:
         """What tells the weights of a start from others."""
         return start.cell.key if start.cell is not None else self._grids[QUICK].weights(Path(str(start.folder)))
 
@@ -199,7 +201,7 @@ class Systems:
         first, second = (outputs_in(answering.folder(self.out), self.rows)[HELD] for answering in (cell, words))
         return pooled(self.rows.linear, first, second, *shares_of(self.rows, self.rows.labelled, first, second))
 
-    def best_start(self) -> Start | None:
+    def best_start(self) -> VectorNetwork | None:
         """The network whose mixture with n-grams has the lowest loss on labelled rows that it has not seen; None until every
         network has answered or failed."""
         starts = [start for start in self.starts() if start.name != VECTORS]
@@ -212,17 +214,17 @@ class Systems:
         }
         return next(start for start in starts if start.name == min(losses, key=lambda name: losses[name]))
 
-    def _has_failed(self, start: Start) -> bool:
+    def _has_failed(self, start: VectorNetwork) -> bool:
         if start.folder is None:
             return any(cell.key in self.failed for cell in self._grids[start.name].cells())
         return self._network(start).key in self.failed
 
-    def curve(self, start: Start) -> Cell:
+    def curve(self, start: VectorNetwork) -> Cell:
         """The cell of the learning curve."""
         vectors = str(self._network(start).folder(self.out).resolve())
         return self._cell("curve", start.name, {"vectors": vectors}, start=self._weights(start))
 
-    def tuned(self, start: Start) -> list[Cell]:
+    def tuned(self, start: VectorNetwork) -> list[Cell]:
         """The start fine-tuned without each fold of the labelled rows, and with all of them."""
         vectors = str(self._network(start).folder(self.out).resolve())
         return [

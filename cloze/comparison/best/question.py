@@ -25,7 +25,7 @@ from cloze.missing import require_checkpoint
 from cloze.recipe.load import load_recipe, task_recipe_names
 from cloze.recipe.user_files import import_files, require_parts
 from cloze.runs.measuring import task_of_recipe
-from cloze.tasks.kinds.classification import LinearClassification
+from cloze.tasks.kinds.classification import LinearSingleLabel
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.fit import FEWEST, fold_numbers
 from cloze.tasks.linear.linear_task import LinearTask, LinearTexts
@@ -45,7 +45,7 @@ _NEARLY_ALL = (5, 95)  # percentiles
 
 
 @dataclass(frozen=True)
-class Question:
+class BestQuestion:
     """A corpus, and a task with `labelled` files of rows; `test` is a file of rows that are not learned from.
 
     `unlabelled` are files of texts like the rows; without any, they are looked for in the corpus. `models` are folders of further
@@ -69,7 +69,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Rows:
+class QuestionRows:
     """The rows of a question: the task, the metric that systems are measured by, the linear form of the task with the labels in
     their order, labelled examples, test examples, and texts without labels (None where there are none to learn from)."""
 
@@ -88,7 +88,7 @@ class Rows:
     @property
     def classes(self) -> NDArray[np.int64] | None:
         """The number of the class of each labelled row, (N,); None if a row has another kind of answer."""
-        return self.linear.targets(self.labelled) if isinstance(self.linear, LinearClassification) else None
+        return self.linear.targets(self.labelled) if isinstance(self.linear, LinearSingleLabel) else None
 
     @property
     def learns_from_texts(self) -> bool:
@@ -113,7 +113,7 @@ class Rows:
         return self.kind.metrics[self.metric]
 
 
-def require_answerable(question: Question) -> None:
+def require_answerable(question: BestQuestion) -> None:
     """Raise a `UserError` before anything is trained or written if the question cannot be answered."""
     if find_spec("sklearn") is None:
         raise MissingExtra("scikit-learn", "baselines", "cloze best")
@@ -143,7 +143,7 @@ def _as_values(phrase: Phrase) -> str | None:
     return phrase.naming(f"--set '{path}=[{', '.join(value)}]'" if isinstance(value, tuple) else f"--set {path}={value}")
 
 
-def read_rows(question: Question, texts: Path | None = None) -> Rows:
+def read_rows(question: BestQuestion, texts: Path | None = None) -> QuestionRows:
     """The rows of a question; `texts` is the file of texts without labels that `write_texts` wrote."""
     if question.type not in task_recipe_names():
         raise TaskError(f"--task {question.type}: unknown task. {similar_task(question.type)}")
@@ -167,7 +167,7 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
         linear.targets(test)  # labels that no labelled row has are an error
     if len(np.unique(linear.targets(labelled), axis=0)) < 2:
         raise TaskError(f"{labelled.path}: all rows have the same answer, so there is nothing to learn.")
-    rows = Rows(kind, metric, linear, labelled, test, None)
+    rows = QuestionRows(kind, metric, linear, labelled, test, None)
     if texts is None or not rows.learns_from_texts:
         return rows
     lines = json.loads(texts.read_text(encoding="utf-8"))
@@ -175,7 +175,7 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
     return replace(rows, texts=without) if lines else rows
 
 
-def repeated(rows: Rows) -> list[str]:
+def repeated(rows: QuestionRows) -> list[str]:
     """Remarks on texts that make scores too high: those of labelled rows and test rows."""
     labelled = {_joined(text) for text in rows.linear.texts(rows.labelled)}
     tested = [] if rows.test is None else [_joined(text) for text in rows.linear.texts(rows.test)]
@@ -185,7 +185,7 @@ def repeated(rows: Rows) -> list[str]:
     return [f"{shared:,} of {len(tested):,} test rows have the text of a labelled row: scores on the test rows are too high"]
 
 
-def write_texts(question: Question, path: Path) -> None:
+def write_texts(question: BestQuestion, path: Path) -> None:
     """Write the texts without labels that are not among the rows: those of the question, or documents and lines of the corpus
     that have about the length of rows. Makes the folder."""
     rows = read_rows(question)
@@ -212,7 +212,7 @@ def _write_json(path: Path, texts: Sequence[str]) -> None:
         fresh.write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
 
 
-def _pieces(question: Question, most: float) -> Iterator[str]:
+def _pieces(question: BestQuestion, most: float) -> Iterator[str]:
     """The documents of the corpus with at most so many characters, and the lines of the others."""
     for document in islice(read_documents(list(question.corpus), format=question.text_format), _DOCUMENTS):
         whole = _joined(document.text)

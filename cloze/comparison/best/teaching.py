@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.comparison.best.question import Rows
+from cloze.comparison.best.question import QuestionRows
 from cloze.comparison.best.vectors import LABELLED, WITHOUT, scaling_of
 from cloze.tasks.kinds.multiple_choice import LinearChoice
 from cloze.tasks.linear.fit import fold_numbers
@@ -32,7 +32,7 @@ from cloze.tasks.task import selected
 STUDENT = ("training.epochs=2", "task.patience=0")
 
 
-def teach(rows: Rows, vectors: Mapping[str, Vectors], learned: NDArray[np.bool_] | None = None) -> list[tuple[str, str]]:
+def teach(rows: QuestionRows, vectors: Mapping[str, Vectors], learned: NDArray[np.bool_] | None = None) -> list[tuple[str, str]]:
     """Texts without labels, with the answers of a teacher that has `learned` some of the labelled rows (N,), or all."""
     learned = np.ones(len(rows.labelled), bool) if learned is None else learned
     train = selected(rows.labelled, np.flatnonzero(learned).tolist())
@@ -44,7 +44,7 @@ def teach(rows: Rows, vectors: Mapping[str, Vectors], learned: NDArray[np.bool_]
     return [(text, rows.labels[number]) for text, number in zip(texts.texts, answers.argmax(1), strict=True)]
 
 
-def shares_of(rows: Rows, examples: Any, first: Outputs, second: Outputs) -> Shares:
+def shares_of(rows: QuestionRows, examples: Any, first: Outputs, second: Outputs) -> Shares:
     """How two systems are mixed best, by their answers to examples that they have not seen."""
     task = rows.linear
     return choose_shares(
@@ -54,7 +54,7 @@ def shares_of(rows: Rows, examples: Any, first: Outputs, second: Outputs) -> Sha
 
 
 def write_rows(
-    rows: Rows, folder: Path, learned: NDArray[np.bool_] | None = None, taught: Sequence[tuple[str, str]] = ()
+    rows: QuestionRows, folder: Path, learned: NDArray[np.bool_] | None = None, taught: Sequence[tuple[str, str]] = ()
 ) -> dict[str, Path]:
     """Files of rows to train on and of dev rows: four fifths and one fifth of the labelled rows that are `learned` (N,), of all
     without it. What was `taught` is trained on, too."""
@@ -71,7 +71,7 @@ def write_rows(
     return paths
 
 
-def _first_of_class(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _first_of_class(rows: QuestionRows, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows are the first of their class, so that a network that trains on them knows every class; (N,)."""
     first = np.zeros(len(numbers), bool)
     classes = rows.classes

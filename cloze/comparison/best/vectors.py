@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cloze.checkpoint.build import Loaded
-from cloze.comparison.best.question import TEXTS_OF_TEACHER, Rows
+from cloze.comparison.best.question import TEXTS_OF_TEACHER, QuestionRows
 from cloze.decoding.reader import Reader
 from cloze.decoding.vectors.embedding import embed, length_of, sentence_head
 from cloze.probes.words import joined, word_rows, word_states
@@ -87,7 +87,7 @@ def _of_pairs(loaded: Loaded, texts: Sequence[str], others: Sequence[str] | None
     return np.concatenate([first, second, np.abs(first - second)], axis=1)
 
 
-def vectors_for(loaded: Loaded, rows: Rows) -> dict[str, Vectors]:
+def vectors_for(loaded: Loaded, rows: QuestionRows) -> dict[str, Vectors]:
     """The vectors that a teacher needs: of labelled rows and of the first texts without labels."""
     vectors = {LABELLED: vectors_of(rows.linear, loaded, rows.labelled)}
     if rows.texts is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cloze import rng
 from cloze.comparison.best.answers import HELD, TEST, outputs_in
-from cloze.comparison.best.cells import NGRAMS, VECTORS, Start, Systems
+from cloze.comparison.best.cells import NGRAMS, VECTORS, Systems, VectorNetwork
 from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, failure_of
 from cloze.tasks.linear.fit import FOLDS
@@ -24,7 +24,7 @@ _RESAMPLES = 1000
 _LEVEL = 0.05
 
 
-class Interval(NamedTuple):
+class ScoreInterval(NamedTuple):
     """A value, and where it lies in 95 % of bootstrap samples of the labelled rows."""
 
     value: float
@@ -37,18 +37,18 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-class Standing(NamedTuple):
+class SystemStanding(NamedTuple):
     """A system: its score on labelled rows that it has not seen, the difference from n-grams (None for
     n-grams), its score on test rows, and the seconds that it took."""
 
     name: str
-    score: Interval
-    above: Interval | None
+    score: ScoreInterval
+    above: ScoreInterval | None
     test: float | None
     seconds: float
 
 
-class Curve(NamedTuple):
+class LearningCurve(NamedTuple):
     """Scores of n-grams and of the mixture by the number of labelled rows that they have learned from."""
 
     rows: Sequence[int]
@@ -65,16 +65,16 @@ class Verdict:
     labelled: int
     tested: int
     texts: int
-    standings: Sequence[Standing]
+    standings: Sequence[SystemStanding]
     kept: str | None
-    start: Start | None
+    start: VectorNetwork | None
     shares: Shares | None
-    ahead: Interval | None
-    curve: Curve | None
+    ahead: ScoreInterval | None
+    curve: LearningCurve | None
     failures: Mapping[str, str]
     unfinished: int
 
-    def standing(self, name: str) -> Standing | None:
+    def standing(self, name: str) -> SystemStanding | None:
         """A system by its name."""
         return next((standing for standing in self.standings if standing.name == name), None)
 
@@ -158,7 +158,7 @@ def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | 
     return held, test, seconds
 
 
-def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, float] | None:
+def _tuned(systems: Systems, start: VectorNetwork) -> tuple[Outputs, Outputs | None, float] | None:
     """The answers of a start that was fine-tuned without each fold, to test rows those of all rows; None until all are done."""
     cells = systems.tuned(start)
     results = [systems.result(cell) for cell in cells]
@@ -187,7 +187,7 @@ def _scores_of(systems: Systems, held: Mapping[str, Outputs]) -> dict[str, Score
     return {name: _score(systems, outputs, draws) for name, outputs in held.items()}
 
 
-def _difference(systems: Systems, first: Score, second: Score) -> Interval:
+def _difference(systems: Systems, first: Score, second: Score) -> ScoreInterval:
     """How much better the first is, paired by row."""
     sign = 1.0 if systems.rows.more else -1.0
     return _interval(sign * (first[0] - second[0]), sign * (first[1] - second[1]))
@@ -195,14 +195,14 @@ def _difference(systems: Systems, first: Score, second: Score) -> Interval:
 
 def _standings(
     systems: Systems, scores: Mapping[str, Score], test: Mapping[str, Outputs | None], seconds: Mapping[str, float]
-) -> list[Standing]:
+) -> list[SystemStanding]:
     """The systems, the best first."""
     standings = []
     for name, (value, samples) in scores.items():
         above = _difference(systems, scores[name], scores[NGRAMS]) if name != NGRAMS and NGRAMS in scores else None
         outputs = test[name]
         on_test = None if outputs is None else _metric(systems, systems.rows.test, outputs)
-        standings.append(Standing(name, _interval(value, samples), above, on_test, seconds[name]))
+        standings.append(SystemStanding(name, _interval(value, samples), above, on_test, seconds[name]))
     return sorted(standings, key=lambda standing: standing.score.value, reverse=systems.rows.more)
 
 
@@ -228,15 +228,15 @@ def _metric(systems: Systems, examples: Any, outputs: Outputs) -> float:
     return float(linear.metrics(linear.judged(examples, outputs))[systems.rows.metric])
 
 
-def _interval(value: float, samples: Any) -> Interval:
+def _interval(value: float, samples: Any) -> ScoreInterval:
     finite = samples[np.isfinite(samples)]
     if not len(finite):
-        return Interval(value, -math.inf, math.inf)
+        return ScoreInterval(value, -math.inf, math.inf)
     low, high = np.quantile(finite, (_LEVEL / 2, 1 - _LEVEL / 2))
-    return Interval(float(value), float(low), float(high))
+    return ScoreInterval(float(value), float(low), float(high))
 
 
-def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing]) -> Curve | None:
+def _curve(systems: Systems, start: VectorNetwork | None, standings: Sequence[SystemStanding]) -> LearningCurve | None:
     """Scores after a quarter and half of the labelled rows, and after the four fifths that cross-validation learns from."""
     result = None if start is None else systems.result(systems.curve(start))
     if result is None or start is None or not result["rows"]:
@@ -245,7 +245,7 @@ def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing])
     whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(frozen_name(start.name)), math.nan)]
     points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), whole, strict=True)]
     counts = [*result["rows"].values(), round(0.8 * len(systems.rows.labelled))]
-    return Curve(counts, points[0], points[1])
+    return LearningCurve(counts, points[0], points[1])
 
 
 def sentences(verdict: Verdict) -> list[str]:
@@ -283,7 +283,7 @@ def sentences(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _on_more_labels(curve: Curve, start: Start | None) -> str:
+def _on_more_labels(curve: LearningCurve, start: VectorNetwork | None) -> str:
     name = "The mixture" if start is None else mixed_name(frozen_name(start.name))
     gain = curve.mixture[-1] - curve.mixture[0]
     steps = ", ".join(f"{_shown(score)} from {rows:,}" for rows, score in zip(curve.rows, curve.mixture, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cloze.corpus.checks.check_text import PLACES, Lengths, script_shares, scripts_of
+from cloze.corpus.checks.check_text import PLACES, LengthCounts, script_shares, scripts_of
 from cloze.corpus.readers.pair_files import Parallel, find_pairs
 from cloze.errors import CorpusError
 
@@ -80,12 +80,12 @@ def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
     """
     findings = PairFindings()
     seen: set[bytes] = set()
-    lengths: dict[str, Lengths] = {}
+    lengths: dict[str, LengthCounts] = {}
     scripts: dict[str, Any] = {}
     for parallel in find_pairs(paths):
         findings.files.append(parallel.name)
         for language in parallel.languages:
-            lengths.setdefault(language, Lengths())
+            lengths.setdefault(language, LengthCounts())
             scripts.setdefault(language, 0)
         _read(parallel, findings, seen, lengths, scripts)
     findings.lengths = {language: of.summary("sentence") for language, of in lengths.items()}
@@ -95,7 +95,7 @@ def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
 
 
 def _read(
-    one: Parallel, found: PairFindings, seen: set[bytes], lengths: dict[str, Lengths], scripts: dict[str, Any]
+    one: Parallel, found: PairFindings, seen: set[bytes], lengths: dict[str, LengthCounts], scripts: dict[str, Any]
 ) -> None:
     ratios: list[float] = []
     ends: list[tuple[float, str]] = []  # the most uneven pairs, to give their locations once the usual ratio is known

@@ -19,7 +19,7 @@ from cloze.corpus.shards.manifest import ShardedStore
 from cloze.corpus.stores.store import COUNTS, Store
 from cloze.text import Normalise
 from cloze.text.roles import literals_in
-from cloze.text.vocabularies.costs import SAMPLE, Costs, costs_of
+from cloze.text.vocabularies.costs import SAMPLE, NormaliserCosts, costs_of
 
 PLACES = 5  # examples shown per kind of anomaly
 # First code point of each script's main blocks; "other" between them. Enough to see a mixture, not a script database.
@@ -51,7 +51,7 @@ class Findings:
     chinese: dict[str, int] = field(default_factory=dict)
     single_sentence_documents: int = 0
     special: Counter[str] = field(default_factory=Counter)
-    costs: Costs | None = None
+    costs: NormaliserCosts | None = None
     advice: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
     report = Report()
     findings = Findings(report)
     seen: dict[int, str] = {}
-    per_document, per_sentence = Lengths(), Lengths()
+    per_document, per_sentence = LengthCounts(), LengthCounts()
     scripts = np.zeros(len(_NAMES), dtype=np.int64)
     sample: list[str] = []
     for parts in _documents(read_documents(paths, format=format, report=report)):
@@ -146,7 +146,7 @@ def as_json(found: Any) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1)
 
 
-class Lengths:
+class LengthCounts:
     """Counts of small integers, exact up to a limit, for medians in constant memory."""
 
     _LIMIT = 1 << 16

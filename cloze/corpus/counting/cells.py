@@ -39,7 +39,7 @@ _FILES = {"rows.bin": np.int32, "columns.bin": np.int32, "counts.bin": np.float3
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
-class Cells:
+class CooccurrenceCells:
     """The memory-mapped cells of a folder; N per array."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Cells:
         self.tiles: Int64 = _map(folder / "tiles.bin", np.int64)
 
     @classmethod
-    def open(cls, folder: Path) -> Cells | None:
+    def open(cls, folder: Path) -> CooccurrenceCells | None:
         """The cells of a folder; None if there are none, or not all of them.
 
         Raises `CorpusError` if a value is out of range: compiled code uses them as addresses without bounds checks.
@@ -235,7 +235,7 @@ class CellWriter:
         for array, values in zip(self._arrays, (rows, columns, counts), strict=True):
             array[where] = values[order]
 
-    def finish(self, header: Mapping[str, Any]) -> Cells:
+    def finish(self, header: Mapping[str, Any]) -> CooccurrenceCells:
         """Write the header and open the folder."""
         if self._next is None:
             for name in list(_FILES)[:3]:
@@ -254,7 +254,7 @@ class CellWriter:
         record = {"version": VERSION, **header, "vocab_size": self.vocab_size, "cells": int(ends[-1]), "mass": mass}
         record["bytes"] = sizes
         (self.folder / HEADER).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        cells = Cells.open(self.folder)
+        cells = CooccurrenceCells.open(self.folder)
         if cells is None:
             raise CorpusError(f"{self.folder}: the co-occurrences just written cannot be read back. Is the disk full?")
         return cells

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.compiled import has_numba
-from cloze.corpus.counting.cells import VERSION, CellPlan, Cells, CellWriter
+from cloze.corpus.counting.cells import VERSION, CellPlan, CellWriter, CooccurrenceCells
 from cloze.corpus.counting.pair_counting import counted, threads_here
 from cloze.corpus.counting.word_chunks import Unit, chunks, number_of_words
 from cloze.corpus.sources.bound import BoundSource, running_text
@@ -103,10 +103,10 @@ class BoundCooccurrences(BoundSource[CellPlan]):
         return self.cells.tokens
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> CooccurrenceCells:
         """The counted cells, loaded from the store's folder if they were counted before."""
         folder = self._folder()
-        cells = Cells.open(folder) or self._count(folder)
+        cells = CooccurrenceCells.open(folder) or self._count(folder)
         if self.part == "train" and not len(cells):
             raise CorpusError(
                 f"{self.store.path}: no two words of the corpus occur near each other in any {self.source.unit} "
@@ -138,11 +138,11 @@ class BoundCooccurrences(BoundSource[CellPlan]):
         digest = hashlib.sha256(json.dumps(self._counted(), sort_keys=True).encode()).hexdigest()[:16]
         return self.store.path / "cooccurrences" / digest
 
-    def _count(self, folder: Path) -> Cells:
+    def _count(self, folder: Path) -> CooccurrenceCells:
         """Count into a folder that appears when all is written: in the store, or outside it if the store is read-only."""
         if not os.access(self.store.path, os.W_OK):
             folder = _own_folder() / folder.name
-            cells = Cells.open(folder)
+            cells = CooccurrenceCells.open(folder)
             if cells is not None:
                 return cells
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class BoundCooccurrences(BoundSource[CellPlan]):
             shutil.rmtree(folder, ignore_errors=True)
             stage.rename(folder)
         except OSError as error:
-            cells = Cells.open(folder)  # another process may have finished first
+            cells = CooccurrenceCells.open(folder)  # another process may have finished first
             if cells is not None:
                 return cells
             raise CorpusError(
@@ -161,7 +161,7 @@ class BoundCooccurrences(BoundSource[CellPlan]):
             ) from error
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-        cells = Cells.open(folder)
+        cells = CooccurrenceCells.open(folder)
         assert cells is not None
         return cells
 
@@ -183,7 +183,7 @@ def _own_folder() -> Path:
 def count_cells(
     source: Cooccurrences, store: Store, documents: Int64, folder: Path, *, threads: int | None = None,
     compiled: bool | None = None,
-) -> Cells:
+) -> CooccurrenceCells:
     """Count the co-occurrences of these documents into `folder`, with `threads` threads where numba is installed.
 
     The cells do not depend on threads, memory or method, except for rounding of sums in double precision.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.counting.spill import Keys, Runs, Sums, added
-from cloze.corpus.counting.word_chunks import Words
+from cloze.corpus.counting.word_chunks import WordChunk
 from cloze.jobs import cores
 
 _ENTRY = 16          # bytes of a key and a sum
@@ -25,7 +25,7 @@ _FULL = 0.7
 
 
 def counted(
-    chunks: Iterable[Words], weights: NDArray[np.float64], *, vocab_size: int, symmetric: bool, memory: int, folder: Path,
+    chunks: Iterable[WordChunk], weights: NDArray[np.float64], *, vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int = 1, compiled: bool = True,
 ) -> Runs:
     """The sums of `weights[d - 1]` over all pairs at distance d, by key; spilled into `folder` if memory is too small.
@@ -81,7 +81,7 @@ class _Table:
 
 
 def _by_tables(
-    chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path,
+    chunks: Iterable[WordChunk], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int,
 ) -> Runs:
     from cloze.corpus.counting.pair_kernels import count
@@ -91,7 +91,7 @@ def _by_tables(
     tables = [_Table(longest) for _ in range(threads)]
     runs = Runs(folder)
 
-    def work(number: int, words: Words) -> None:
+    def work(number: int, words: WordChunk) -> None:
         table, at = tables[number], words.new
         while True:
             at = count(
@@ -113,7 +113,7 @@ def _by_tables(
                 for number, at in waiting:  # one after another: growing and spilling take memory
                     if not tables[number].grow():
                         runs.spill(*tables[number].taken())
-                    todo.append((number, Words(words.ids, words.left, at)))
+                    todo.append((number, WordChunk(words.ids, words.left, at)))
                 waiting.clear()
     while tables:  # one after another, so that sorted entries take the place of the tables
         runs.hold(*tables.pop().taken())
@@ -124,7 +124,7 @@ def _by_tables(
 
 
 def _by_sorting(
-    chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path
+    chunks: Iterable[WordChunk], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path
 ) -> Runs:
     """The same without a compiler: makes all pairs of a piece of text, sorts them and adds them up."""
     # Summing needs four copies of the entries: separate, joined, sorted, and summed.
@@ -144,7 +144,7 @@ def _by_sorting(
 
 
 def _pairs(
-    words: Words, low: int, high: int, weights: NDArray[np.float64], vocab_size: int, symmetric: bool
+    words: WordChunk, low: int, high: int, weights: NDArray[np.float64], vocab_size: int, symmetric: bool
 ) -> tuple[Keys, Sums]:
     keys: list[Any] = []
     sums: list[Any] = []

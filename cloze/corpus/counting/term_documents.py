@@ -21,7 +21,7 @@ from cloze.registry import register
 _BLOCK = 1 << 22  # tokens counted at a time
 
 
-class Counts(NamedTuple):
+class TermDocumentCounts(NamedTuple):
     """The non-zero cells of the term-document matrix, document by document; N per array."""
 
     terms: NDArray[np.int32]
@@ -112,7 +112,7 @@ class BoundTermDocuments(BoundSource[Ordering]):
             "weights/main": counts,
         }
 
-    def counts(self) -> Counts:
+    def counts(self) -> TermDocumentCounts:
         """The whole matrix: documents are numbered 0, 1, … in the order of the store."""
         sizes = np.cumsum(self.stop - self.start)
         borders = np.searchsorted(sizes, np.arange(0, int(sizes[-1]) if len(sizes) else 0, _BLOCK), "left")
@@ -121,9 +121,9 @@ class BoundTermDocuments(BoundSource[Ordering]):
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
             part = self._counts(np.arange(low, high))
             parts.append(part._replace(documents=part.documents + low))
-        return Counts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return TermDocumentCounts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _counts(self, chosen: Int64) -> Counts:
+    def _counts(self, chosen: Int64) -> TermDocumentCounts:
         """The counts of some documents, numbered in the given order; the words of a document are in ascending order."""
         sizes = self.stop[chosen] - self.start[chosen]
         document = np.repeat(np.arange(len(chosen)), sizes)
@@ -132,4 +132,4 @@ class BoundTermDocuments(BoundSource[Ordering]):
         key = document[word] * self.store.vocab_size + tokens[word].astype(np.int64)
         distinct, count = np.unique(key, return_counts=True)
         size = self.store.vocab_size
-        return Counts((distinct % size).astype(np.int32), distinct // size, count.astype(np.float32))
+        return TermDocumentCounts((distinct % size).astype(np.int32), distinct // size, count.astype(np.float32))

@@ -16,7 +16,7 @@ Unit = Literal["document", "sentence"]
 
 
 @dataclass(frozen=True)
-class Words:
+class WordChunk:
     """A chunk of words in a row: `ids` (N,), `left` (N,) how many of the words before each are of its own unit, at most the
     radius. The first `new` words are there only to be looked back at."""
 
@@ -25,7 +25,7 @@ class Words:
     new: int
 
 
-def chunks(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: int = 1 << 20) -> Iterator[Words]:
+def chunks(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: int = 1 << 20) -> Iterator[WordChunk]:
     """The words of these documents (ascending numbers). Special tokens, including [UNK], are removed and leave no gap."""
     roles = np.zeros(store.vocab_size, np.bool_)
     roles[list(store.header["roles"].values())] = True
@@ -47,7 +47,7 @@ def chunks(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: in
             else:
                 offset = number - 1 + reach
             ids, back = tokens[is_word].astype(np.int32), np.minimum(offset[is_word], radius).astype(np.int32)
-            yield Words(np.concatenate([tail, ids]), np.concatenate([np.zeros(len(tail), np.int32), back]), len(tail))
+            yield WordChunk(np.concatenate([tail, ids]), np.concatenate([np.zeros(len(tail), np.int32), back]), len(tail))
             reach = int(offset[-1]) + 1
             tail = np.concatenate([tail, ids])[-radius:]
 

@@ -8,7 +8,7 @@ To add a format: a reader in `readers.py` that yields a `Picture` for each pictu
 Contract: tests/corpus/test_items.py.
 """
 
-from cloze.corpus.items.item_store import ItemArray, Items, ItemSet
+from cloze.corpus.items.item_store import ItemArray, ItemSet, StoredItems
 from cloze.corpus.items.readers import Picture, read_pictures
 
-__all__ = ["ItemArray", "ItemSet", "Items", "Picture", "read_pictures"]
+__all__ = ["ItemArray", "ItemSet", "StoredItems", "Picture", "read_pictures"]

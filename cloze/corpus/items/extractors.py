@@ -23,7 +23,7 @@ _SIDE = 32  # of the crops that `random_conv` reads
 _FILTERS = 32
 
 
-class Extractor(ABC):
+class FeatureExtractor(ABC):
     """Makes features of regions. `name` is written into the file of features, with all that they depend on."""
 
     @property
@@ -37,7 +37,7 @@ class Extractor(ABC):
 
 
 @dataclass(frozen=True)
-class SmallPictures(Extractor):
+class SmallPictures(FeatureExtractor):
     """Each region as a picture of `side` x `side` pixels: F = 3 side² numbers from -1 to 1."""
 
     side: int = 8
@@ -51,7 +51,7 @@ class SmallPictures(Extractor):
 
 
 @dataclass(frozen=True)
-class RandomConvolution(Extractor):
+class RandomConvolution(FeatureExtractor):
     """Two convolutions with random weights and ReLU, then the maxima over four quarters of the region, mapped to `width` numbers
     at random. Filters of random weights see edges and colours without any training (Saxe et al., On Random Weights and
     Unsupervised Feature Learning, 2011)."""
@@ -83,7 +83,7 @@ class RandomConvolution(Extractor):
 
 
 @dataclass(frozen=True)
-class OwnFunction(Extractor):
+class OwnFunction(FeatureExtractor):
     """The function `features` of a user's file; `file` is its name, `digest` the sha256 of its contents."""
 
     function: Callable[[Pixels, Floats], Any]

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.extractors import Extractor, Pixels
+from cloze.corpus.items.extractors import FeatureExtractor, Pixels
 from cloze.corpus.items.item_store import BOXES, FEATURES
 from cloze.corpus.items.item_writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, propose
@@ -136,7 +136,7 @@ def opened(path: Path) -> Pixels:
         raise CorpusError(f"{path}: cannot be read as a picture ({error}).") from None
 
 
-class Written(NamedTuple):
+class FeatureCounts(NamedTuple):
     """What was written: pictures, regions, numbers of each, and pictures of the folder that have no boxes."""
 
     pictures: int
@@ -146,9 +146,9 @@ class Written(NamedTuple):
 
 
 def write_features(
-    images: Path, out: Path, extractor: Extractor, *, boxes: Path | None = None, cells: int | None = None,
+    images: Path, out: Path, extractor: FeatureExtractor, *, boxes: Path | None = None, cells: int | None = None,
     number: Number = "float16", overwrite: bool = False, report: Callable[[int], None] = lambda done: None,
-) -> Written:
+) -> FeatureCounts:
     """Write the features of the regions of every picture in a folder to `out`, an `.npz` with the name of the extractor.
 
     Regions are those of the file `boxes` (`read_boxes`), or `cells` x `cells` equal parts of each picture. Needs constant memory,
@@ -226,7 +226,7 @@ class _Partial:
         done = {line["key"] for line in self.lines}
         return (key for key in keys if key not in done)
 
-    def add(self, path: Path, key: str, regions: Regions, extractor: Extractor) -> None:
+    def add(self, path: Path, key: str, regions: Regions, extractor: FeatureExtractor) -> None:
         """Make the features of a picture and keep them."""
         picture = opened(path)
         height, width = picture.shape[:2]
@@ -251,7 +251,7 @@ class _Partial:
             text.write(json.dumps(line, ensure_ascii=False) + "\n")
         self.lines.append(line)
 
-    def finish(self, names: Mapping[str, tuple[str, ...]]) -> Written:
+    def finish(self, names: Mapping[str, tuple[str, ...]]) -> FeatureCounts:
         """Join everything in the file, and remove the folder."""
         counts = [line["regions"] for line in self.lines]
         rows = sum(counts)
@@ -271,4 +271,4 @@ class _Partial:
                     with (self.folder / f"{name}.bin").open("rb") as raw:
                         shutil.copyfileobj(raw, stream, _COPIED)
         shutil.rmtree(self.folder)
-        return Written(len(counts), rows, self.arrays[FEATURES][1], 0)
+        return FeatureCounts(len(counts), rows, self.arrays[FEATURES][1], 0)

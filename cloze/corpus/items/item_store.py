@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.pieces import WIDE, Pieces
+from cloze.corpus.items.pieces import WIDE, RowFile
 from cloze.corpus.stores.store import mapped
 from cloze.errors import CorpusError, propose
 
@@ -67,7 +67,7 @@ class ItemSet:
     arrays: Mapping[str, NDArray[Any]]
     kinds: Mapping[str, ItemArray]
     names: Mapping[str, tuple[str, ...]]
-    pieces: Mapping[str, Pieces] = field(default_factory=dict)
+    pieces: Mapping[str, RowFile] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ def with_area(boxes: NDArray[Any]) -> NDArray[np.float32]:
     return extended_boxes
 
 
-class Items:
+class StoredItems:
     """The items of a store: its pictures, and the sets of items that they have."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -179,7 +179,7 @@ def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
         flat = mapped(directory / f"{array}.bin", np.dtype(kind.dtype))
         arrays[array] = flat if kind.whole else flat.reshape(-1, kind.width)
     wide = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
-    pieces = {array: Pieces(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
+    pieces = {array: RowFile(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
     named = {array: (directory / f"{array}.names") for array, entry in about.items() if entry.get("names")}
     names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in named.items()}
     return ItemSet(name, mapped(directory / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items.item_store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
-from cloze.corpus.items.links import Linked
+from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
@@ -43,7 +43,7 @@ class ItemsWriter:
         self.files[PICTURES].write(np.array([number], np.int64))
         return number
 
-    def finish(self, report: Callable[[str], None], linked: Linked | None = None) -> dict[str, Any]:
+    def finish(self, report: Callable[[str], None], linked: RecordLinks | None = None) -> dict[str, Any]:
         """Copy the items of every set, which must have those that `linked` names. Returns what the header says about them."""
         for key in self.numbers:
             if len(key.splitlines()) != 1:
@@ -58,7 +58,7 @@ class ItemsWriter:
     def _lines(self, name: str, lines: Sequence[str]) -> None:
         self._file(name).write(np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8))
 
-    def _set(self, name: str, path: str, report: Callable[[str], None], linked: Linked | None) -> dict[str, Any]:
+    def _set(self, name: str, path: str, report: Callable[[str], None], linked: RecordLinks | None) -> dict[str, Any]:
         (self.folder / FOLDER / name).mkdir()
         spans = np.full((len(self.numbers), 2), -1, np.int64)
         read = read_pictures(path)

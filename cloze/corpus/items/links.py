@@ -35,7 +35,7 @@ def has_links(paths: Iterable[str | Path], format: Format | None) -> bool:
     return any(LINKS in fields_of(path, format=format) for path in paths if _of_objects(path, format))
 
 
-class Linked:
+class RecordLinks:
     """The links of records that are read in the order of their files.
 
     `largest` is the largest number of an item that a record names. `column` holds the texts.

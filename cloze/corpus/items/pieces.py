@@ -1,6 +1,6 @@
 """Wide rows of a file, read a few together at random places: the features of the items of pictures.
 
-`ItemSet.read` calls `Pieces.read` for arrays whose items are wide. A memory-mapped array would fetch each page when it is
+`ItemSet.read` calls `RowFile.read` for arrays whose items are wide. A memory-mapped array would fetch each page when it is
 touched, one after another, with neighbours that nobody needs. Here the operating system gets the
 places of all pieces of a block before the first one is read (`posix_fadvise`), so it fetches them at the same time.
 """
@@ -22,7 +22,7 @@ from cloze.errors import CorpusError
 WIDE = 512
 
 
-class Pieces:
+class RowFile:
     """A file of rows of `width` numbers of one type. It stays open as long as the object lives; any process may read it."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], width: int) -> None:

@@ -30,7 +30,7 @@ class Bands(NamedTuple):
     highest: float = 4000.0
 
 
-class Spoken(NamedTuple):
+class Recording(NamedTuple):
     """A recording: its key, its samples, how many there are per second, and start and stop of each word in seconds."""
 
     key: str
@@ -39,7 +39,7 @@ class Spoken(NamedTuple):
     words: tuple[tuple[float, float], ...]
 
 
-class Written(NamedTuple):
+class RecordingCounts(NamedTuple):
     """How many recordings and words were written."""
 
     recordings: int
@@ -48,7 +48,7 @@ class Written(NamedTuple):
 
 def write_sounds(
     path: Path, out: Path, bands: Bands, *, audio: str = "audio", words: str = "words", overwrite: bool = False
-) -> Written:
+) -> RecordingCounts:
     """Write an item for each word of the recordings of a JSON-lines file to a new `.npz`.
 
     Each line has the key `audio`, a .wav next to the file or below it, and `words`, a list of [start, stop] in seconds. Features
@@ -68,10 +68,10 @@ def write_sounds(
     every = np.concatenate([np.zeros((0, bands.frames * bands.bands), np.float16), *features])
     with whole_file(out) as stage, stage.open("wb") as stream:
         np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, **{FEATURES: every})  # type: ignore[arg-type]
-    return Written(len(keys), len(every))
+    return RecordingCounts(len(keys), len(every))
 
 
-def measured(spoken: Spoken, start: float, stop: float, bands: Bands) -> Floats:
+def measured(spoken: Recording, start: float, stop: float, bands: Bands) -> Floats:
     """The energies of a word as frames × bands numbers, with mean 0 and deviation 1."""
     size = max(2, round(bands.window * spoken.rate))
     low, high = start * spoken.rate, max(stop * spoken.rate - size, start * spoken.rate)
@@ -95,7 +95,7 @@ def mel_filters(bands: int, size: int, rate: int, highest: float) -> Floats:
     return filters
 
 
-def _recordings(path: Path, audio: str, words: str) -> Iterator[Spoken]:
+def _recordings(path: Path, audio: str, words: str) -> Iterator[Recording]:
     if not path.is_file():
         raise CorpusError(f"{path}: no such file; expected JSON lines with the keys {audio!r} and {words!r}.")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -117,7 +117,7 @@ def _recordings(path: Path, audio: str, words: str) -> Iterator[Spoken]:
                 f"{where}: a word from {wrong[0][0]:g} to {wrong[0][1]:g} s, in a recording of {len(samples) / rate:.2f} s.\n"
                 "  Expected 0 <= start < stop <= its length."
             )
-        yield Spoken(key, samples, rate, times)
+        yield Recording(key, samples, rate, times)
 
 
 def read_wav(path: Path, where: str) -> tuple[Floats, int]:

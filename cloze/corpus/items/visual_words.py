@@ -25,7 +25,7 @@ _TOGETHER = 1 << 16  # vectors assigned together
 _MOST = 1 << 22  # words of a tree
 
 
-class Written(NamedTuple):
+class VisualWordCounts(NamedTuple):
     """How many pictures and items got words, and how many words there are among them."""
 
     pictures: int
@@ -160,7 +160,7 @@ def sampled(pictures: Iterable[Picture], most: int, seed: int) -> NDArray[np.flo
     return _kept(vectors, keys, most)[0][0] if vectors else np.zeros((0, 0), np.float32)
 
 
-def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path, *, overwrite: bool = False) -> Written:
+def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path, *, overwrite: bool = False) -> VisualWordCounts:
     """Write the words of all items to a new `.npz` of items, as the array `word`, with the keys of the pictures."""
     require_output(out, overwrite=overwrite)
     keys: list[str] = []
@@ -172,7 +172,7 @@ def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path, *, o
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in word_ids], dtype=np.int64)])
     with whole_file(out) as stage, stage.open("wb") as stream:
         np.savez(stream, keys=np.array(keys, np.str_), offsets=offsets, word=every)
-    return Written(len(keys), len(every), len(np.unique(every)))
+    return VisualWordCounts(len(keys), len(every), len(np.unique(every)))
 
 
 def features_of(picture: Picture) -> NDArray[Any]:

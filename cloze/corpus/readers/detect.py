@@ -24,20 +24,20 @@ _MARKUP = re.compile(r"\s*<(\?xml|!doctype|html)[\s>]", re.IGNORECASE)
 _HEADER = re.compile(r'"?[A-Za-z_][\w.-]*"?(,"?[A-Za-z_][\w.-]*"?)+')
 
 
-class Layout(NamedTuple):
+class DetectedFormat(NamedTuple):
     """The format of a file and how it was detected."""
 
     format: str
     why: str
 
 
-def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> Layout:
+def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> DetectedFormat:
     """The layout that the user named, or else the one detected from the first bytes and the ending of the name.
 
     An unknown structure, or a missing column, is a `CorpusError`: syntax must not become text.
     """
     if requested.format != "auto":
-        return Layout(requested.format, "as asked for")
+        return DetectedFormat(requested.format, "as asked for")
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     whole = len(sample) < SAMPLE
     if not whole:
@@ -45,24 +45,24 @@ def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -
     lines = text.split("\n")
     full = [line for line in lines if line.strip()]
     if not full:
-        return Layout("blank", "no text to judge by")
+        return DetectedFormat("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
-        return Layout("wiki", "begins with <doc …>")
+        return DetectedFormat("wiki", "begins with <doc …>")
     layout = _structured(text, full, path, requested, ending, whole=whole)
     if layout is None and requested.column != COLUMN:
         raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
     return layout or _prose_layout(lines, full)
 
 
-def _structured(text: str, full: list[str], path: str, requested: Wanted, ending: str, *, whole: bool) -> Layout | None:
+def _structured(text: str, full: list[str], path: str, requested: Wanted, ending: str, *, whole: bool) -> DetectedFormat | None:
     """The layout of records or of a table; None for running text."""
     record = _record(full[0])
     if record is not None:
         if not isinstance(record.get(requested.column), str):
             raise no_column(f"{path}:1", requested.column, [name for name, value in record.items() if isinstance(value, str)])
-        return Layout("jsonl", f"its first line is a JSON object; the text is its {requested.column!r}")
+        return DetectedFormat("jsonl", f"its first line is a JSON object; the text is its {requested.column!r}")
     if len(full) == 1 and not whole and _OBJECT.match(full[0]):  # one record, longer than the sample
-        return Layout("jsonl", f"begins as a JSON object; the text is its {requested.column!r}")
+        return DetectedFormat("jsonl", f"begins as a JSON object; the text is its {requested.column!r}")
     if ending in _OF_WORDS or full[0].lstrip().startswith(PREFIX):
         what = "words with their labels" if ending in _OF_WORDS else f"texts with labels ({PREFIX})"
         raise CorpusError(
@@ -70,7 +70,7 @@ def _structured(text: str, full: list[str], path: str, requested: Wanted, ending
             "  Write the texts alone to a file, or read the file unchanged with --format blank."
         )
     if ending in _TABLES:
-        return Layout(_TABLES[ending], f"by its ending; the text is in the column {requested.column!r}")
+        return DetectedFormat(_TABLES[ending], f"by its ending; the text is in the column {requested.column!r}")
     if ending in (".jsonl", ".ndjson", ".json") or _ARRAY.match(text) or _SPREAD.match(text):
         raise CorpusError(
             f"{path}:1: expected JSON lines, an object on every line, found {full[0][:60]!r}.\n"
@@ -87,7 +87,7 @@ def _structured(text: str, full: list[str], path: str, requested: Wanted, ending
             continue
         header = [name.strip() for name in rows[0].split(separator)]
         if requested.column in header or requested.column.isdecimal():
-            return Layout(format, f"its lines are the rows of a table; the text is in the column {requested.column!r}")
+            return DetectedFormat(format, f"its lines are the rows of a table; the text is in the column {requested.column!r}")
         raise CorpusError(
             f"{no_column(f'{path}:1', requested.column, header)}, or its number if there is no header.\n"
             "  To read the lines as plain text: --format line."
@@ -107,18 +107,18 @@ def is_wrapped(lines: list[str]) -> bool:
     return 2 * len(long) >= len(ends) and 2 * marked < len(long)
 
 
-def _prose_layout(lines: list[str], full: list[str]) -> Layout:
+def _prose_layout(lines: list[str], full: list[str]) -> DetectedFormat:
     inner_blank = any(not line.strip() for line in "\n".join(lines).strip().split("\n"))
     if len(full) >= 8 and is_wrapped(lines):
-        return Layout("book", "lines are wrapped: the file is one document, and blank lines end paragraphs")
+        return DetectedFormat("book", "lines are wrapped: the file is one document, and blank lines end paragraphs")
     if not inner_blank:
-        return Layout("line", "no blank lines: every line is a document")
+        return DetectedFormat("line", "no blank lines: every line is a document")
     single = sum(len(split_sentences(line)) == 1 for line in full)
     marked = sum(bool(_LAST_MARK.search(line)) for line in full)
     blocks = len(re.findall(r"\n[^\S\n]*\n\s*", "\n".join(lines).strip())) + 1
     if single >= 0.9 * len(full) and marked >= 0.7 * len(full) and len(full) >= 1.5 * blocks:
-        return Layout("sentence", "nearly every line is one sentence, and blank lines end documents")
-    return Layout("blank", "blank lines end documents")
+        return DetectedFormat("sentence", "nearly every line is one sentence, and blank lines end documents")
+    return DetectedFormat("blank", "blank lines end documents")
 
 
 def _record(line: str) -> dict[str, Any] | None:

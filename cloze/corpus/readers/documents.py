@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloze.corpus.readers.blocks import BLOCK, Block, read_blocks
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import Faults, Report
+from cloze.corpus.readers.report import FileFaults, Report
 
 LONGEST = 8 << 20  # characters
 
@@ -47,7 +47,7 @@ def documents_of(blocks: Iterable[Block], report: Report, *, longest: int = LONG
     """The documents of blocks. Documents that a block border cut are joined again, up to `longest` characters."""
     held: Document | None = None  # a document that may continue
     size = 0
-    file = Faults("")
+    file = FileFaults("")
     for block in blocks:
         parsed = parse_block(block)
         report.bytes += block.bytes
@@ -71,11 +71,11 @@ def documents_of(blocks: Iterable[Block], report: Report, *, longest: int = LONG
     yield from _finished(held, report)
 
 
-def add_faults(sum_: Faults, more: Faults) -> Faults:
+def add_faults(sum_: FileFaults, more: FileFaults) -> FileFaults:
     """The faults of one file so far; a new file starts from zero."""
     if sum_.path != more.path:
         return more
-    return Faults(
+    return FileFaults(
         sum_.path, sum_.bytes + more.bytes, sum_.undecodable + more.undecodable, sum_.records + more.records,
         sum_.bad_records + more.bad_records, more.column,
     )

@@ -25,7 +25,7 @@ _LINE = re.compile(r'(msgctxt|msgid|msgid_plural|msgstr)(?:\[(\d+)\])?\s*(".*")\
 _CHARSET = re.compile(r"charset=([\w.:-]+)")
 
 
-class Entry(NamedTuple):
+class TranslatedMessage(NamedTuple):
     """A message and its translations by plural form; `line` is where it begins, `fuzzy`: a guess that nobody has checked."""
 
     line: int
@@ -110,7 +110,7 @@ def _language(path: str, header: str) -> str:
     return language.replace("@", "-")
 
 
-def _source(path: str, content: bytes) -> Iterator[Entry]:
+def _source(path: str, content: bytes) -> Iterator[TranslatedMessage]:
     """The entries of a .po file; obsolete ones (`#~`) are no entries."""
     charset = _CHARSET.search(content[:4096].decode("latin-1"))
     encoding = "utf-8" if charset is None or charset[1].upper() == "CHARSET" else charset[1]
@@ -123,11 +123,11 @@ def _source(path: str, content: bytes) -> Iterator[Entry]:
     fields: dict[str, str] = {}
     begin, last, fuzzy = 0, "", False
 
-    def entry() -> Iterator[Entry]:
+    def entry() -> Iterator[TranslatedMessage]:
         if "msgid" in fields:
             forms = sorted((int(key[7:-1]), text) for key, text in fields.items() if key.startswith("msgstr["))
             texts = tuple(text for _, text in forms) if forms else (fields.get("msgstr", ""),)
-            yield Entry(begin, fields["msgid"], fields.get("msgid_plural"), texts, fuzzy)
+            yield TranslatedMessage(begin, fields["msgid"], fields.get("msgid_plural"), texts, fuzzy)
 
     for number, line in enumerate([*lines, ""], 1):
         row = line.strip()
@@ -166,7 +166,7 @@ def _unescaped(quoted: str) -> str:
     return _ESCAPED.sub(plain, quoted[1:-1])
 
 
-def _compiled(path: str, content: bytes) -> Iterator[Entry]:
+def _compiled(path: str, content: bytes) -> Iterator[TranslatedMessage]:
     """The entries of a .mo file, of either byte order; fuzzy ones are not in it."""
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(content[:4])
     try:
@@ -188,7 +188,7 @@ def _compiled(path: str, content: bytes) -> Iterator[Entry]:
         except (UnicodeDecodeError, LookupError):
             raise CorpusError(f"{path}: entry {number} is not {encoding}, as the header says.") from None
         singular, _, plural = message.partition("\x04")[2].partition("\0") if "\x04" in message else message.partition("\0")
-        yield Entry(number, singular, plural or None, tuple(forms.split("\0")), False)
+        yield TranslatedMessage(number, singular, plural or None, tuple(forms.split("\0")), False)
 
 
 def _text_at(content: bytes, order: str, place: int) -> bytes:

@@ -16,7 +16,7 @@ from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
 from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
-from cloze.corpus.readers.unusable import Fault, Faults, unusable
+from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
 from cloze.errors import Parameter, Phrase, TaskError, counted, did_you_mean, nearest, propose
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext"]  # parquet: Arrow, too
@@ -44,7 +44,7 @@ UNTRAINED = Trained()
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A file's cells as text. `lines` holds the line of each row, in Parquet its number; a cell that an object lacks is None."""
 
     path: str
@@ -89,7 +89,7 @@ def read_table(
     quoting: Quoting = "auto",
     trained: Trained = UNTRAINED,
     lists: bool = False,
-) -> Table:
+) -> TextTable:
     """Read a table; `.gz` and `.xz` are unpacked and `-` is standard input.
 
     `columns` names the columns of a file that has no header line; a first row of these names is one. Without it, a file that is
@@ -105,7 +105,7 @@ def read_table(
     else:
         names, numbered_rows = _separated(path, kind, columns, quoting, trained=trained)
         records = list(numbered_rows)
-        table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
+        table = TextTable(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
         raise _no_examples(path, kind, columns)
     return table
@@ -138,13 +138,13 @@ def _format(path: Path | str, like: Parameter = OPTION, usual: Format | None = N
     )
 
 
-def _object_table(path: Path | str, format: Format, lists: bool) -> Table:
+def _object_table(path: Path | str, format: Format, lists: bool) -> TextTable:
     records = list(objects(path, format=format))
     if len(records) == 1 and not lists:
         _require_rows(path, {name: _cell(value) for name, value in records[0][1].items()})
     names = list(dict.fromkeys(name for _, record in records for name in record))
     rows = tuple(tuple(_cell(record.get(name)) for name in names) for _, record in records)
-    return Table(str(path), tuple(names), rows, tuple(number for number, _ in records))
+    return TextTable(str(path), tuple(names), rows, tuple(number for number, _ in records))
 
 
 def read_rows(
@@ -153,8 +153,8 @@ def read_rows(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
-    `wanted` maps each column to the parameter that chooses it. Errors are those of `read_table` and of `Table.column`; a row that
-    cannot be used is reported to `fault`, if there is one, and left out.
+    `wanted` maps each column to the parameter that chooses it. Errors are those of `read_table` and of
+    `TextTable.column`; a row that cannot be used is reported to `fault`, if there is one, and left out.
     """
     like = next(iter(wanted.values()), OPTION)
     kind = format or _format(path, like)
@@ -180,7 +180,7 @@ def _object_rows(
     path: Path | str, wanted: Mapping[str, Parameter], format: Format, fault: Fault | None, lists: bool
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty, fields = True, None
-    faults = Faults(fault)
+    faults = FaultCounter(fault)
     records = objects(path, faults.report, format=format, only=wanted)
     for number, record in records if lists else _held(path, records, wanted):
         cells = tuple(_cell(record.get(name)) for name in wanted)

@@ -42,7 +42,7 @@ class MarkedTexts:
         return len(self.each)
 
 
-class Names(NamedTuple):
+class TextFields(NamedTuple):
     """What the fields of a text are called."""
 
     text: str = "text"
@@ -50,13 +50,13 @@ class Names(NamedTuple):
     label: str = "label"
 
 
-def read_marked(path: Path | str, names: Names, *, labelled: bool = True) -> MarkedTexts:
+def read_marked(path: Path | str, names: TextFields, *, labelled: bool = True) -> MarkedTexts:
     """All texts of a file; see `each_marked`."""
     return MarkedTexts(list(each_marked(path, names, labelled=labelled)), str(path))
 
 
 def each_marked(
-    path: Path | str, names: Names, *, labelled: bool = True, fault: Fault | None = None
+    path: Path | str, names: TextFields, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[Marked]:
     """The texts of a file of JSON lines. A text that cannot be used is reported to `fault`, if given, and skipped.
 
@@ -89,7 +89,7 @@ class _Wrong(Exception):
     """What is wrong with a text."""
 
 
-def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> Marked:
+def _marked(line: int, record: dict[str, Any], names: TextFields, labelled: bool) -> Marked:
     for name in (names.text, names.spans, *([names.label] if labelled else [])):
         if name not in record:
             raise _Wrong(f"no field {name!r}. {propose(name, record)}\n{_FORM}")

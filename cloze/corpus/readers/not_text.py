@@ -15,7 +15,7 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "tf_model.h5", "*.msgpack")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-class Made(NamedTuple):
+class NonTextFolder(NamedTuple):
     """A folder that holds no text, and what it is."""
 
     kind: str
@@ -41,7 +41,7 @@ def refuse_made(folder: Path, files: Iterable[Path]) -> None:
     inside = {parent for file in files for parent in file.parents if parent == folder or folder in parent.parents}
     for path in sorted({folder, *inside}, key=lambda path: (len(path.parts), path)):
         if kind := what_is(path):
-            raise CorpusError(_message(folder, Made(kind, path)))
+            raise CorpusError(_message(folder, NonTextFolder(kind, path)))
 
 
 def require_apart(paths: Sequence[str | Path], out: Path) -> None:
@@ -55,7 +55,7 @@ def require_apart(paths: Sequence[str | Path], out: Path) -> None:
             )
 
 
-def _message(given: Path, made: Made) -> str:
+def _message(given: Path, made: NonTextFolder) -> str:
     is_itself = made.path == given
     what = f"is {made.kind}, not text" if is_itself else f"holds {made.kind}, {made.path}, which is not text"
     if made.kind == "a token store":

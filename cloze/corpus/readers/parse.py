@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.detect import is_wrapped
-from cloze.corpus.readers.report import Faults, Oddities
+from cloze.corpus.readers.report import FileFaults, Oddities
 from cloze.text.sentences import split_sentences
 from cloze.untrusted import parse_json, without_surrogates
 
@@ -27,7 +27,7 @@ _HEADER = re.compile(r"<doc\s[^\n]*>[^\S\n]*(?:\n|$)")
 
 
 @dataclass
-class Parsed:
+class ParsedBlock:
     """The documents of a block."""
 
     documents: list[list[str]]
@@ -35,10 +35,10 @@ class Parsed:
     goes_on: bool             # the first document continues the open document of the previous block, if there is one
     open_end: bool            # the last document may continue in the next block of the file
     odd: Oddities = field(default_factory=Oddities)
-    faults: Faults = field(default_factory=lambda: Faults(""))
+    faults: FileFaults = field(default_factory=lambda: FileFaults(""))
 
 
-def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_ends: bool = False) -> Parsed:
+def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_ends: bool = False) -> ParsedBlock:
     """The documents of a block. With `spaces` a sentence keeps the white space before it within its line.
 
     Without `cut`, lines are split into sentences only at places without white space. This saves most of the time for callers that
@@ -60,7 +60,7 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_end
     return _within(block, parsed, spaces=spaces)
 
 
-def _within(block: Block, found: Parsed, *, spaces: bool) -> Parsed:
+def _within(block: Block, found: ParsedBlock, *, spaces: bool) -> ParsedBlock:
     """With the space at which a line was cut in two, if this block begins with one."""
     if block.within and spaces and block.data[:1] == b" " and found.documents and found.documents[0]:
         found.documents[0][0] = " " + found.documents[0][0]
@@ -72,24 +72,24 @@ def _behind(mark: str, sentences: list[str], first: int) -> list[str]:
     return [mark + sentence for sentence in sentences[:first]] + sentences[first:]
 
 
-def _parsed(block: Block, cutting: Split) -> Parsed:
-    odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
+def _parsed(block: Block, cutting: Split) -> ParsedBlock:
+    odd, faults = Oddities(), FileFaults(block.path, block.bytes, column=block.column)
     split = _in_pieces(cutting, odd, f"{block.path}, from line {block.line}")
     if block.format == PAIRS:
         assert isinstance(block.data, list)
         documents = [block.data[i : i + 2] for i in range(0, len(block.data), 2)]
-        return Parsed(documents, list(range(block.line, block.line + len(documents))), False, False, odd, faults)
+        return ParsedBlock(documents, list(range(block.line, block.line + len(documents))), False, False, odd, faults)
     if isinstance(block.data, list):
         documents = [prose(text, split) for text in block.data]
         lines = block.lines if block.lines is not None else list(range(block.line, block.line + len(documents)))
-        return Parsed(documents, lines, False, False, odd, faults)
+        return ParsedBlock(documents, lines, False, False, odd, faults)
     text = _decode(block, odd, faults)
     if block.format == "jsonl":
         documents, lines = _jsonl(text, block, split, odd, faults)
-        return Parsed(documents, lines, False, False, odd, faults)
+        return ParsedBlock(documents, lines, False, False, odd, faults)
     documents, lines, open_end = _PARSERS[block.format](text, block.line, split)
     goes_on = not _FRESH[block.format].match(text)
-    return Parsed(documents, lines, goes_on, (open_end or block.broken) and not block.last, odd, faults)
+    return ParsedBlock(documents, lines, goes_on, (open_end or block.broken) and not block.last, odd, faults)
 
 
 def prose(text: str, split: Callable[[str], list[str]] = split_sentences) -> list[str]:
@@ -179,7 +179,7 @@ _PARSERS: dict[str, Callable[[str, int, Split], _Found]] = {
 
 
 def _jsonl(
-    text: str, block: Block, split: Split, odd: Oddities, faults: Faults
+    text: str, block: Block, split: Split, odd: Oddities, faults: FileFaults
 ) -> tuple[list[list[str]], list[int]]:
     documents, lines = [], []
     for number, row in enumerate(text.split("\n"), block.line):
@@ -199,7 +199,7 @@ def _jsonl(
     return documents, lines
 
 
-def _decode(block: Block, odd: Oddities, faults: Faults) -> str:
+def _decode(block: Block, odd: Oddities, faults: FileFaults) -> str:
     data = block.data
     assert isinstance(data, bytes)
     try:
@@ -212,7 +212,7 @@ def _decode(block: Block, odd: Oddities, faults: Faults) -> str:
     return text
 
 
-def _decode_with_faults(data: bytes, block: Block, odd: Oddities, faults: Faults) -> str:
+def _decode_with_faults(data: bytes, block: Block, odd: Oddities, faults: FileFaults) -> str:
     """Replace what is not UTF-8 by U+FFFD, counting bytes and noting lines."""
     pieces: list[str] = []
     position = counted = 0

@@ -41,7 +41,7 @@ class Doc(NamedTuple):
     package: str
 
 
-class Record(NamedTuple):
+class DocstringRecord(NamedTuple):
     """A labelled docstring of the task."""
 
     text: str
@@ -62,7 +62,7 @@ def python_docs() -> Iterator[Doc]:
         yield Doc(topic, "pydoc_data")
 
 
-def python_docs_records() -> list[Record]:
+def python_docs_records() -> list[DocstringRecord]:
     """Docstrings of the ten packages that have most, split by module: no module is in two parts.
 
     Short docstrings and repeated ones are left out.
@@ -84,7 +84,7 @@ def python_docs_records() -> list[Record]:
     records = []
     for package, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:_PACKAGES]:
         for module, part in _split(by_package[package]).items():
-            records += [Record(text, package, module, part) for text in by_package[package][module]]
+            records += [DocstringRecord(text, package, module, part) for text in by_package[package][module]]
     return records
 
 

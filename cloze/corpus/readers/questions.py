@@ -54,7 +54,7 @@ class Questions:
         return len(self.each)
 
 
-class Names(NamedTuple):
+class QuestionFields(NamedTuple):
     """What the fields of a question are called."""
 
     question: str = "question"
@@ -62,17 +62,17 @@ class Names(NamedTuple):
     answers: str = "answers"
 
 
-NAMES = Names()
+NAMES = QuestionFields()
 
 
-def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = True) -> Questions:
+def read_questions(path: Path | str, names: QuestionFields = NAMES, *, labelled: bool = True) -> Questions:
     """All questions of a file; without `labelled`, answers are optional. Faults are `TaskError`s with file and line."""
     questions = list(each_question(path, names, labelled=labelled))
     return Questions(questions, str(path))
 
 
 def each_question(
-    path: Path | str, names: Names = NAMES, *, labelled: bool = True, fault: Fault | None = None
+    path: Path | str, names: QuestionFields = NAMES, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[QuestionRecord]:
     """The questions of a file in order. A question that cannot be used is reported to `fault`, if given, and skipped.
 
@@ -106,7 +106,7 @@ class _Wrong(Exception):
 _Row = tuple[int, str, dict[str, Any]]  # line, place, the question with its context
 
 
-def _rows(path: Path | str, names: Names, fault: Fault | None) -> Iterator[_Row]:
+def _rows(path: Path | str, names: QuestionFields, fault: Fault | None) -> Iterator[_Row]:
     if str(path) != "-" and not is_columnar(path) and _is_document(path):
         yield from _Document(path, read_all(path)).questions(names, fault)
         return
@@ -134,7 +134,7 @@ class _Document:
         self.decoder = json.JSONDecoder()
         self._seen = 0, first  # a place and its line
 
-    def questions(self, names: Names, fault: Fault | None) -> Iterator[_Row]:
+    def questions(self, names: QuestionFields, fault: Fault | None) -> Iterator[_Row]:
         """The questions with their lines and places; the whole document is decoded first, so that errors come early."""
         begin = self._skip(0)
         if self._skip(self._decoded(begin)[1]) < len(self.text):
@@ -154,7 +154,7 @@ class _Document:
             for p, (paragraph, line) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
                 yield from self._paragraph(paragraph, line, f"{inside}.paragraphs[{p}]", names, fault)
 
-    def _array(self, begin: int, names: Names, fault: Fault | None) -> Iterator[_Row]:
+    def _array(self, begin: int, names: QuestionFields, fault: Fault | None) -> Iterator[_Row]:
         """The questions of a list of paragraphs, or of questions with their contexts."""
         for number, (item, line) in enumerate(self._items(begin, "the document")):
             value, where = self._decoded(item)[0], f"[{number}]"
@@ -165,7 +165,7 @@ class _Document:
             else:
                 unusable(self.path, line, f"{where}: expected an object, got {type(value).__name__}.", fault=fault)
 
-    def _paragraph(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> Iterator[_Row]:
+    def _paragraph(self, at: int, line: int, where: str, names: QuestionFields, fault: Fault | None) -> Iterator[_Row]:
         """The questions about one context."""
         context = self._context(at, line, where, names, fault)
         for q, (question, question_line) in enumerate(self._items(self._member(at, _ASKED, where), where)):
@@ -175,7 +175,7 @@ class _Document:
             elif context is not None:
                 yield question_line, location, {**value, names.context: context}
 
-    def _context(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> str | None:
+    def _context(self, at: int, line: int, where: str, names: QuestionFields, fault: Fault | None) -> str | None:
         paragraph = self._decoded(at)[0]
         context = paragraph.get(names.context) if isinstance(paragraph, dict) else None
         if isinstance(context, str):
@@ -235,7 +235,7 @@ class _Document:
             at = self._skip(at + 1) if self.text[at] == "," else at
 
 
-def _record(line: int, place: str, raw: dict[str, Any], names: Names, labelled: bool) -> QuestionRecord:
+def _record(line: int, place: str, raw: dict[str, Any], names: QuestionFields, labelled: bool) -> QuestionRecord:
     name = raw.get("id", "")
     question, context = (_text(raw, field) for field in (names.question, names.context))
     answers = _answers(raw, names.answers) if labelled or names.answers in raw else None

@@ -80,7 +80,7 @@ class Report:
 
 
 @dataclass
-class Faults:
+class FileFaults:
     """Faults of one file, to be judged against its size."""
 
     path: str

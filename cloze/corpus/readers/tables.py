@@ -13,26 +13,26 @@ from typing import IO, Any, NamedTuple, cast
 
 from cloze.corpus.readers.formats import Separator, no_column, separator_of
 from cloze.errors import CorpusError, counted
-from cloze.text.encodings import Joined
+from cloze.text.encodings import PrefixedStream
 
 _LONGEST_CELL = 64 << 20
 _LONGEST_ROW = 64 << 20  # characters
 
 
-class Cell(NamedTuple):
+class RowText(NamedTuple):
     """The text of one row and the line where the row begins, from 1."""
 
     line: int
     text: str
 
 
-def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: bytes = b"") -> Iterator[Cell]:
+def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: bytes = b"") -> Iterator[RowText]:
     """The cells of a column. `begin` are bytes already read from the stream.
 
     A row with more or fewer cells than the first, an unclosed quote, or bytes that are not UTF-8 are a `CorpusError` with the
     line, because a misread table would otherwise become training text.
     """
-    text = io.TextIOWrapper(cast(IO[bytes], Joined(begin, stream)), encoding="utf-8-sig", newline="")
+    text = io.TextIOWrapper(cast(IO[bytes], PrefixedStream(begin, stream)), encoding="utf-8-sig", newline="")
     rows = _rows(_Lines(text, name), name, format)
     first = next(rows, None)
     if first is None:
@@ -42,7 +42,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
         index = header.index(column)
     elif column.isdecimal() and 1 <= int(column) <= len(header):
         index = int(column) - 1
-        yield Cell(first[0], first[1][index])
+        yield RowText(first[0], first[1][index])
     else:
         raise no_column(f"{name}:{first[0]}", column, header)
     width = len(header)
@@ -52,7 +52,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
                 f"{name}:{line}: {counted(len(cells), 'cell')}, expected {width} as in the first row.\n"
                 "  A stray separator or quote? Quote cells that hold a separator, or write JSON lines."
             )
-        yield Cell(line, cells[index])
+        yield RowText(line, cells[index])
 
 
 def _rows(lines: _Lines, name: str, format: str) -> Iterator[tuple[int, list[str]]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Trained
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
-from cloze.corpus.readers.unusable import Fault, Faults, unusable
+from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
 from cloze.errors import Parameter, Part, Phrase, TaskError, counted, propose
 from cloze.text.characters import ideograph
 
@@ -31,7 +31,7 @@ _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with th
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedSentences:
     """Texts as words, the label of each word (None if the file has none), the file, and the line of each text.
 
     `running` holds each text that was given as a string, whose `words` are the parts between spaces; else None. `pictures` are
@@ -52,7 +52,7 @@ class Tagged:
 def read_tagged(
     path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool,
     trained: Trained = UNTRAINED,
-) -> Tagged:
+) -> TaggedSentences:
     """The texts of a file; without `labelled`, labels are optional.
 
     In JSON lines and Parquet, `text` and `label` are lists; a text that is a string is split at spaces, and without labels it is
@@ -68,7 +68,7 @@ def read_tagged(
     labels = [tagged.labels for tagged in texts if tagged.labels is not None]
     if labels and len(labels) < len(texts):
         raise TaskError(f"{path}: only {len(labels)} of {len(texts)} texts have {label!r}; expected all or none.")
-    return Tagged(
+    return TaggedSentences(
         [tagged.words for tagged in texts], labels or None, str(path), tuple(tagged.line for tagged in texts),
         tuple(tagged.running for tagged in texts),
     )
@@ -96,7 +96,7 @@ def each_tagged(
     if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = like.sibling("format", format) if format else str(path)
         raise TaskError(where, ": labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
-    faults = Faults(fault)
+    faults = FaultCounter(fault)
     if format in OBJECTS or format is None and holds_objects(path):
         examples = _objects(path, text, label, labelled, format, faults.report, like)
     elif not labelled and columns is None and format is None and _is_running(path, label, trained, like):

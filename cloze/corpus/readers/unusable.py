@@ -11,7 +11,7 @@ from cloze.errors import Part, TaskError
 Fault = Callable[[int, str], None]
 
 
-class Faults:
+class FaultCounter:
     """Passes faults on and counts them; `report` is None where a fault is an error."""
 
     def __init__(self, fault: Fault | None) -> None:

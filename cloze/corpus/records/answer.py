@@ -17,7 +17,7 @@ from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.audits import Audit, OddTexts
 from cloze.corpus.records.record import Record
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError, propose
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Columns:
         return (self.text,) if self.text_b is None else (self.text, self.text_b)
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Some records as they are stored.
 
     The tokens of all texts, `ids` (T,) with `word_start` (T,), and the `offsets` (texts + 1) of the texts among them. `columns`
@@ -59,7 +59,7 @@ class Block(NamedTuple):
     counts: Int64 | None = None
 
 
-class Encoder:
+class RecordEncoder:
     """Encodes records into blocks, and collects their labels.
 
     `labels` are the classes so far, None for answers that are not classes. `given` holds further arguments for the objectives
@@ -87,13 +87,13 @@ class Encoder:
         """The most frequent answer, if answers are free texts."""
         return None
 
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         """Encode records of a file for the store. Classes are numbered in the order of their appearance."""
         texts = self.tokenizer.encode_flat([text for record in records for text in record.texts])
-        return Block(*texts, *self.answers(records, path))
+        return RecordBlock(*texts, *self.answers(records, path))
 
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], Int64 | None]:
-        """The `columns` and the `counts` of a `Block`: none for records without an answer."""
+        """The `columns` and the `counts` of a `RecordBlock`: none for records without an answer."""
         return {}, None
 
 
@@ -107,7 +107,7 @@ class Answer(ABC):
 
     columns: ClassVar[Mapping[str, Any]] = {}
     coded: ClassVar[str | None] = None
-    encodes: ClassVar[type[Encoder]] = Encoder
+    encodes: ClassVar[type[RecordEncoder]] = RecordEncoder
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset()
     lists: ClassVar[bool] = False
@@ -125,11 +125,11 @@ class Answer(ABC):
         """Whether a file has a column `name`; False where files have no columns."""
         return False
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> RecordEncoder:
         """The encoder of records; `classes` are those of the training text, None if this is the training text."""
         return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1, the part of each text
         that the rows show, and the number of classes."""
         return {}

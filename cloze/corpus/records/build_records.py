@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from cloze.corpus.items.item_writer import ItemFiles, ItemsWriter, pictures_of
-from cloze.corpus.items.links import LINKED, Linked, has_links
+from cloze.corpus.items.links import LINKED, RecordLinks, has_links
 from cloze.corpus.readers.objects import OBJECTS, holds_objects
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
 from cloze.errors import CorpusError, RunError, TaskError, counted
@@ -80,7 +80,7 @@ class RecordWriter(StoreWriter):
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
         self.items = None if items is None else ItemsWriter(items, self.folder, self._files)
-        self.linked = Linked(columns.text, columns.format) if linked else None
+        self.linked = RecordLinks(columns.text, columns.format) if linked else None
 
     def shown(self, path: str | Path, records: Iterator[Record]) -> Iterator[Record]:
         """The records of a file, whose pictures are noted where the store gets their items."""
@@ -99,7 +99,7 @@ class RecordWriter(StoreWriter):
             self.pictures.append(self.items.add(key))
             yield record
 
-    def add(self, records: Sequence[Record], block: Block, path: str) -> None:
+    def add(self, records: Sequence[Record], block: RecordBlock, path: str) -> None:
         """Add records of a file and their encoded block."""
         for audit in self.audits:
             audit.add(path, records)
@@ -126,7 +126,7 @@ class RecordWriter(StoreWriter):
             self._files[BOUNDS].write(ends - block.counts)
             self.values = int(ends[-1])
 
-    def close_with(self, encoder: Encoder, report: Say) -> RecordStore:
+    def close_with(self, encoder: RecordEncoder, report: Say) -> RecordStore:
         """Number the classes in their final order, and finish the store."""
         labels = encoder.labels
         if self.answer.ragged:

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.columnar import ClassName
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordEncoder
 from cloze.corpus.records.table import table_rows
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
 _NUMBER = re.compile(r"\d{1,9}")
 
 
-class _ChoiceEncoder(Encoder):
+class _ChoiceEncoder(RecordEncoder):
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
         return {"label": np.array([record.answer for record in records], np.int32)}, None
 
@@ -48,7 +48,7 @@ class ChoiceAnswer(Answer):
             except ValueError as error:
                 unusable(path, line, str(error), fault=fault)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 

@@ -13,17 +13,17 @@ from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import members, single_class
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Columns, Encoder, Labels, Record, described_classes
+from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, OddClasses
 from cloze.corpus.records.table import table_rows
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
-class ClassEncoder(Encoder):
+class ClassEncoder(RecordEncoder):
     """Encodes records with a class each, -1 for none."""
 
     labels: Labels
@@ -64,7 +64,7 @@ class ClassAnswer(Answer):
         """Also what notices odd names of classes."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
@@ -88,7 +88,7 @@ class ClassOrNone(ClassAnswer):
         for line, (first, *others, label) in table_rows(path, columns, fault):
             yield from (Record(line, (text, *others), label.strip()) for text in members(first) if text is not None)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored.get("label", np.full(len(shown.kept), -1, np.int32))}
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.marked_texts import Names, each_marked
+from cloze.corpus.readers.marked_texts import TextFields, each_marked
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
+from cloze.corpus.records.answer import Answer, Columns, Labels, Record, RecordBlock, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, CutWords, OddClasses
 from cloze.corpus.records.spans import UNKNOWN, tokens_of
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError
 from cloze.registry import register
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
-class _MarkedEncoder(Encoder):
+class _MarkedEncoder(RecordEncoder):
     labels: Labels
 
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
@@ -34,7 +34,7 @@ class _MarkedEncoder(Encoder):
         """How many records are left out because they cannot be answered."""
         return [f"{self.unknown:,} records are left out: no token covers one of their spans"] if self.unknown else []
 
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         span_count = len(records[0].answer[0])
         self.given = {"spans": span_count}
@@ -49,7 +49,7 @@ class _MarkedEncoder(Encoder):
             else:
                 self.unknown += 1
         columns = {"label": np.repeat(codes, span_count), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), span_count, np.int64))
+        return RecordBlock(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), span_count, np.int64))
 
 
 @register("answer", "class_of_spans")
@@ -75,7 +75,7 @@ class ClassOfSpans(Answer):
         """The texts of a file."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: spans are marked in one text. Omit it.")
-        for marked in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
+        for marked in each_marked(path, TextFields(columns.text, self.spans, columns.label), fault=fault):
             yield Record(marked.line, (marked.text,), (marked.spans, marked.label))
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
@@ -86,7 +86,7 @@ class ClassOfSpans(Answer):
         """Also what notices odd names of classes, and spans that are cut out of words."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
         places = [shown.columns(stored[name], 0) for name in ("first", "last")]
         return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordEncoder
 from cloze.corpus.records.table import table_rows, wanted_columns
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 
@@ -35,7 +35,7 @@ class MatchAnswer(Answer):
                 yield Record(line, texts, None)
 
 
-class _TripletEncoder(Encoder):
+class _TripletEncoder(RecordEncoder):
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
         tokens, _, offsets = self.tokenizer.encode_flat([record.answer for record in records])
         return {"token": tokens}, np.diff(offsets)
@@ -68,7 +68,7 @@ class TripletAnswer(MatchAnswer):
             else:
                 yield Record(line, texts[:2], texts[2])
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`wrong.tokens` (B, K) and `wrong.length` (B,)."""
         tokens = stored["token"] if self.length is None else stored["token"][:, : self.length]
         filled = np.maximum(tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import Encoder, Record
+from cloze.corpus.records.answer import Record, RecordEncoder
 from cloze.corpus.records.table import CellAnswer
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.registry import register
 
 
-class _NumberEncoder(Encoder):
+class _NumberEncoder(RecordEncoder):
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], None]:
         return {"label": np.array([record.answer for record in records], np.float32)}, None
 
@@ -32,7 +32,7 @@ class NumberAnswer(CellAnswer):
         """A cell as a finite number."""
         return number_of(cell)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, 1)."""
         return {"numbers/label": stored["label"][:, None]}
 

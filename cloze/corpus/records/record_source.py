@@ -21,10 +21,10 @@ from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build_records import batches, build_records
 from cloze.corpus.records.record_store import RecordStore
-from cloze.corpus.records.windows import Shown, Views, cut, windows
+from cloze.corpus.records.windows import RecordCuts, TextParts, cut, windows
 from cloze.corpus.sources.bound import BoundSource, Companion
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Int64, Plan
+from cloze.corpus.sources.plan import Int64, PassagePlan
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
@@ -178,7 +178,7 @@ class Records(Source):
         return BoundRecords(self, store, batch=batch, **address)
 
 
-class BoundRecords(BoundSource[Plan[Views]]):
+class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
     """The records of one store, in batches of similar length."""
 
     source: Records
@@ -198,19 +198,19 @@ class BoundRecords(BoundSource[Plan[Views]]):
         """Tokens of these records."""
         return int(self.store.lengths[self.records].sum())
 
-    def make_plan(self, epoch: int, room: int) -> Plan[Views]:
+    def make_plan(self, epoch: int, room: int) -> PassagePlan[RecordCuts]:
         """The rows of one epoch: a function of the batch, too."""
         if room < 1:
             raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
         views = self._views(room)
-        return Plan(epoch, room, self._order(epoch, views.length.astype(np.int64)), views)
+        return PassagePlan(epoch, room, self._order(epoch, views.length.astype(np.int64)), views)
 
-    def _views(self, room: int) -> Views:
+    def _views(self, room: int) -> RecordCuts:
         """The rows in the order of the store: one per record, or several windows of a record."""
         lengths, stride = self.store.lengths[self.records], self.source.stride
         record, parts = cut(lengths, room) if stride is None else windows(lengths, room, stride)
         start = self.store.begins(self.records[record], 1)[:, 0]
-        return Views(start, parts.kept.sum(1).astype(np.int32), record, parts)
+        return RecordCuts(start, parts.kept.sum(1).astype(np.int32), record, parts)
 
     def _order(self, epoch: int, sizes: Int64) -> Int64:
         """The rows of an epoch in random order, in batches of similar length.
@@ -230,14 +230,14 @@ class BoundRecords(BoundSource[Plan[Views]]):
         batches = rest[: whole * self.batch].reshape(whole, self.batch)[batch_order]
         return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
 
-    def read_main(self, plan: Plan[Views], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: PassagePlan[RecordCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
         record. With several texts, `parts` (B, P, 2); with a list of texts, `choices` (B), their number. `word_start` (B, L) if
         wanted; and the fields of the answer.
         """
         row = plan.order[items]
         records = self.records[plan.passages.record[row]]
-        parts = Shown(plan.passages.shown.first[row], plan.passages.shown.kept[row])
+        parts = TextParts(plan.passages.shown.first[row], plan.passages.shown.kept[row])
         texts = parts.kept.shape[1]
         begin = self.store.begins(records, texts) + parts.first
         stop = np.cumsum(parts.kept, axis=1)
@@ -278,7 +278,7 @@ class BoundRecords(BoundSource[Plan[Views]]):
         return {view: partial(self._companion, choose) for view, choose in choices.items()}
 
     def _companion(
-        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: Plan[Views], items: Int64, want: frozenset[str]
+        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: PassagePlan[RecordCuts], items: Int64, want: frozenset[str]
     ) -> Arrays:
         """The wanted fields of the records that `choose` finds for those of some items."""
         chosen = choose(self._kin, plan.passages.record[plan.order[items]], self.draw(plan, items))
@@ -298,13 +298,13 @@ class BoundRecords(BoundSource[Plan[Views]]):
             "word_start": self.store.words(index),
         }  # fmt: skip
 
-    def choices(self, plan: Plan[Views], items: Int64) -> Int64:
+    def choices(self, plan: PassagePlan[RecordCuts], items: Int64) -> Int64:
         """How many texts the list of each item's record has, (B,)."""
         records = self.records[plan.passages.record[plan.order[items]]]
         counts: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
         return counts
 
-    def address(self, plan: Plan[Views], items: Int64) -> Int64:
+    def address(self, plan: PassagePlan[RecordCuts], items: Int64) -> Int64:
         """The record and, for windows, the first token."""
         row = plan.order[items]
         return self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.items.item_store import Items
+from cloze.corpus.items.item_store import StoredItems
 from cloze.corpus.sources.bound import split_documents
 from cloze.corpus.stores.store import Store, mapped, opened_before
 from cloze.errors import CorpusError
@@ -43,7 +43,7 @@ class RecordStore(Store, holds="records"):
             name: mapped(path / f"{FOLDER}{name}.bin", np.dtype(kind)) for name, kind in self.about["columns"].items()
         }
         self.bounds: Int64 | None = mapped(path / BOUNDS, np.dtype(np.int64)) if BOUNDS in header["files"] else None
-        self.items: Items | None = Items(path, header["items"]) if "items" in header else None
+        self.items: StoredItems | None = StoredItems(path, header["items"]) if "items" in header else None
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return opened_before, (self.path,)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import Encoder, Labels, Record, label_names
+from cloze.corpus.records.answer import Labels, Record, RecordEncoder, label_names
 from cloze.corpus.records.table import CellAnswer
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError, propose
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -42,7 +42,7 @@ class ScoresAnswer(CellAnswer):
         """The encoder of records."""
         return _ScoresEncoder(tokenizer, None if classes is None else Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes)."""
         return {"numbers/label": stored["label"]}
 
@@ -55,7 +55,7 @@ class ScoresAnswer(CellAnswer):
         }
 
 
-class _ScoresEncoder(Encoder):
+class _ScoresEncoder(RecordEncoder):
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
         values = [self._row(record, path) for record in records]
         counts = np.array([len(row) for row in values], np.int64)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import OPTION, ListCell, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Columns, Encoder, Labels, Record
+from cloze.corpus.records.answer import Columns, Labels, Record, RecordEncoder
 from cloze.corpus.records.audits import Audit, OddClasses, Unseparated
 from cloze.corpus.records.table import CellAnswer, table_rows, wanted_columns
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import Parameter, RecipeError, TaskError
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -33,7 +33,7 @@ _BITS = frozenset({"0", "1"})
 _LOOKED = 100  # rows
 
 
-class _ClassesEncoder(Encoder):
+class _ClassesEncoder(RecordEncoder):
     labels: Labels
 
     def answers(self, records: Sequence[Record], path: str) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
@@ -96,7 +96,7 @@ class ClassesAnswer(CellAnswer):
         """A cell as classes; one with a class twice or with an empty name cannot be used."""
         return classes_of(cell, self.separator, self.names)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
         return {"numbers/label": hot(stored["label"], classes)}
 

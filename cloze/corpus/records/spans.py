@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.questions import AnswerSpan, Names, each_question, misplaced
+from cloze.corpus.readers.questions import AnswerSpan, QuestionFields, each_question, misplaced
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Record
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.answer import Answer, Columns, Int32, Record, RecordBlock, RecordEncoder
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError
 from cloze.registry import register
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NONE, UNKNOWN = -1, -2
 
 
-class _SpanEncoder(Encoder):
+class _SpanEncoder(RecordEncoder):
     def __init__(self, tokenizer: Tokenizer, labels: None) -> None:
         super().__init__(tokenizer, labels)
         self.seen: Counter[str] = Counter()
@@ -40,13 +40,13 @@ class _SpanEncoder(Encoder):
         """How many questions are left out."""
         return [f"{self.unknown:,} questions are left out: their context contains none of their answers"] if self.unknown else []
 
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
         tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
         self.seen.update(r.answer.text if isinstance(r.answer, AnswerSpan) else "" for r in records if r.answer != UNKNOWN)
         self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
         columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
+        return RecordBlock(spelled.ids, spelled.word_start, spelled.offsets, columns)
 
     @staticmethod
     def _tokens(spelled: Spelled, number: int, answer: AnswerSpan | int | None) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class SpanAnswer(Answer):
         """The questions of a file: question, context, and the first answer that is at its start offset."""
         if columns.text_b is None:
             raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name its field.")
-        for question in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
+        for question in each_question(path, QuestionFields(columns.text, columns.text_b, columns.label), fault=fault):
             texts = question.question.strip(), question.context
             if not question.answers:
                 yield Record(question.line, texts, None)
@@ -95,7 +95,7 @@ class SpanAnswer(Answer):
             if answers:
                 yield Record(question.line, texts, answers[0])
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`spans` (B, 2): the first and the last token of the answer, -1 if the row does not contain all of it.
 
         `column/label` (B,): 1 if the row contains the answer, 0 if not, -1 if the question has no usable answer.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import members
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.audits import Audit, Unwritable
 from cloze.corpus.records.table import table_rows
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import TaskError
 from cloze.registry import register
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 
-class _TextEncoder(Encoder):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+class _TextEncoder(RecordEncoder):
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         encoded = self.tokenizer.encode_flat([record.texts[0] for record in records])
         targets = [target for record in records for target in record.answer]
         tokens, _, offsets = self.tokenizer.encode_flat(targets)
@@ -33,7 +33,7 @@ class _TextEncoder(Encoder):
         owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])
         counts = np.bincount(owner, weights=sizes, minlength=len(records)).astype(np.int64)
         columns = {"token": tokens, "reference": np.repeat(ordinal, sizes).astype(np.int32)}
-        return Block(*encoded, columns, counts)
+        return RecordBlock(*encoded, columns, counts)
 
 
 @register("answer", "text")
@@ -67,7 +67,7 @@ class TextAnswer(Answer):
         """Also what looks for targets that the vocabulary cannot write."""
         return [*super().audits(tokenizer), *([] if tokenizer is None else [Unwritable(tokenizer)])]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`target.tokens` (B, K), the references one after another, their `target.length`, and `target.parts` (B, R, 2): where
         each begins and ends, -1 for none."""
         number, tokens = stored["reference"], stored["token"]

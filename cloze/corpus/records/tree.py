@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.trees import Tree, each_tree
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Answer, Block, Columns, Record, described_classes
+from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, described_classes
 from cloze.corpus.records.words import EncoderOfWords, first_tokens
 from cloze.errors import TaskError
 from cloze.registry import register
 
 if TYPE_CHECKING:
-    from cloze.corpus.records.windows import Shown
+    from cloze.corpus.records.windows import TextParts
 
 
 class _TreeEncoder(EncoderOfWords):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         trees: list[Tree] = [record.answer for record in records]
         self.ideographs.add(word for tree in trees for word in tree.words)
@@ -31,7 +31,7 @@ class _TreeEncoder(EncoderOfWords):
             "first": np.concatenate([first_tokens(spelled, number, tree.words) for number, tree in enumerate(trees)]),
         }
         counts = np.array([len(tree.words) for tree in trees], dtype=np.int64)
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
+        return RecordBlock(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
 
 
 @register("answer", "tree")
@@ -61,7 +61,7 @@ class TreeAnswers(Answer):
         """The relation of every word, with its line."""
         yield from zip(record.answer.at, record.answer.relations, strict=True)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`words` (B, K): the first token of each word, -1 if it is not visible. `column/relation` (B, K), -1 for an unknown
         relation. `column/head` (B, K): 0 for the root, n for the n-th visible word, -1 if head or word is not visible."""
         words = shown.columns(stored["first"], 0)

@@ -15,7 +15,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 
-class Shown(NamedTuple):
+class TextParts(NamedTuple):
     """The parts of texts that rows contain, (B, P) each: the first token of the part, and the number of tokens."""
 
     first: Int64
@@ -30,20 +30,20 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Views(Cut):
+class RecordCuts(Cut):
     """The rows of an epoch: for each row its record (its place among the records of the part), (N,), and the parts of texts, (N,
     P)."""
 
     record: Int64
-    shown: Shown
+    shown: TextParts
 
 
-def cut(lengths: Int64, room: int) -> tuple[Int64, Shown]:
+def cut(lengths: Int64, room: int) -> tuple[Int64, TextParts]:
     """One row per record, for texts of these lengths (N, P); the longest text loses its end."""
-    return np.arange(len(lengths)), Shown(np.zeros_like(lengths), shares(lengths, room))
+    return np.arange(len(lengths)), TextParts(np.zeros_like(lengths), shares(lengths, room))
 
 
-def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
+def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, TextParts]:
     """The windows over the last text of records (N, P): the record of each, and the parts that it contains.
 
     Each window begins `stride` tokens after the previous one, until one reaches the end of the text (Devlin et al., 2019;
@@ -71,7 +71,7 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
     first, window_sizes = np.zeros((len(record), lengths.shape[1]), np.int64), lengths[record]
     first[:, -1] = offset
     window_sizes[:, :-1], window_sizes[:, -1] = sizes[record], np.minimum(last[record] - offset, left[record])
-    return record, Shown(first, window_sizes)
+    return record, TextParts(first, window_sizes)
 
 
 def shares(lengths: Int64, room: int) -> Int64:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Labels, Record, described_classes
+from cloze.corpus.records.answer import Answer, Columns, Int32, Labels, Record, RecordBlock, RecordEncoder, described_classes
 from cloze.corpus.records.audits import Audit, BrokenSchemes, Undivided
-from cloze.corpus.records.windows import Shown
+from cloze.corpus.records.windows import TextParts
 from cloze.errors import Parameter, TaskError
 from cloze.registry import register
 from cloze.text.running import IdeographsOfWords
@@ -30,7 +30,7 @@ class WordLabels(NamedTuple):
     at: tuple[int, ...]
 
 
-class EncoderOfWords(Encoder):
+class EncoderOfWords(RecordEncoder):
     """An encoder of texts that are given as words."""
 
     labels: Labels
@@ -46,7 +46,7 @@ class EncoderOfWords(Encoder):
 
 
 class _WordEncoder(EncoderOfWords):
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
+    def __call__(self, records: Sequence[Record], path: str) -> RecordBlock:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         words = [record.answer.words for record in records]
         self.ideographs.add(word for text_words in words for word in text_words)
@@ -54,7 +54,7 @@ class _WordEncoder(EncoderOfWords):
         first = [first_tokens(spelled, number, text_words) for number, text_words in enumerate(words)]
         counts = np.array([len(text_words) for text_words in words], dtype=np.int64)
         columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
-        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
+        return RecordBlock(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
 
 
 @register("answer", "words")
@@ -90,7 +90,7 @@ class WordAnswers(Answer):
         """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
         return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
         visible."""
         return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}

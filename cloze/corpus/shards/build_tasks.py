@@ -22,7 +22,7 @@ from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.gettext import CATALOGUES
 from cloze.corpus.readers.report import Oddities, Report
 from cloze.corpus.stores.build import finish_store, store_writer, write_blocks
-from cloze.corpus.stores.encode import BlockEncoder, Encoded
+from cloze.corpus.stores.encode import BlockEncoder, EncodedBlock
 from cloze.corpus.stores.store import SHARDS, TOKENIZER, Store
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
@@ -41,7 +41,7 @@ _MEMORY_MB = 80
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """A file, or bytes `start` … `stop` - 1 of one (to its end: None), and its format ("" : as the build was told)."""
 
     path: str
@@ -50,7 +50,7 @@ class Piece:
     format: str = ""
 
 
-def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens: int) -> list[list[Piece]]:
+def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens: int) -> list[list[FilePiece]]:
     """The tasks of a build with shards of at most `tokens` tokens, in the order of the text.
 
     Plain files are divided where documents end. A compressed file, a table or a book is never divided: if it exceeds a shard, its
@@ -60,7 +60,7 @@ def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens:
     if any(file.path in (STDIN, PYTHON_DOCS) for file in files):
         raise CorpusError("--shard: standard input and python-docs cannot be divided. Give files.")
     aim = max(1, int(tokens * _FULL * bytes_per_token(paths, encode, format)))
-    tasks: list[list[Piece]] = []
+    tasks: list[list[FilePiece]] = []
     room = 0
     for file in files:
         for piece, size in _pieces(file, format, aim):
@@ -84,7 +84,7 @@ def bytes_per_token(paths: Sequence[str], encode: BlockEncoder, format: str) -> 
     return max(seen / max(tokens, 1), 0.1)
 
 
-def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[Piece, int]]:
+def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[FilePiece, int]]:
     """A file in pieces of about `aim` bytes, with their sizes."""
     size = file.size or 0
     layout = _layout(file, format) if size > 1.5 * aim and not file.packing and file.ending not in _WHOLE else ""
@@ -97,9 +97,9 @@ def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[Piece, int]
                 if cut is None or cut >= size:
                     break
                 if cut > start:
-                    yield Piece(file.path, start, cut, layout), cut - start
+                    yield FilePiece(file.path, start, cut, layout), cut - start
                     start = cut
-    yield Piece(file.path, start, None, layout if borders else ""), size - start
+    yield FilePiece(file.path, start, None, layout if borders else ""), size - start
 
 
 def _layout(file: TextFile, format: str) -> str:
@@ -127,7 +127,8 @@ def _border(stream: IO[bytes], place: int, borders: Sequence[bytes]) -> int | No
 
 
 def build_task(
-    store: Path, number: int, pieces: Sequence[Piece], encode: BlockEncoder, *, format: str, tokens: int, annotations: Annotations
+    store: Path, number: int, pieces: Sequence[FilePiece], encode: BlockEncoder, *, format: str, tokens: int,
+    annotations: Annotations
 ) -> None:
     """Build the shards of a task and record them. The folder of the store holds the tokenizer already.
 
@@ -175,7 +176,7 @@ def record_of(store: Path, number: int) -> Mapping[str, Any] | None:
     return record if whole else None
 
 
-def _blocks(pieces: Sequence[Piece], format: str, account: Report) -> Iterator[Block]:
+def _blocks(pieces: Sequence[FilePiece], format: str, account: Report) -> Iterator[Block]:
     for piece in pieces:
         file = TextFile(piece.path, piece.start, piece.stop)
         requested = wanted(format)
@@ -186,7 +187,7 @@ def _blocks(pieces: Sequence[Piece], format: str, account: Report) -> Iterator[B
 class _Blocks:
     """The encoded blocks of a task in portions, a shard each; a portion ends with a document."""
 
-    def __init__(self, blocks: Iterable[tuple[Block, Encoded]], tokens: int) -> None:
+    def __init__(self, blocks: Iterable[tuple[Block, EncodedBlock]], tokens: int) -> None:
         self._blocks, self.most = iter(blocks), tokens
         self._next = next(self._blocks, None)
         self.bytes = 0  # of the portion
@@ -195,7 +196,7 @@ class _Blocks:
         """Whether there is another portion."""
         return self._next is not None
 
-    def __iter__(self) -> Iterator[tuple[Block, Encoded]]:
+    def __iter__(self) -> Iterator[tuple[Block, EncodedBlock]]:
         tokens, self.bytes = 0, 0
         while self._next is not None:
             block, encoded = self._next
@@ -207,11 +208,11 @@ class _Blocks:
                 return
 
 
-def as_plain(tasks: Sequence[Sequence[Piece]]) -> list[list[dict[str, Any]]]:
+def as_plain(tasks: Sequence[Sequence[FilePiece]]) -> list[list[dict[str, Any]]]:
     """Tasks as plain values."""
     return [[vars(piece) for piece in task] for task in tasks]
 
 
-def from_plain(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Piece]]:
+def from_plain(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[FilePiece]]:
     """Tasks of plain values."""
-    return [[replace(Piece(""), **piece) for piece in task] for task in tasks]
+    return [[replace(FilePiece(""), **piece) for piece in task] for task in tasks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cloze.corpus.shards.place import Place, is_address
+from cloze.corpus.shards.place import RemoteFolder, is_address
 from cloze.corpus.shards.remote import parsed_header
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store
 from cloze.errors import CorpusError
@@ -50,11 +50,11 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
     say(f"{target}: {copied:,} of {names:,} files copied, the others were there")
 
 
-def _at(path: str) -> Place:
-    return Place.of(path if is_address(path) else Path(path).resolve().as_uri(), _AGAIN)
+def _at(path: str) -> RemoteFolder:
+    return RemoteFolder.of(path if is_address(path) else Path(path).resolve().as_uri(), _AGAIN)
 
 
-def _require_own(write: Place, target: str, text: bytes) -> Mapping[str, int]:
+def _require_own(write: RemoteFolder, target: str, text: bytes) -> Mapping[str, int]:
     """The files of the target with their sizes. Raises `CorpusError` if they are not a part of a copy of this store."""
     if not is_address(target) and Path(target).exists() and not Path(target).is_dir():
         raise CorpusError(f"{target}: is a file. Choose another target.")

@@ -25,7 +25,7 @@ def is_address(path: str | Path) -> bool:
     return "://" in str(path)
 
 
-class Place:
+class RemoteFolder:
     """A folder in object storage. `address` has no slash at its end; `files` is its file system by fsspec, `path` its path there.
 
     Every fault but a missing permission is tried again. `advice` ends the message about one that stays.
@@ -35,7 +35,7 @@ class Place:
         self.address, self.files, self.path, self.advice = address.rstrip("/"), files, path.rstrip("/"), advice
 
     @classmethod
-    def of(cls, address: str, advice: str = RESUMES) -> Place:
+    def of(cls, address: str, advice: str = RESUMES) -> RemoteFolder:
         """The place at an address; that of a path here is `Path.as_uri`.
 
         Raises `CorpusError` for an address that cannot be used, `MissingExtra` without fsspec.
@@ -92,7 +92,7 @@ class Place:
 
         self.trying(name, fetch)
 
-    def put(self, source: Place, name: str, size: int | None = None, digest: str | None = None) -> None:
+    def put(self, source: RemoteFolder, name: str, size: int | None = None, digest: str | None = None) -> None:
         """Copy a file of the same name from another place, and check its size and its sha256 on the way (None: not known)."""
 
         def put() -> None:

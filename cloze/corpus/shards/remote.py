@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cloze.corpus.shards.place import Place, require_main_thread
+from cloze.corpus.shards.place import RemoteFolder, require_main_thread
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store, file_hash
 from cloze.errors import CorpusError, RunError, sized
 from cloze.untrusted import parse_json
@@ -32,14 +32,14 @@ _FETCHING = ".fetching"  # a file that its fetcher locks, with the bytes that it
 
 
 @dataclass(frozen=True)
-class Cache:
+class ShardCache:
     """A folder for what is fetched, and how many bytes all shards in it may take; 0: any number."""
 
     folder: Path
     limit: int = 0
 
     @classmethod
-    def parse(cls, given: str | None) -> Cache:
+    def parse(cls, given: str | None) -> ShardCache:
         """`--cache DIR` or `DIR:SIZE`, such as /local:200GB; by default a folder of the user without a limit."""
         if given is None:
             home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -54,13 +54,13 @@ class Cache:
         return cls(Path(folder), int(float(digits) * units[unit]))
 
 
-def local_store(address: str, cache: Cache) -> Path:
+def local_store(address: str, cache: ShardCache) -> Path:
     """The folder through which the store at an address is read. An ordinary store is fetched as a whole.
 
     Another store at the same address has another folder. Raises `CorpusError` if there is no store, or if it cannot be reached
     after several tries.
     """
-    remote = Place.of(address)
+    remote = RemoteFolder.of(address)
     text = remote.read(HEADER)
     header = parsed_header(remote, HEADER, text)
     sizes = sizes_of(header)
@@ -100,7 +100,7 @@ class Remote:
 
     def __init__(self, folder: Path, address: str, limit: int) -> None:
         self.folder, self.address, self.limit = folder, address, limit
-        self._place = Place.of(address)
+        self._place = RemoteFolder.of(address)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloze-fetch")
         self._coming: dict[str, Future[Path]] = {}
         self._expected: set[str] = set()
@@ -233,7 +233,7 @@ class Remote:
         return folder.name in self._expected and folder.parent == self.folder / SHARDS
 
 
-def _fetch_counts(remote: Place, folder: Path) -> None:
+def _fetch_counts(remote: RemoteFolder, folder: Path) -> None:
     """Fetch the numbers of rows that were counted before."""
     try:
         paths = remote.files.glob(f"{remote.path}/{PLANS}/*/rows.json")
@@ -246,7 +246,7 @@ def _fetch_counts(remote: Place, folder: Path) -> None:
             target.write_bytes(remote.read("/".join([PLANS, *file.split("/")[-2:]])))
 
 
-def parsed_header(place: Place, name: str, text: bytes) -> Mapping[str, Any]:
+def parsed_header(place: RemoteFolder, name: str, text: bytes) -> Mapping[str, Any]:
     """The header of a store, or of a shard, whose text is in the file `name`. Raises `CorpusError` if it is none, or
     names a file that is outside the store."""
     try:

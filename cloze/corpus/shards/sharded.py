@@ -26,7 +26,7 @@ from cloze.corpus.shards.planned import digest, mapped, numbers, write_numbers
 from cloze.corpus.shards.shard_plan import ShardPlan, by_shard
 from cloze.corpus.sources.bound import BoundSource
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Cut, Cuts, Int64
+from cloze.corpus.sources.plan import Cut, Int64, PassageCuts
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError
@@ -313,4 +313,4 @@ class BoundShardStreams(_Shards):
 
 
 def _cuts_of(**columns: Any) -> Cut:
-    return Cuts(**{"lead": None, **columns}) if "stop" in columns else Cut(**columns)
+    return PassageCuts(**{"lead": None, **columns}) if "stop" in columns else Cut(**columns)

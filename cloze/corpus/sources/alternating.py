@@ -10,7 +10,7 @@ import numpy as np
 from cloze import rng
 from cloze.corpus.sources.bound import BoundSource, remember, require_room, split_documents
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
+from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 
@@ -27,7 +27,7 @@ class _Shown(NamedTuple):
     opens: Int64     # (R,) the sentence with which each run begins
 
 
-class BoundAlternating(BoundSource[Plan[Cuts]]):
+class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
     """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
     language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
 
@@ -49,7 +49,7 @@ class BoundAlternating(BoundSource[Plan[Cuts]]):
         bounds = self.store.document_starts
         return int((bounds[self.documents + 1] - bounds[self.documents]).sum())
 
-    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of the first token; if
         wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
         row, sentences = plan.order[items], self._shown(plan.epoch)
@@ -69,7 +69,7 @@ class BoundAlternating(BoundSource[Plan[Cuts]]):
         arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
         return arrays
 
-    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
         """The rows of one epoch."""
         require_room("pairs", room, 2, "expected 2 or more")
         sentences = self._shown(epoch)
@@ -79,7 +79,7 @@ class BoundAlternating(BoundSource[Plan[Cuts]]):
         start = np.repeat(starts, pieces) + ranges(pieces) * room
         stop = np.minimum(np.repeat(stops, pieces), start + room)
         first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
-        cuts = Cuts(
+        cuts = PassageCuts(
             start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
             sentences=(last - first + 1).astype(np.int32), lead=None,
         )

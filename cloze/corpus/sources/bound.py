@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.sources.gather import Arrays, Gatherer
-from cloze.corpus.sources.plan import AnyCut, Cuts, Int64, Plan, Split
+from cloze.corpus.sources.plan import AnyCut, Int64, PassageCuts, PassagePlan, Split
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -97,12 +97,12 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         """The random order of the `count` units of an epoch."""
         return rng.permutation(count, self.seed, self.entry, "order", epoch)
 
-    def mixed(self, epoch: int, room: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]) -> Plan[AnyCut]:
+    def mixed(self, epoch: int, room: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]) -> PassagePlan[AnyCut]:
         """A plan of these rows in random order; if the source smooths, with their `languages` (N,) at smoothed rates."""
         if self.source.smooth is None:
-            return Plan(epoch, room, self.shuffled(len(cuts.start), epoch), cuts)
+            return PassagePlan(epoch, room, self.shuffled(len(cuts.start), epoch), cuts)
         drawn = mixing.resample(languages(), self.source.smooth, epoch, self.seed, self.entry)
-        return Plan(epoch, room, drawn.order, cuts, drawn.repeat)
+        return PassagePlan(epoch, room, drawn.order, cuts, drawn.repeat)
 
     def read(self, plan: AnyPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B places in the plan), in a block as wide as its longest row; see `read_main`.
@@ -136,7 +136,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         return address
 
 
-class BoundSplit(BoundSource[Plan[Cuts]]):
+class BoundSplit(BoundSource[PassagePlan[PassageCuts]]):
     """A source whose rows are spans of the documents of a `Split`."""
 
     split: Split
@@ -152,9 +152,9 @@ class BoundSplit(BoundSource[Plan[Cuts]]):
         """Tokens of this part of the corpus."""
         return int((self.split.stop - self.split.start).sum())
 
-    def arranged(self, epoch: int, room: int, cuts: Cuts, order: Int64) -> Plan[Cuts]:
+    def arranged(self, epoch: int, room: int, cuts: PassageCuts, order: Int64) -> PassagePlan[PassageCuts]:
         """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
-        return Plan(epoch, room, order, cuts)
+        return PassagePlan(epoch, room, order, cuts)
 
 
 def fields_in(view: str, names: Iterable[str]) -> frozenset[str]:

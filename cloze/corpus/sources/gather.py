@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Cuts, Int64, Split, ranges
+from cloze.corpus.sources.plan import Int64, PassageCuts, Split, ranges
 from cloze.corpus.stores.store import Store
 
 Arrays = dict[str, NDArray[Any]]
@@ -26,7 +26,7 @@ class Gatherer:
         self.borders = split.borders
         store.expect_random_reads()
 
-    def passages(self, passages: Cuts, index: Int64, want: frozenset[str]) -> Arrays:
+    def passages(self, passages: PassageCuts, index: Int64, want: frozenset[str]) -> Arrays:
         """Rows of a plan, separators inserted."""
         start, length = passages.start[index], passages.length[index]
         stop = passages.stop[index]

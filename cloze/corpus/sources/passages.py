@@ -19,7 +19,7 @@ from cloze.corpus.sources import plan as plans
 from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.page_links import PageLinks
-from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
@@ -163,14 +163,14 @@ class BoundPassages(BoundSplit):
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
         self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=training)
-        self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
+        self._cuts: OrderedDict[Any, PassageCuts] = OrderedDict()
 
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
         return super().gives | (_PARTS if self._put_back else frozenset[str]())
 
-    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
         """The passages of one epoch."""
         require_room("passages", room, 2, "a passage needs 2")
         recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
@@ -178,7 +178,7 @@ class BoundPassages(BoundSplit):
         cuts = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
         return self.mixed(epoch, room, cuts, lambda: self.store.document_languages[cuts.document])
 
-    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
         int32, `target_length` (B) int32, `layers/<name>` (B, L) uint8 and, if parts are put back, `border` (B) int32 and `apart`
@@ -202,11 +202,11 @@ class BoundPassages(BoundSplit):
         that sentence within the passage, -1 where it is not in it."""
         return {"distractor": self._distractors, "next": self._next, _LEAD: self._lead, _LINKED: self._linked}
 
-    def cuts(self, room: int) -> Cuts:
+    def cuts(self, room: int) -> PassageCuts:
         """The passages of a shard, the same for every seed and in every epoch."""
         return self._cut(None, room)
 
-    def _cut(self, epoch: int | None, room: int) -> Cuts:
+    def _cut(self, epoch: int | None, room: int) -> PassageCuts:
         if self.source.each:
             return plans.by_each(self.store, self.split, self.source.room(room))
         if self.source.break_at == "anywhere":
@@ -226,7 +226,9 @@ class BoundPassages(BoundSplit):
         border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
         return border, (sentences < 2) | (draw.uniform("apart") < self._put_back)
 
-    def _parts_of(self, plan: Plan[Cuts], items: Int64, index: Int64) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def _parts_of(
+        self, plan: PassagePlan[PassageCuts], items: Int64, index: Int64
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """`border` and `apart` as the passages were cut; drawn again where one of a small language repeats."""
         cuts = plan.passages
         assert cuts.border is not None and cuts.apart is not None  # `_cut` has drawn them
@@ -250,7 +252,7 @@ class BoundPassages(BoundSplit):
         of_document = drawn("short", self.split.documents)
         return lambda document, start: of_document[document]
 
-    def _distractors(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _distractors(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         split, draw, index = self.split, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, plan.passages.document[index])
         spanned: Any = 1
@@ -295,13 +297,13 @@ class BoundPassages(BoundSplit):
         language = self.store.document_languages[self.split.documents]
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
-    def _lead(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _lead(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of each passage's document, cut to the room."""
         index = plan.order[items]
         document = np.searchsorted(self.split.documents, plan.passages.document[index])
         return self._beginning(plan, index, document, self.split.first[document], self.draw(plan, items), _LEAD, want)
 
-    def _linked(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _linked(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
         split, passages, draw, index = self.split, plan.passages, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, passages.document[index])
@@ -311,7 +313,8 @@ class BoundPassages(BoundSplit):
         return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
 
     def _beginning(
-        self, plan: Plan[Cuts], index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str, want: frozenset[str]
+        self, plan: PassagePlan[PassageCuts], index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str,
+        want: frozenset[str]
     ) -> Arrays:
         """One of the `lead` sentences of each document (B, in the split) from `first` on, and its place in the passage."""
         split, passages = self.split, plan.passages
@@ -324,7 +327,7 @@ class BoundPassages(BoundSplit):
             arrays["sentence"] = np.repeat(position[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
         return arrays
 
-    def _next(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _next(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         passages, index = plan.passages, plan.order[items]
         last = len(passages.start) - 1
         following = np.minimum(index + 1, last)

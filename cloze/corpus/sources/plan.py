@@ -41,7 +41,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Cuts(Cut):
+class PassageCuts(Cut):
     """The passages of an epoch."""
 
     stop: Int64             # one past the last token
@@ -74,7 +74,7 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class Plan(Ordering, Generic[AnyCut]):
+class PassagePlan(Ordering, Generic[AnyCut]):
     """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat`
     counts the earlier occurrences of each item's row."""
 
@@ -147,7 +147,7 @@ class Split:
 
 def by_sentence(
     store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
-) -> Cuts:
+) -> PassageCuts:
     """Passages of whole sentences.
 
     A passage takes sentences until it has at least its target length, which is `room` unless `targets` sets another. With
@@ -186,7 +186,7 @@ def by_sentence(
     return passages.cuts()
 
 
-def by_length(store: Store, split: Split, room: int) -> Cuts:
+def by_length(store: Store, split: Split, room: int) -> PassageCuts:
     """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter.
 
     One run of documents of 5, 3 and 4 tokens with separators, in a room of 6:
@@ -235,7 +235,7 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
     return passages.cuts()
 
 
-def by_each(store: Store, split: Split, room: int) -> Cuts:
+def by_each(store: Store, split: Split, room: int) -> PassageCuts:
     """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
     passages, layout = _Gathered(), _Layout.of(store, split, room)
     for low in range(0, layout.sentences, _CHUNK):
@@ -249,7 +249,7 @@ def by_each(store: Store, split: Split, room: int) -> Cuts:
 
 
 class _Gathered:
-    """The columns of `Cuts`, chunk by chunk."""
+    """The columns of `PassageCuts`, chunk by chunk."""
 
     def __init__(self) -> None:
         none, few = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -262,10 +262,10 @@ class _Gathered:
             if column is not None:
                 self._columns.setdefault(name, []).append(column)
 
-    def cuts(self) -> Cuts:
+    def cuts(self) -> PassageCuts:
         """The columns as a whole; the chunks of each are freed as it is made, so that no more than one exists twice."""
         columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
-        return Cuts(
+        return PassageCuts(
             start=columns["start"], length=columns["length"], stop=columns["stop"], document=columns["document"],
             sentence=columns["sentence"], sentences=columns["sentences"], lead=columns.get("lead"), target=columns.get("target"),
             border=columns.get("border"), apart=columns.get("apart"),

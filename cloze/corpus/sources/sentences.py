@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
-from cloze.corpus.sources.plan import Cuts, Int64, Plan, ranges
+from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
@@ -120,7 +120,7 @@ class BoundSingle(BoundSplit):
         self.batch = batch
         self.open_split(running_text(store, self.held_out, self.part), joined=source.across_documents)
         self._all = self._with_neighbours()
-        self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
+        self._cuts: OrderedDict[Any, PassageCuts] = OrderedDict()
         if self.part == "train" and not len(self._all.number):
             companions = " and ".join(source.companions) or "no"
             raise CorpusError(
@@ -133,19 +133,19 @@ class BoundSingle(BoundSplit):
         """The row and its companions."""
         return ("", *(f"{view}." for view in self.source.companions))
 
-    def make_plan(self, epoch: int, room: int) -> Plan[Cuts]:
+    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
         """The sentences of one epoch. Raises `CorpusError` if every training sentence is too long."""
         cuts = remember(self._cuts, self._longest(room), lambda: self.cuts(room))
         order = self.shuffled(len(cuts.start), epoch)
         if self.source.bucket is not None:
             order = self._in_groups(cuts.length, order, epoch)
-        return Plan(epoch, room, order, cuts)
+        return PassagePlan(epoch, room, order, cuts)
 
     def _longest(self, room: int) -> int:
         require_room("sentences", room, 1, "expected 1 or more")
         return room if self.source.max_length is None else min(room, self.source.max_length)
 
-    def read_main(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L), `length` and `document` (B) always; `word_start` (B, L), `sentence` (B, L; 0), `language` (B) and
         `layers/<name>` (B, L) if wanted. The companions have the same fields but `language`."""
         arrays = self._sentences(0, plan, items, want)
@@ -158,7 +158,7 @@ class BoundSingle(BoundSplit):
         """The previous and the next sentence, as the source has them."""
         return {view: partial(self._sentences, _STEPS[view]) for view in self.source.companions}
 
-    def _sentences(self, step: int, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _sentences(self, step: int, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """The sentences `step` after those of the rows."""
         sentence = plan.passages.sentence[plan.order[items]] + step
         document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
@@ -173,7 +173,7 @@ class BoundSingle(BoundSplit):
         number = ranges(counts, first)
         return _Sentences(number, np.searchsorted(self.store.document_sentences, number, "right") - 1)
 
-    def cuts(self, room: int) -> Cuts:
+    def cuts(self, room: int) -> PassageCuts:
         """The rows whose sentence and companions all fit, in the order of the store."""
         max_length = self._longest(room)
         sizes = np.diff(self.store.sentence_starts)
@@ -188,7 +188,7 @@ class BoundSingle(BoundSplit):
             )
         number, start = number[fits], self.store.sentence_starts[number[fits]]
         length = sizes[number]
-        return Cuts(
+        return PassageCuts(
             start=start, stop=start + length, length=length.astype(np.int32), document=self._all.document[fits],
             sentence=number, sentences=np.ones(len(number), dtype=np.int32), lead=None,
         )

@@ -98,7 +98,7 @@ class StreamPlan:
         return items
 
 
-class Places(NamedTuple):
+class StreamPositions(NamedTuple):
     """Tokens of the lanes (B, L): the document of each, its position there, the document's length, whether it is the separator
     after it, and its index in the store (for a separator, the index of the document's last token)."""
 
@@ -213,7 +213,7 @@ class BoundStreams(BoundSource[StreamPlan]):
             arrays["sentence"] = self._sentences(at)
         return arrays
 
-    def _places(self, inside: Int64, lane: Int64) -> Places:
+    def _places(self, inside: Int64, lane: Int64) -> StreamPositions:
         """The store indices of the tokens `inside` (B, L) the lanes, counted in the direction of reading."""
         inside = np.where((lane >= self._texts)[:, None], self.span - 1 - inside, inside)
         position = (lane % self._texts * self.span)[:, None] + inside
@@ -221,7 +221,7 @@ class BoundStreams(BoundSource[StreamPlan]):
         inner = position - self._begin[document]
         size = np.diff(self._begin)[document] - (self._separator is not None)
         physical = self._first[document] + np.minimum(inner, size - 1)
-        return Places(document, inner, size, inner >= size, physical)
+        return StreamPositions(document, inner, size, inner >= size, physical)
 
     def _somewhere(self, uniform: NDArray[np.float64], lane: Int64) -> Int64:
         """Where the sentence of a random token of each lane begins, in the direction of reading (B,)."""
@@ -233,13 +233,13 @@ class BoundStreams(BoundSource[StreamPlan]):
         read = np.where(lane >= self._texts, after - 1 - physical, physical - starts[number])
         return np.maximum(token - np.where(at.between[:, 0], 0, read), 0)
 
-    def _words(self, at: Places, backwards: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _words(self, at: StreamPositions, backwards: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Where words start in the direction of reading: backwards, where the next token of the text starts another word."""
         last = len(self.store.tokens) - 1
         ends = (at.inner >= at.size - 1) | self.store.words(np.minimum(at.physical + 1, last))
         return np.where(backwards[:, None], ends, self.store.words(at.physical)) | at.between
 
-    def _sentences(self, at: Places) -> NDArray[np.int32]:
+    def _sentences(self, at: StreamPositions) -> NDArray[np.int32]:
         number = np.searchsorted(self.store.sentence_starts, at.physical, "right") - 1
         changes = np.zeros(number.shape, np.int32)
         changes[:, 1:] = number[:, 1:] != number[:, :-1]

@@ -15,14 +15,14 @@ from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.sources.bound import FEWEST
 from cloze.corpus.sources.pairs import WRONG, BoundPairs, PairSource, require_pairs, sides_of
-from cloze.corpus.sources.plan import Cuts, Int64, Plan
+from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.text_vectors import BoundTextVectors
 from cloze.errors import CorpusError, RecipeError, require_table
 from cloze.registry import Given, register
 from cloze.rows import Rows
-from cloze.text import Encoded
+from cloze.text import EncodedText
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -78,7 +78,7 @@ class WordPairs(PairSource):
         return BoundWordPairs(self, store, **address)
 
 
-class Words(NamedTuple):
+class LexiconTexts(NamedTuple):
     """The distinct texts of a lexicon, numbered in the order of their hashes. hash: that of each, (U,); place: a sentence of the
     store that holds it, (U,); of: the text of every sentence, (S,)."""
 
@@ -112,7 +112,7 @@ class BoundWordPairs(BoundPairs):
         state = {**self.__dict__, "_plans": OrderedDict()}
         return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
-    def read(self, plan: Plan[Cuts], items: Int64, want: frozenset[str]) -> Rows:
+    def read(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Rows:
         """As in `BoundPairs`; with byte-level BPE, half of the words are spelled as behind a space."""
         rows = super().read(plan, items, want)
         draw = self.draw(plan, items)
@@ -122,7 +122,7 @@ class BoundWordPairs(BoundPairs):
         return rows
 
     @cached_property
-    def _behind_space(self) -> dict[bytes, Encoded]:
+    def _behind_space(self) -> dict[bytes, EncodedText]:
         """Each distinct text as it is spelled behind a space, by the bytes of its ids. Empty if there is one way to spell it, or
         if its tokens have labels."""
         tokenizer, starts = self.store.tokenizer(), self.store.sentence_starts
@@ -138,7 +138,7 @@ class BoundWordPairs(BoundPairs):
     def _respelled(self, rows: Rows, view: str, chosen: NDArray[np.bool_], room: int) -> Rows:
         """The rows with the other spelling of a view's word where they are `chosen` (B,); a word that was cut stays."""
         tokens, length = rows[f"{view}tokens"], rows[f"{view}length"].copy()
-        spellings: dict[int, Encoded] = {}
+        spellings: dict[int, EncodedText] = {}
         for row in np.flatnonzero(chosen).tolist():
             other = self._behind_space.get(tokens[row, : length[row]].tobytes())
             if other is not None and len(other.ids) <= room:
@@ -167,7 +167,7 @@ class BoundWordPairs(BoundPairs):
             )
         return _directions(self.store, table)
 
-    def _wrong(self, plan: Plan[Cuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: PassagePlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
         """For each item, a pair and its side whose word is not related to the one shown: the nearest to it among random ones."""
         index, draw = plan.order[items], self.draw(plan, items)
         first = plan.passages.sentence[index]
@@ -242,7 +242,7 @@ def _directions(store: Store, table: BoundTextVectors) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def words_of(store: Store) -> Words:
+def words_of(store: Store) -> LexiconTexts:
     """The distinct texts of a store's sentences, by a 64-bit hash of their tokens; two texts collide too rarely to matter."""
     start, size = store.sentence_starts[:-1], np.diff(store.sentence_starts)
     hashed = np.zeros(len(size), np.uint64)
@@ -252,10 +252,10 @@ def words_of(store: Store) -> Words:
         value *= _STEP
         hashed[longer] = value ^ (value >> _SHIFT)
     hashes, first, of = np.unique(hashed, return_index=True, return_inverse=True)
-    return Words(hashes, first.astype(np.int64), of.astype(np.int64).reshape(-1))
+    return LexiconTexts(hashes, first.astype(np.int64), of.astype(np.int64).reshape(-1))
 
 
-def split_words(store: Store, words: Words, held_out: float) -> dict[str, Int64]:
+def split_words(store: Store, words: LexiconTexts, held_out: float) -> dict[str, Int64]:
     """The pairs of the parts `train` and `held_out`, which share no word; the same for every seed.
 
     A word is held out if its hash, as a random number, is below p. p is chosen so that a share `held_out` of the pairs of equal

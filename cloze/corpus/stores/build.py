@@ -20,11 +20,11 @@ from cloze.corpus.readers.documents import add_faults, documents_of
 from cloze.corpus.readers.files import find_files
 from cloze.corpus.readers.pair_files import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import Faults, Oddities, Report
-from cloze.corpus.stores.encode import BlockEncoder, Encoded, WordsApart
+from cloze.corpus.readers.report import FileFaults, Oddities, Report
+from cloze.corpus.stores.encode import BlockEncoder, EncodedBlock, WordsApart
 from cloze.corpus.stores.languages import language_folders, language_sizes, read_languages, smoothed
 from cloze.corpus.stores.store import Store
-from cloze.corpus.stores.workers import Workers
+from cloze.corpus.stores.workers import WorkerPool
 from cloze.corpus.stores.writer import StoreWriter, saving
 from cloze.errors import CorpusError, RunError
 from cloze.jobs import cores
@@ -65,8 +65,8 @@ def build_store(
             task = partial(
                 BlockEncoder, tokenizer, memory_mb=_DICTIONARY_MB // count, annotations=annotations, compiled=True
             )
-            pool: Workers[Encoded] = stack.enter_context(Workers(task, count))
-            encoded: Iterable[tuple[Block, Encoded]] = pool.each(_counted(blocks, account))
+            pool: WorkerPool[EncodedBlock] = stack.enter_context(WorkerPool(task, count))
+            encoded: Iterable[tuple[Block, EncodedBlock]] = pool.each(_counted(blocks, account))
         else:
             large = total is None or total >= _SMALL
             encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations, compiled=large)
@@ -145,7 +145,7 @@ def _counting(
     with ExitStack() as stack:
         task, count = partial(WordsApart, spec.words), _workers(workers, total)
         if count > 1:
-            pool: Workers[list[str]] = stack.enter_context(Workers(task, count))
+            pool: WorkerPool[list[str]] = stack.enter_context(WorkerPool(task, count))
             cut: Iterable[list[str]] = (words for _, words in pool.each(blocks))
         else:
             cut = map(task(), blocks)
@@ -211,11 +211,11 @@ def store_writer(
 
 
 def write_blocks(
-    encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
+    encoded: Iterable[tuple[Block, EncodedBlock]], writer: StoreWriter, account: Report, progress: Callable[[], None]
 ) -> dict[str, frozenset[int]]:
     """Append every block to the store. Returns the records of each annotator's file that the text matches."""
     matches: dict[str, frozenset[int]] = {}
-    file = Faults("")
+    file = FileFaults("")
     is_open = False   # the last document may continue
     written = False   # ... and some of it has been written
     for block, encoding in encoded:
@@ -248,7 +248,7 @@ def write_blocks(
     return matches
 
 
-def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account: Report) -> None:
+def _note_empty(found: EncodedBlock, kept: Any, goes_on: bool, block: Block, account: Report) -> None:
     """Note documents that are certainly empty; those that cross a block border are not judged."""
     certain = ~kept
     if goes_on:

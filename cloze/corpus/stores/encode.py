@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import Faults, Oddities
+from cloze.corpus.readers.report import FileFaults, Oddities
 from cloze.errors import CorpusError
 from cloze.text import Annotations, Segmenter, Tokenizer
 from cloze.text.apart import set_apart
@@ -19,7 +19,7 @@ from cloze.text.tokenizer import readable
 
 
 @dataclass
-class Encoded:
+class EncodedBlock:
     """The ids of a block. Sentences without a token are left out; a document may have none."""
 
     ids: NDArray[Any]                       # uint16 or uint32
@@ -30,7 +30,7 @@ class Encoded:
     goes_on: bool
     open_end: bool
     odd: Oddities
-    faults: Faults
+    faults: FileFaults
     layers: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     labels: dict[str, NDArray[np.int32]] = field(default_factory=dict)
     met: dict[str, frozenset[int]] = field(default_factory=dict)    # the records of annotators' files that it matches
@@ -55,7 +55,7 @@ class BlockEncoder:
         self.spaces = tokenizer.kind not in ("wordpiece", "words")
         self.line_ends = annotators.line_ends
 
-    def __call__(self, block: Block) -> Encoded:
+    def __call__(self, block: Block) -> EncodedBlock:
         """The encoded block."""
         parsed = parse_block(block, spaces=self.spaces, line_ends=self.line_ends)
         sentences = [sentence for document in parsed.documents for sentence in document]
@@ -75,7 +75,7 @@ class BlockEncoder:
             owner = np.repeat(np.arange(len(counts)), counts)
             counts = np.bincount(owner[full], minlength=len(counts))
             lengths = lengths[full]
-        return Encoded(
+        return EncodedBlock(
             ids=ids.astype(self.dtype), word_bits=np.packbits(word_start, bitorder="little"),
             sentence_lengths=lengths.astype(np.int32), document_lengths=counts.astype(np.int32),
             lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,

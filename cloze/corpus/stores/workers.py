@@ -31,7 +31,7 @@ _AHEAD = 2  # blocks read beyond those at work
 _SCRIPT = "from cloze.corpus.stores.workers import main; main()"
 
 
-class Workers(Generic[Answer]):
+class WorkerPool(Generic[Answer]):
     """`count` processes with one task each. A context manager: leaving it ends them.
 
     task: makes, in the process, what answers every block (a `BlockEncoder`); picklable.
@@ -51,7 +51,7 @@ class Workers(Generic[Answer]):
         for pipe in self._pipes:
             self._threads.submit(self._introduce, pipe, task)
 
-    def __enter__(self) -> Workers[Answer]:
+    def __enter__(self) -> WorkerPool[Answer]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.look_up import LookUp
-from cloze.corpus.tables.vector_table import Found
+from cloze.corpus.tables.vector_table import VectorSource
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -35,7 +35,7 @@ class TextVectors(LookUp):
             )
         return self.file
 
-    def bind(self, store: Store, vectors: Found) -> BoundTextVectors:
+    def bind(self, store: Store, vectors: VectorSource) -> BoundTextVectors:
         """The opened vectors; they are the same for every store."""
         return BoundTextVectors(vectors)
 
@@ -43,7 +43,7 @@ class TextVectors(LookUp):
 class BoundTextVectors:
     """The vectors of any texts. size is their number of columns."""
 
-    def __init__(self, vectors: Found) -> None:
+    def __init__(self, vectors: VectorSource) -> None:
         self.vectors, self.size = vectors, vectors.width
 
     @property

@@ -16,7 +16,7 @@ from cloze.registry import register
 _END = "</s>"
 
 
-class Found(Protocol):
+class VectorSource(Protocol):
     """The interface of opened vectors (`cloze.interop.vectors.Vectors`)."""
 
     @property
@@ -32,7 +32,7 @@ class Found(Protocol):
         """The vector (D,) of a word, None if there is none."""
 
 
-def rows_by_id(vectors: Found | None, ids: Sequence[str]) -> NDArray[np.float32] | None:
+def rows_by_id(vectors: VectorSource | None, ids: Sequence[str]) -> NDArray[np.float32] | None:
     """The vectors of ids from row 1 on, (N + 1, D), zeros for an id that has none; None without vectors."""
     if vectors is None:
         return None
@@ -69,7 +69,7 @@ class PretrainedVectors(LookUp):
             raise RecipeError("tables: vectors: no file. Name one of word2vec, GloVe or fastText: --set tables.NAME.file=PATH")
         return self.file
 
-    def bind(self, store: Store, vectors: Found) -> BoundVectors:
+    def bind(self, store: Store, vectors: VectorSource) -> BoundVectors:
         """The vectors of a store's vocabulary. Raises `CorpusError` if no word of it has one."""
         tokenizer = store.tokenizer()
         special = set(tokenizer.special_ids.tolist())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cloze.decoding.generating.sampling import Sampling
-from cloze.decoding.generating.search import Limits, Writer, Written, cut_at
+from cloze.decoding.generating.search import Continuation, Limits, Writer, cut_at
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 
@@ -50,7 +50,7 @@ class Draft:
         return self.tokens if most is None else max(0, min(self.tokens, most - length + 1))
 
 
-class Numbers(NamedTuple):
+class RandomNumbers(NamedTuple):
     """Random numbers in [0, 1) for each new token (new,): to propose it, to accept it, and to draw it if nothing is accepted."""
 
     propose: Tensor
@@ -59,9 +59,10 @@ class Numbers(NamedTuple):
 
 
 def assisted(
-    writer: Checker, drafter: Checker, tokens: Tensor, *, draft: Draft, new: int, end: int, sampling: Sampling, numbers: Numbers,
+    writer: Checker, drafter: Checker, tokens: Tensor, *, draft: Draft, new: int, end: int, sampling: Sampling,
+    numbers: RandomNumbers,
     limits: Limits, stops: Callable[[Sequence[int]], bool] | None = None, told: Callable[[list[int]], None] | None = None,
-) -> Written:
+) -> Continuation:
     """Up to `new` tokens behind tokens (1, L); `stops` and `told` as in `search.sample`."""
     start, size = tokens.shape[1], draft.reader.tokenizer.size
     while True:

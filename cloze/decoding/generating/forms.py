@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.generating.search import Written
+from cloze.decoding.generating.search import Continuation
 from cloze.decoding.generating.sequence import (
     Manner,
     continue_rows,
@@ -43,7 +43,7 @@ from cloze.errors import UserError
 from cloze.exercises.companions.answer import Edits, Lesson
 
 
-class Pair(Protocol):
+class TextPair(Protocol):
     """A text as it is read, and the tokens of its target, including the end."""
 
     @property
@@ -74,7 +74,7 @@ class Form(ABC):
         """
 
     @abstractmethod
-    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """The texts written for the texts read."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Form(ABC):
         them out."""
 
     @abstractmethod
-    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+    def log_probabilities(self, head: Any, rows: Sequence[TextPair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
 
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
@@ -95,10 +95,10 @@ class _AtOnce(Form):
     """Every token of a target is scored in one pass, because none sees a later one."""
 
     @abstractmethod
-    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
+    def with_targets(self, rows: Sequence[TextPair], set: str) -> Batch:
         """The batch, with every token of the rows as a target of `set`."""
 
-    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+    def log_probabilities(self, head: Any, rows: Sequence[TextPair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
         batch = self.with_targets(rows, head.set)
         read = self.readings(head, batch)
@@ -136,11 +136,11 @@ class ByDecoder(_AtOnce):
         end, closing = end_id(self.reader), self.reader.single.closing
         return end < 0 or (len(closing) > 0 and int(closing[-1]) == end)
 
-    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
         room = manner.room(reader, 1)
-        written: dict[int, Written] = {}
+        written: dict[int, Continuation] = {}
         for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
                 batch = [sources[i] for i in index]
@@ -151,7 +151,7 @@ class ByDecoder(_AtOnce):
             manner.report(len(index))
         return [written[number] for number in range(len(sources))]
 
-    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
+    def with_targets(self, rows: Sequence[TextPair], set: str) -> Batch:
         """Every token of the target, predicted where the decoder has read the tokens before it."""
         reader = self.reader
         lengths = np.array([len(row.target) for row in rows])
@@ -229,7 +229,7 @@ class ByContinuing(_InOneRow, _AtOnce):
     def __init__(self, reader: Reader) -> None:
         super().__init__(replace(reader, order="left_to_right"))
 
-    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
+    def with_targets(self, rows: Sequence[TextPair], set: str) -> Batch:
         """Every token of the target, predicted at the token before it."""
         joined = self.joined(rows)
         width = max(len(row) for row in joined)
@@ -246,7 +246,7 @@ class ByContinuing(_InOneRow, _AtOnce):
         reading = {"pair": base_reading.pair, "orders": list(base_reading.orders)}
         return Lesson([*self._laid_out(of, max_length, [0, 0]), *edits], "left_to_right", reading)
 
-    def joined(self, rows: Iterable[Pair]) -> list[Framed]:
+    def joined(self, rows: Iterable[TextPair]) -> list[Framed]:
         """Text and target as one, all of one segment, as for continuing a text; `part` is 1 for the target's tokens."""
         framed = []
         for row in rows:
@@ -255,7 +255,7 @@ class ByContinuing(_InOneRow, _AtOnce):
             framed.append(Framed(ids, np.zeros_like(ids), part))
         return framed
 
-    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """Continue the text and the separator."""
         starts, end = [row.ids for row in sources], end_id(self.reader)
         return continue_rows(self.reader, head, starts, self.banned, end, manner)
@@ -279,14 +279,14 @@ class ByGaps(_InOneRow):
         edits: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
         return Lesson([*self._laid_out(of, max_length, segments), *edits], "source_to_target")
 
-    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """A [MASK] at the next position, which the predicted token replaces."""
         starts = [row.ids for row in sources]
         return write_behind(
             self.reader, starts, lambda index: self._writer(head, sources[index[0]], self.banned), end_id(self.reader), manner
         )
 
-    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+    def log_probabilities(self, head: Any, rows: Sequence[TextPair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before), computed as in writing."""
         sums = np.zeros(len(rows))
         for index in of_one_length([len(row.source) for row in rows], len(rows)):
@@ -294,7 +294,7 @@ class ByGaps(_InOneRow):
             sums[index] = self._sums(self._writer(head, batch[0].source, None), batch)
         return sums.tolist()
 
-    def _sums(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
+    def _sums(self, writer: Filling, rows: Sequence[TextPair]) -> NDArray[np.float64]:
         """The sums of rows whose sources have one length; the writer gets every token after scoring it."""
         lengths = torch.tensor([len(row.target) for row in rows])
         targets = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)

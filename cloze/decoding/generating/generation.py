@@ -13,7 +13,7 @@ from torch import Tensor
 from cloze.decoding.generating.drafting import Draft
 from cloze.decoding.generating.forms import ByGaps, form_of
 from cloze.decoding.generating.sampling import Sampling
-from cloze.decoding.generating.search import Beams, Limits, Written
+from cloze.decoding.generating.search import Beams, Continuation, Limits
 from cloze.decoding.generating.sequence import Manner, answer_text, answers, end_id, extend, first_ids, has_decoder, start_id
 from cloze.decoding.generating.writing import asks
 from cloze.decoding.layout import Ids
@@ -109,14 +109,14 @@ def generate(
     return results
 
 
-def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
+def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Continuation]:
     """What is written for each text; [MASK] and other literals have their meaning. A text that is too long loses its end."""
     form = form_of(reader)
     ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
     return form.write(head, [form.source(text_ids, room=manner.tokens) for text_ids in ids], manner)
 
 
-def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int, stop: Sequence[str]) -> Generated:
+def _as_generated(reader: Reader, prompt: str, one: Continuation, tokens: int, stop: Sequence[str]) -> Generated:
     stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "max_length"
     if answers(reader):
         text = answer_text(reader, one.ids)

@@ -33,14 +33,14 @@ class Writer(Protocol):
         """Go on with these rows, where each comes from a row that reads the same source."""
 
 
-class Written(NamedTuple):
+class Continuation(NamedTuple):
     """What was written after a start, without the end token; whether it ended; the score of a beam search, and its next best
     texts."""
 
     ids: tuple[int, ...]
     ended: bool
     score: float | None = None
-    others: tuple[Written, ...] = ()
+    others: tuple[Continuation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Beams:
 def sample(
     writer: Writer, tokens: Tensor, *, new: int, end: int, sampling: Sampling, uniform: Tensor, limits: Limits,
     stops: Callable[[Sequence[int]], bool] | None = None, told: Callable[[list[int]], None] | None = None,
-) -> list[Written]:
+) -> list[Continuation]:
     """Up to `new` tokens behind tokens (R, L), drawn with the rows' random numbers `uniform` (R, new).
 
     A row also ends where `stops` is true of its new tokens. `told` gets the next token of each row as soon as it is chosen.
@@ -178,16 +178,16 @@ def sample(
     return [cut_at(row[start : start + length], end) for row, length in zip(tokens.tolist(), lengths, strict=True)]
 
 
-def cut_at(ids: list[int], end: int, score: float | None = None) -> Written:
+def cut_at(ids: list[int], end: int, score: float | None = None) -> Continuation:
     """What stands before the first end token."""
     ended = end in ids
-    return Written(tuple(ids[: ids.index(end)] if ended else ids), ended, score)
+    return Continuation(tuple(ids[: ids.index(end)] if ended else ids), ended, score)
 
 
 def beam_search(
     writer: Writer, tokens: Tensor, *, new: int, end: int, beams: Beams, limits: Limits, sampling: Sampling | None = None,
     uniform: Tensor | None = None,
-) -> list[Written]:
+) -> list[Continuation]:
     """The best continuation of each of tokens (R, L) by up to `new` tokens, and the next best ones as its `others`.
 
     Sampled beams are drawn from what `sampling` leaves of each beam's tokens, at least two, with the random numbers `uniform`
@@ -220,7 +220,7 @@ def beam_search(
     return _ranked(groups, beams.best)
 
 
-def _ranked(groups: Sequence[_Search], several: int) -> list[Written]:
+def _ranked(groups: Sequence[_Search], several: int) -> list[Continuation]:
     """The best ended sequence of each row among all groups, with the others that are wanted."""
     best = []
     for row in zip(*(group.ended() for group in groups), strict=True):
@@ -229,7 +229,7 @@ def _ranked(groups: Sequence[_Search], several: int) -> list[Written]:
     return best
 
 
-def _worth(one: Written) -> float:
+def _worth(one: Continuation) -> float:
     return -float("inf") if one.score is None else one.score
 
 
@@ -326,7 +326,7 @@ class _Search:
         self.open = self.open & (hope > worst).any(1, keepdim=True)
         self.over = all_stop or not bool(self.live.any())
 
-    def ended(self) -> list[list[Written]]:
+    def ended(self) -> list[list[Continuation]]:
         """The ended sequences of each row, the best first."""
         return [
             [cut_at(sequence[self.start :], self.end, value) for sequence, value in zip(ids, worth, strict=True)]

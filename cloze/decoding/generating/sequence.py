@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.decoding.generating.drafting import Checker, Draft, Numbers, assisted
+from cloze.decoding.generating.drafting import Checker, Draft, RandomNumbers, assisted
 from cloze.decoding.generating.sampling import Sampling
-from cloze.decoding.generating.search import Beams, Limits, Writer, Written, beam_search, sample
+from cloze.decoding.generating.search import Beams, Continuation, Limits, Writer, beam_search, sample
 from cloze.decoding.generating.writing import Asking, Continuing, asks
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
@@ -77,7 +77,7 @@ def first_ids(reader: Reader, prompt: str) -> Ids:
     return ids
 
 
-def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) -> list[Written]:
+def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) -> list[Continuation]:
     """Continuations by a left-to-right network, or by one that is asked for each token (`writing.Asking`)."""
     end = reader.tokenizer.roles.get("[EOS]", -1)
     banned = unwritten(reader, end)
@@ -89,7 +89,7 @@ def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) ->
 
 def continue_rows(
     reader: Reader, head: Any, starts: Sequence[Ids], banned: Tensor | None, end: int, manner: Manner
-) -> list[Written]:
+) -> list[Continuation]:
     """What a left-to-right network puts behind each start."""
     draft = manner.draft
     drafter = None if draft is None else lambda: Continuing(draft.reader, draft.head, banned)
@@ -99,11 +99,11 @@ def continue_rows(
 def write_behind(
     reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner,
     drafter: Callable[[], Checker] | None = None,
-) -> list[Written]:
+) -> list[Continuation]:
     """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
     nothing is padded. `drafter` makes what proposes tokens.
     """
-    written: dict[int, Written] = {}
+    written: dict[int, Continuation] = {}
     for index in of_one_length([len(start) for start in starts], manner.together):
         room = manner.room(reader, len(starts[index[0]]))
         with torch.inference_mode():
@@ -163,7 +163,7 @@ def of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int6
 
 def write(
     writer: Any, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner, drafter: Checker | None = None
-) -> list[Written]:
+) -> list[Continuation]:
     """Up to `room` tokens behind each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and `writer`
     is a `Checker`, else a `Writer`."""
     draw, beams = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))), manner.beams
@@ -180,7 +180,7 @@ def write(
         proposing, accepting = (torch.from_numpy(draw.uniform(name, room)[0]).to(first.device) for name in ("propose", "accept"))
         written = assisted(
             writer, drafter, first, draft=manner.draft, new=room, end=end, sampling=manner.sampling,
-            numbers=Numbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
+            numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
         )
         return [written]
     return sample(

@@ -22,7 +22,7 @@ GOOD, BAD = "sentence_good", "sentence_bad"
 
 
 @dataclass(frozen=True)
-class Pair:
+class MinimalPair:
     """Two sentences that differ in one respect; `file` is the name of the paradigm they come from."""
 
     file: str
@@ -45,7 +45,7 @@ class Preference:
         return self.right / self.pairs if self.pairs else float("nan")
 
 
-def read_pairs(path: Path, *, limit: int | None = None) -> list[Pair]:
+def read_pairs(path: Path, *, limit: int | None = None) -> list[MinimalPair]:
     """The pairs of a JSON-lines file, of every such file in a folder, or of a tar archive (BLiMP's form).
 
     Every record needs `sentence_good` and `sentence_bad` (Warstadt et al., "BLiMP", 2020), neither empty. A folder that holds
@@ -53,10 +53,10 @@ def read_pairs(path: Path, *, limit: int | None = None) -> list[Pair]:
     """
     if not path.exists():
         raise TaskError(f"{path}: no such file or folder of minimal pairs.")
-    pairs: list[Pair] = []
+    pairs: list[MinimalPair] = []
     for name, records in _files(path):
         pairs += [
-            Pair(name, _sentence(where, number, record, GOOD), _sentence(where, number, record, BAD))
+            MinimalPair(name, _sentence(where, number, record, GOOD), _sentence(where, number, record, BAD))
             for where, number, record in islice(records, limit)
         ]
     if not pairs:
@@ -124,7 +124,7 @@ def _records(where: str, raw: bytes) -> Iterator[tuple[str, int, dict[str, Any]]
 def prefer(
     reader: Reader,
     head: Any,
-    pairs: Sequence[Pair],
+    pairs: Sequence[MinimalPair],
     *,
     method: Method,
     windows: Windows = Windows(),  # noqa: B008

@@ -21,7 +21,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names, orders_of, refuse_answering
 from cloze.decoding.scores.pointer_cache import Pointer, PointerCache
-from cloze.decoding.scores.windows import Window, Windows
+from cloze.decoding.scores.windows import ScoredWindow, Windows
 from cloze.errors import CheckpointError, UserError
 
 Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
@@ -142,7 +142,7 @@ def score(
 class _Done:
     """Reports texts, repeated ones included, once the last of their windows is scored."""
 
-    def __init__(self, parts: Sequence[Window], copies: NDArray[np.int64], report: Callable[[int], None]) -> None:
+    def __init__(self, parts: Sequence[ScoredWindow], copies: NDArray[np.int64], report: Callable[[int], None]) -> None:
         self.parts, self.copies, self.report = parts, copies, report
         self.left = np.bincount([part.text for part in parts], minlength=len(copies))
 
@@ -164,7 +164,7 @@ def _spelling(row: Framed) -> tuple[bytes, bytes]:
 
 def _windows(
     reader: Reader, row: Framed, asked: NDArray[np.bool_], windows: Windows, method: Method, text: int
-) -> list[Window]:
+) -> list[ScoredWindow]:
     """The windows with tokens to score."""
     before = len(reader.single.opening)
     frame = before, reader.single.added - before
@@ -195,7 +195,7 @@ Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added
 
 
 @torch.inference_mode()
-def _left_to_right(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+def _left_to_right(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
     for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
@@ -213,7 +213,7 @@ def _positions(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.dev
 
 
 @torch.inference_mode()
-def _remembering(reader: Reader, head: Any, parts: Sequence[Window], pointer: Pointer) -> Sums:
+def _remembering(reader: Reader, head: Any, parts: Sequence[ScoredWindow], pointer: Pointer) -> Sums:
     """Scores of windows one after another, mixed with what a cache of the tokens before says."""
     cache = PointerCache(pointer)
     cache.require(sum(int(part.asked.sum()) for part in parts))
@@ -227,7 +227,7 @@ def _remembering(reader: Reader, head: Any, parts: Sequence[Window], pointer: Po
 
 
 @torch.inference_mode()
-def _masked(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+def _masked(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
     owner = np.repeat(np.arange(len(parts)), [int(part.asked.sum()) for part in parts])
     columns = np.concatenate([np.flatnonzero(part.asked) for part in parts] or [np.zeros(0, np.int64)])
     left = np.bincount(owner, minlength=len(parts))
@@ -241,7 +241,7 @@ def _masked(reader: Reader, head: Any, parts: Sequence[Window], rows: int, token
 
 
 @torch.inference_mode()
-def _original(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+def _original(reader: Reader, head: Any, parts: Sequence[ScoredWindow], rows: int, tokens: int) -> Sums:
     for index in by_length([len(part.row) for part in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]

@@ -14,17 +14,17 @@ from cloze.errors import UserError
 
 
 @dataclass(frozen=True)
-class Window:
+class ScoredWindow:
     """A stretch of the text number `text` as one row, and which tokens of the row are scored in it (L,)."""
 
     text: int
     row: Framed
     asked: NDArray[np.bool_]
 
-    def grown(self, reader: Reader, bound: int | None) -> Window:
+    def grown(self, reader: Reader, bound: int | None) -> ScoredWindow:
         """The window with the facts that belong to its words, none of which is scored."""
         (row,) = reader.grown([self.row], bound)
-        return self if row.tree is None else Window(self.text, row, self.asked[row.tree.column] & (row.tree.branch == 0))
+        return self if row.tree is None else ScoredWindow(self.text, row, self.asked[row.tree.column] & (row.tree.branch == 0))
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Windows:
     def over(
         self, row: Framed, asked: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,
         left_to_right: bool,
-    ) -> list[Window]:
+    ) -> list[ScoredWindow]:
         """The windows of one text. `row` is all of it, with `frame` tokens before and behind that every window repeats.
 
         From left to right a window scores what the windows before have not (the strided evaluation of a model of fixed length).
@@ -62,7 +62,7 @@ class Windows:
         """
         size, (before, behind) = self.size(max_length), frame
         if size is None or (len(row) <= size and self.stride is None):
-            return [Window(text, row, asked)]
+            return [ScoredWindow(text, row, asked)]
         room, body = size - before - behind, len(row) - before - behind
         most = room if before else room - 1  # a window's first token must have something before it
         stride = max(1, room // 2) if self.stride is None else self.stride
@@ -74,7 +74,7 @@ class Windows:
             )
         spans = _advancing(body, room, stride) if left_to_right else _centred(body, room, stride)
         return [
-            Window(text, *_cut(row, asked, np.arange(a, b), np.arange(c, d), frame)) for a, b, c, d in spans
+            ScoredWindow(text, *_cut(row, asked, np.arange(a, b), np.arange(c, d), frame)) for a, b, c, d in spans
         ]
 
 

@@ -21,7 +21,7 @@ from cloze.engines.kernels.lines import (
     room_for,
     words_around,
 )
-from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER, Job
+from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER, TrainingLines
 from cloze.engines.kernels.rows import (
     add_gained,
     add_row,
@@ -136,7 +136,7 @@ def train_pairs(
 
 
 def train_exact(
-    job: Job, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+    job: TrainingLines, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
 ) -> None:
     """Train on the lines of a job, in place; the arguments are those of `shared.train_shared`."""
     train_lines(room_for(job.lengths), job, windows, targets, subwords, inputs, outputs, work, curve, totals)

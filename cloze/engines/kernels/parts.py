@@ -24,7 +24,7 @@ LINE = 16
 PREDICT_CENTRE, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER = 0, 1, 2, 3
 
 
-class Windows(NamedTuple):
+class WindowSampling(NamedTuple):
     """Which words subsampling keeps and how windows are cut.
 
     `shares`: all pairs of a centre share their negatives. `frozen`: only the lines' own rows are trained.
@@ -42,7 +42,7 @@ class Windows(NamedTuple):
     def of(
         cls, keep: NDArray[Any], *, radius: int = 5, shrinks: bool = True, predicts: int = PREDICT_CENTRE, full: bool = True,
         shares: bool = False, frozen: bool = False,
-    ) -> Windows:
+    ) -> WindowSampling:
         """From the probability (V,) that an id is kept."""
         return cls(thresholds(keep), radius, shrinks, predicts, full, shares, frozen)
 
@@ -74,19 +74,19 @@ class Targets(NamedTuple):
         return self.negatives + 1 if self.negatives else max(int(self.depths.max(initial=1)), 1)
 
 
-class Subwords(NamedTuple):
+class SubwordRows(NamedTuple):
     """The table rows of every id i: `rows[starts[i] : starts[i + 1]]`, or row i if `starts` is empty."""
 
     starts: NDArray[np.int64]  # (V + 1,), or (0,)
     rows: NDArray[np.int64]
 
     @classmethod
-    def none(cls) -> Subwords:
+    def none(cls) -> SubwordRows:
         """Every word is one row."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-class Curve(NamedTuple):
+class Sigmoid(NamedTuple):
     """How σ is computed: from a table with `scale` cells per unit, exactly if `scale` is 0, by `rows.sigmoid` if it is negative.
 
     `skip`: pairs whose product is beyond ±6 are not trained (gensim).
@@ -97,22 +97,22 @@ class Curve(NamedTuple):
     skip: bool
 
     @classmethod
-    def fine(cls, *, skip: bool = False) -> Curve:
+    def fine(cls, *, skip: bool = False) -> Sigmoid:
         """To within 1.3e-5, exactly 0 or 1 beyond ±6: fast."""
         return cls(np.zeros(1, np.float32), np.float32(-1.0), skip)
 
     @classmethod
-    def coarse(cls) -> Curve:
+    def coarse(cls) -> Sigmoid:
         """The table of word2vec.c and gensim. Their integer division gives 83 cells per unit, so that σ(0) is 0.494."""
         return cls(coarse_table(), np.float32(83.0), True)
 
     @classmethod
-    def exact(cls) -> Curve:
+    def exact(cls) -> Sigmoid:
         """The exact function, for tests."""
         return cls(np.zeros(1, np.float32), np.float32(0.0), False)
 
 
-class Work(NamedTuple):
+class ThreadBuffers(NamedTuple):
     """The buffers of one thread; `rows` and `labels` have two slots, for a target and the next one."""
 
     products: NDArray[np.float32]  # (words of a window + 1, cells of a target: ROW_REGISTER to a group of rows)
@@ -128,7 +128,7 @@ class Work(NamedTuple):
     gained: NDArray[np.float32]    # (1, width)
 
     @classmethod
-    def of(cls, windows: Windows, targets: Targets, width: int, subwords: Subwords | None = None) -> Work:
+    def of(cls, windows: WindowSampling, targets: Targets, width: int, subwords: SubwordRows | None = None) -> ThreadBuffers:
         """Buffers for the largest window, the target with the most rows and the word with the most subwords."""
         groups, pairs = -(-targets.most_rows // GROUP), 2 * windows.radius + 1
         subword_count = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
@@ -157,7 +157,7 @@ def aligned(rows: int, width: int) -> NDArray[np.float32]:
     return matrix
 
 
-class Job(NamedTuple):
+class TrainingLines(NamedTuple):
     """Lines in an array of ids, which may be memory-mapped; each has a learning rate and a key for its random numbers.
 
     `owners` are the input rows that belong to the lines, such as the vectors of their paragraphs: one for each line, or none.

@@ -15,13 +15,15 @@ import numpy as np
 
 from cloze.engines.kernels.draws import GOLDEN, mix
 from cloze.engines.kernels.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
-from cloze.engines.kernels.parts import Job
+from cloze.engines.kernels.parts import TrainingLines
 from cloze.engines.kernels.rows import learn
 from cloze.kernel import kernel
 from cloze.simd import OPTIONS
 
 
-def train_shared(job: Job, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any) -> None:
+def train_shared(
+    job: TrainingLines, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+) -> None:
     """Train on the lines of a job, in place.
 
     `inputs` and `outputs` (V, width) float32, the width a multiple of ROW_REGISTER. `totals` (4,) float64 gains the words

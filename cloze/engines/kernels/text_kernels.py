@@ -69,7 +69,7 @@ class Terms(NamedTuple):
         return (longest + 1) * (int(np.diff(self.starts).max(initial=1)) + self.longest - 1)
 
 
-class Classes(NamedTuple):
+class RecordClasses(NamedTuple):
     """The classes of every record, `labels[begins[i] : begins[i + 1]]`, the loss, and for `HIERARCHICAL` the paths of classes."""
 
     begins: NDArray[np.int64]   # (R + 1,)

@@ -22,7 +22,7 @@ _UNIT = 2.0**-32
 _EPSILON = np.float32(1e-12)
 
 
-class Facts(NamedTuple):
+class GraphFacts(NamedTuple):
     """The facts of a graph and what is needed to draw wrong triples; N facts."""
 
     tokens: NDArray[np.int32]        # (N, 3) the ids of head, relation and tail
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     counts: NDArray[np.int64]        # (6,) either, head, tail, one_side; the number of entities; whether known ones are excluded
 
 
-class Work(NamedTuple):
+class TranslationBuffers(NamedTuple):
     """The buffers of one thread; K negatives."""
 
     entity: NDArray[np.int64]        # (K,)
@@ -46,7 +46,7 @@ class Work(NamedTuple):
     rows: NDArray[np.float32]        # (6, width): h + r, t - r, h + r - t, and the changes of h, r and t
 
     @classmethod
-    def of(cls, count: int, width: int) -> Work:
+    def of(cls, count: int, width: int) -> TranslationBuffers:
         """Buffers for facts with so many negatives."""
         return cls(
             np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.float32), np.zeros((6, width), np.float32)

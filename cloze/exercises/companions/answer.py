@@ -36,7 +36,7 @@ class Lesson(NamedTuple):
     reading: dict[str, Any] = {}
 
 
-class Form(Protocol):
+class AnswerForm(Protocol):
     """How a checkpoint lays out a text and the text to generate."""
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
@@ -48,13 +48,13 @@ class ByForm(Edit):
     """An edit that is replaced by other edits once the checkpoint is known."""
 
     @abstractmethod
-    def chosen(self, form: Callable[[], Form]) -> Lesson | None:
+    def chosen(self, form: Callable[[], AnswerForm]) -> Lesson | None:
         """The edits that replace it; None if it stays."""
 
 
 @register("edit", "answer")
 @dataclass(frozen=True)
-class Answer(ByForm):
+class DecoderAnswer(ByForm):
     """Make the view `decoder`, a second sequence with targets, from `what`: the `whole` text (BART), the `masked` tokens (MASS),
     or the `spans`, each after its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 
@@ -125,7 +125,7 @@ class Answer(ByForm):
         """A second text, whichever it is."""
         return "spans"
 
-    def chosen(self, form: Callable[[], Form]) -> Lesson | None:
+    def chosen(self, form: Callable[[], AnswerForm]) -> Lesson | None:
         """The edits that replace this one once the checkpoint is known; None if it stays."""
         return form().lesson(of=str(self.of), max_length=self.max_length, set=self.set) if self.frame == OWN else None
 
@@ -217,7 +217,7 @@ class Answer(ByForm):
         }  # fmt: skip
         return rows.having_all({f"{self.second}.{name}": value for name, value in {**arrays, **further}.items()})
 
-    def at(self, length: int) -> Answer:
+    def at(self, length: int) -> DecoderAnswer:
         """The same edit; a companion is cut to the length that the text may have."""
         if self.of is None or self.max_length is not None:
             return self

@@ -14,7 +14,7 @@ from cloze.rows import Rows, before
 
 @register("edit", "only")
 @dataclass(frozen=True)
-class Only(Edit):
+class OnlyCompanion(Edit):
     """Mark all tokens as special except those of the companion `of`, which ends the row: later edits choose only among them."""
 
     of: str = "target"

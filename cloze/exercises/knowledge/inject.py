@@ -41,7 +41,7 @@ class Branches(NamedTuple):
         )
 
 
-class Tree(NamedTuple):
+class SentenceTree(NamedTuple):
     """What each token of rows with branches is, (B, L) each: the `column` that it had, of a token of a branch that of its word's
     last token; the number of its `branch`, 0 for the text; its place in the branch, 1, 2, …; the number of its `word`, of a
     token of a branch that of the word it hangs on, 0 for words without branches."""
@@ -113,7 +113,7 @@ class Inject(Edit):
         spliced, tree = self.grow(rows)
         return spliced.having_all(self.describe(tree, rows.get("position_ids")))
 
-    def grow(self, rows: Rows) -> tuple[Rows, Tree]:
+    def grow(self, rows: Rows) -> tuple[Rows, SentenceTree]:
         """The rows with the tokens of branches, and what each token is."""
         table = table_of("inject", self.table, self.tables)
         entities = table.find(rows["tokens"], rows["length"])
@@ -122,7 +122,7 @@ class Inject(Edit):
             branches = branches.take(_fitting(branches, self.limit - rows["length"].astype(np.int64)))
         return grown(rows, branches, entities)
 
-    def describe(self, tree: Tree, known: NDArray[Any] | None = None) -> dict[str, NDArray[Any]]:
+    def describe(self, tree: SentenceTree, known: NDArray[Any] | None = None) -> dict[str, NDArray[Any]]:
         """The fields by which a network reads the branches; `known` are the positions of the rows without branches."""
         arrays: dict[str, NDArray[Any]] = {}
         if self.soft_positions:
@@ -153,7 +153,7 @@ def _fitting(branches: Branches, room: Int64) -> NDArray[np.bool_]:
     return np.asarray(within <= room[branches.row])
 
 
-def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
+def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, SentenceTree]:
     """The rows with the tokens of branches, and what each token is.
 
     Inserted tokens have the segment and the further ids of the token they follow. `entities` are the words that branches
@@ -194,7 +194,7 @@ def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
             pairs = value.reshape(count, -1)
             new = np.take_along_axis(moved, np.maximum(pairs, 0), axis=1)
             changed[name] = np.where(pairs < 0, pairs, new).reshape(value.shape).astype(value.dtype)
-    return spliced.having_all(changed), Tree(column, branch, offset, word)
+    return spliced.having_all(changed), SentenceTree(column, branch, offset, word)
 
 
 def _inserted_columns(branches: Branches, moved: Int64) -> Int64:
@@ -207,13 +207,13 @@ def _inserted_columns(branches: Branches, moved: Int64) -> Int64:
     return np.asarray(np.repeat(start, branches.size) + slots(branches.size))
 
 
-def soft_positions(tree: Tree, known: NDArray[Any] | None = None) -> Int64:
+def soft_positions(tree: SentenceTree, known: NDArray[Any] | None = None) -> Int64:
     """(B, L) the position of each token if every branch continues its word; `known` are those of the rows without branches."""
     columns = tree.column if known is None else np.take_along_axis(known, np.minimum(tree.column, known.shape[1] - 1), axis=1)
     return np.asarray(columns + tree.place)
 
 
-def visible_matrix(tree: Tree) -> NDArray[np.bool_]:
+def visible_matrix(tree: SentenceTree) -> NDArray[np.bool_]:
     """(B, L, L) which tokens see each other: those of the text, those of one branch, and a word and its branches."""
     branch, word = tree.branch, tree.word
     visible = np.ones((*branch.shape, branch.shape[1]), np.bool_)

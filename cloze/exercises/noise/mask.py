@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Count, Positive, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units import Question, Unit, unit_of
+from cloze.exercises.units import Unit, UnitRequest, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
 from cloze.exercises.units.question import Bools, Ints, sized
@@ -149,7 +149,7 @@ class Mask(Edit):
         elif self._unit.by_words and self.words:
             base = counted(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
-        question = Question(self, rows, draw, free, number)
+        question = UnitRequest(self, rows, draw, free, number)
         choose = self._unit.choose
         return rows.having_all(choose(question) if self.window == "row" else in_windows(question, self.window, choose))
 

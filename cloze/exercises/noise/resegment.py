@@ -18,7 +18,7 @@ from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where
 from cloze.text.vocabularies.lattice import PieceLattice
-from cloze.text.vocabularies.merging import MergeTable, Pieces
+from cloze.text.vocabularies.merging import MergeTable, SymbolPieces
 
 Ints = NDArray[np.int64]
 
@@ -105,7 +105,7 @@ class Resegment(Edit):
         pieces, token = self._drawn(rows["tokens"][row, column], starts | (column == 0), row, draw)
         return self._laid(rows, pieces.ids, row[token], column[token], starts[token] & (pieces.first == 0))
 
-    def _drawn(self, tokens: NDArray[Any], starts: NDArray[np.bool_], row: Ints, draw: Draw) -> tuple[Pieces, Ints]:
+    def _drawn(self, tokens: NDArray[Any], starts: NDArray[np.bool_], row: Ints, draw: Draw) -> tuple[SymbolPieces, Ints]:
         """The pieces of all words, with `first` their place in the token that they begin in, and which token that is (P,)."""
         table = self._table
         symbols, count = table.apart(tokens)
@@ -124,7 +124,7 @@ class Resegment(Edit):
             pieces = table.merged(symbols, starts[token] & (nth == 0), dropped if self.dropout else None)
         else:
             pieces = table.drawn(tokens, starts, self.alpha or 0.0, draws)
-        return Pieces(pieces.ids, nth[pieces.first]), token[pieces.first]
+        return SymbolPieces(pieces.ids, nth[pieces.first]), token[pieces.first]
 
     def _laid(self, rows: Rows, ids: Ints, row: Ints, column: Ints, begins: NDArray[np.bool_]) -> Rows:
         """The rows with pieces `ids` (P,), row by row, each with the fields of the column that it came from."""

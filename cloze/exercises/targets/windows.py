@@ -18,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "windows")
 @dataclass(frozen=True)
-class Windows(Edit):
+class WindowPairs(Edit):
     """Pair each word with those at most `radius` words away (Mikolov et al., 2013a, §3).
 
     Gives `targets/<set>` and `positions/<set>`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cloze.exercises.units import alternating, fragment, infill, ngram, partition, spaced, span, token, whole_word
-from cloze.exercises.units.question import Question, Unit
+from cloze.exercises.units.question import Unit, UnitRequest
 
 _SPAN = frozenset({"layers/span"})
 
@@ -35,4 +35,4 @@ def unit_of(unit: str | list[str]) -> Unit:
     return Unit(whole_word.choose_layers, needs=frozenset(names | layers), independent=True)
 
 
-__all__ = ["UNITS", "Question", "Unit", "unit_of"]
+__all__ = ["UNITS", "UnitRequest", "Unit", "unit_of"]

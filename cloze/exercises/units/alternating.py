@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Ints, Question, covered, exactly, numbered, slots
+from cloze.exercises.units.question import Ints, UnitRequest, covered, exactly, numbered, slots
 from cloze.rows import where
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Span corruption (T5, Raffel et al., 2020, §3.1.4; `preprocessors.py`, `random_spans_noise_mask`).
 
     N tokens in K = max(1, round(N/mean)) spans: noise and text are each cut at random into K parts that are not empty and
@@ -43,7 +43,7 @@ def spans_in(noise: Ints, tokens: Ints, mean: float) -> Ints:
     return np.minimum(np.where(noise > 0, np.maximum(np.rint(noise / mean), 1), 0).astype(np.int64), tokens - noise)
 
 
-def _cut(items: Ints, parts: Ints, question: Question, name: str) -> Ints:
+def _cut(items: Ints, parts: Ints, question: UnitRequest, name: str) -> Ints:
     """Where each part stops when `items` (B,) are cut into `parts` (B,), each way equally likely; listed row by row."""
     width = max(int(items.max(initial=0)), 1)
     inner = np.arange(width) < (items - 1)[:, None]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Question, numbered
+from cloze.exercises.units.question import UnitRequest, numbered
 from cloze.rng import below
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """One fragment (MASS, Song et al., 2019, §3.1): at the start with probability `first`, at the end with probability
     `last`, else uniformly anywhere (microsoft/MASS `restricted_mask_sent`)."""
     mask, draw, free = question.mask, question.draw, question.free

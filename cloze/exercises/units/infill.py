@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import Bools, Question, columns_of, covered, exactly, keyed, numbered, slots
+from cloze.exercises.units.question import Bools, UnitRequest, columns_of, covered, exactly, keyed, numbered, slots
 from cloze.rows import counted, where
 
 #: The paper's.
 LENGTHS = {"poisson": 3.0}
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Text infilling (BART, Lewis et al., 2020, §2.2; fairseq `denoising_dataset.py`, `add_whole_word_mask`).
 
     Lengths are drawn until they add up to the number; the last is trimmed. Each non-empty span starts at a word of its own and
@@ -41,7 +41,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     return {"masked": masked, "layers/span": numbered(masked, heads), "layers/insert": inserts}
 
 
-def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
+def _lengths(question: UnitRequest) -> tuple[NDArray[np.int64], Bools]:
     """(B, T) lengths that add up to the number of each row, and which of them are used."""
     odds = odds_of(question.mask.lengths or LENGTHS)
     number = question.number
@@ -57,7 +57,7 @@ def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
     return np.minimum(lengths, number[:, None] - before), used
 
 
-def _inserts(number: NDArray[np.int64], stays: Bools, question: Question) -> NDArray[np.int32]:
+def _inserts(number: NDArray[np.int64], stays: Bools, question: UnitRequest) -> NDArray[np.int32]:
     """(B, L) how many of `number` (B,) further tokens go before each remaining token: every arrangement is equally likely."""
     survivors = counted(stays)
     number = np.where(survivors > 0, number, 0)

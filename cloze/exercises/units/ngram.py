@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import Question, keyed, numbered
+from cloze.exercises.units.question import UnitRequest, keyed, numbered
 
 #: ALBERT's: p(n) in proportion to 1/n, that is 6/11, 3/11, 2/11.
 LENGTHS = {"inverse": 3.0}
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """N-grams of whole words (ALBERT, Lan et al., 2020, §3.1; google-research/albert `create_pretraining_data.py`).
 
     Start words come in random order, each with a random length; an n-gram that exceeds the remaining number is shortened; one

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import Question, keyed, numbered
+from cloze.exercises.units.question import UnitRequest, keyed, numbered
 
 #: GPT-BERT's: one, two or three tokens, equally often.
 LENGTHS = {"1": 1.0, "2": 1.0, "3": 1.0}
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Spans of tokens that follow one another without a gap (GPT-BERT, Charpentier and Samuel, 2024; ltgoslo/gpt-bert
     `dataset.py`).
 

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 NEVER = np.uint32(0xFFFFFFFF)
 
 
-class Options(Protocol):
+class MaskOptions(Protocol):
     """The arguments of `mask` that units read."""
 
     @property
@@ -46,7 +46,7 @@ class Options(Protocol):
     def counts(self) -> Ints | None: ...
 
 
-class Words(NamedTuple):
+class BlockWords(NamedTuple):
     """The words of a block, W of them in its richest row.
 
     `word` (B, L): ordinal of each free token's word. `first`, `stop`, `last` (B, W): the column where a word starts, the one
@@ -61,10 +61,10 @@ class Words(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class UnitRequest:
     """Choose `number` (B,) of the `free` tokens (B, L) of these rows, as `mask` says."""
 
-    mask: Options
+    mask: MaskOptions
     rows: Rows
     draw: Draw
     free: Bools
@@ -93,7 +93,7 @@ class Question:
         return rates
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> BlockWords:
         """The words, which units of several words count."""
         return words_of(self.free, self.starts)
 
@@ -106,7 +106,7 @@ class Unit:
     lengths; `independent`: it can draw each of its units by a coin; `unframed`: it usually comes before the frame.
     """
 
-    choose: Callable[[Question], dict[str, NDArray[Any]]]
+    choose: Callable[[UnitRequest], dict[str, NDArray[Any]]]
     needs: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()
     lengths: bool = False
@@ -160,7 +160,7 @@ def sized(free: Bools, word_start: Bools) -> tuple[Bools, Ints, Ints]:
     return starts, np.maximum(word, 0), np.bincount(flat, minlength=count * words).reshape(count, words)
 
 
-def words_of(free: Bools, word_start: Bools) -> Words:
+def words_of(free: Bools, word_start: Bools) -> BlockWords:
     """The words among the free tokens and their columns."""
     starts, word, sizes = sized(free, word_start)
     count, words = sizes.shape
@@ -171,7 +171,7 @@ def words_of(free: Bools, word_start: Bools) -> Words:
     ends[:, :-1] = first[:, 1:] != stop[:, :-1]
     ordinal = np.where(ends, np.arange(words), words)
     last = np.minimum.accumulate(ordinal[:, ::-1], axis=1)[:, ::-1]
-    return Words(word, first, stop, last, sizes)
+    return BlockWords(word, first, stop, last, sizes)
 
 
 def columns_of(chosen: Bools) -> Ints:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Question
+from cloze.exercises.units.question import UnitRequest
 from cloze.rng import Draw, fold, mix_keys
 
 Chosen = dict[str, NDArray[Any]]
 
 
-def in_windows(question: Question, window: str | int, choose: Callable[[Question], Chosen]) -> Chosen:
+def in_windows(question: UnitRequest, window: str | int, choose: Callable[[UnitRequest], Chosen]) -> Chosen:
     """Windows are the halves of each row, or `window` free tokens; their numbers add up to the row's.
 
     A remainder goes to the earlier windows (XLNet: 43 and 42 of 85).

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import Question, exactly, numbered
+from cloze.exercises.units.question import UnitRequest, exactly, numbered
 from cloze.rng import below
 
 #: XLNet's: p(n) in proportion to 1/n for n up to 5.
 LENGTHS = {"inverse": 5.0}
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """One token in k, which is 1/`rate` rounded (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `_sample_mask`).
 
     From left to right: draw a length n, take the next n·k tokens, and mask n of them, beginning at the first start of a word
@@ -51,7 +51,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     return {"masked": masked | filled, "layers/span": numbered(masked | filled, (change[:, :width] > 0) | filled)}
 
 
-def _next_start(question: Question) -> NDArray[np.int64]:
+def _next_start(question: UnitRequest) -> NDArray[np.int64]:
     """(B, L + 1) the first column from here on at which a word starts; L if none does."""
     free = question.free
     width = free.shape[1]

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import Question, columns_of, numbered
+from cloze.exercises.units.question import UnitRequest, columns_of, numbered
 from cloze.rng import below
 
 #: SpanBERT's.
 LENGTHS = {"geometric": {"p": 0.2, "max_length": 10.0}}
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Spans of words (SpanBERT, Joshi et al., 2020, §3.1; facebookresearch/SpanBERT `masking.py`).
 
     Lengths and anchor tokens are drawn repeatedly; an anchor that is masked already is dropped; the span begins with the anchor's

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
-from cloze.exercises.units.question import Bools, Question, exactly
+from cloze.exercises.units.question import Bools, UnitRequest, exactly
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Exactly `number` tokens; with `rounding: independent` a coin for every token; with `power` without replacement
     in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
 
@@ -26,14 +26,14 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     return {"masked": exactly(question.number, free, bits)}
 
 
-def _weights(question: Question) -> NDArray[np.float64]:
+def _weights(question: UnitRequest) -> NDArray[np.float64]:
     counts = question.mask.counts
     if counts is None:
         raise RecipeError("mask: power draws tokens by how often they occur; give it counts=… (V,) of the store.")
     return np.maximum(counts[question.rows["tokens"]], 1).astype(np.float64) ** -question.mask.power
 
 
-def _by_weight(question: Question, weights: NDArray[np.float64]) -> Bools:
+def _by_weight(question: UnitRequest, weights: NDArray[np.float64]) -> Bools:
     """The `number` that come first when each token waits an exponential time of rate `weights`."""
     uniform = (question.draw.bits("mask", weights.shape[1]).astype(np.float64) + 0.5) * 2.0**-32
     waits = np.where(question.free, -np.log(uniform) / weights, np.inf)

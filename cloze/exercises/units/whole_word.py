@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Bools, Question, exactly, keyed, sized
+from cloze.exercises.units.question import Bools, UnitRequest, exactly, keyed, sized
 
 
-def choose(question: Question) -> dict[str, NDArray[Any]]:
+def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Whole words in random order; a word longer than what is left is skipped (BERT-wwm, google-research/bert).
 
     With `of: words` the number counts words, every choice is equally likely and none is skipped (CamemBERT, Martin et
@@ -19,7 +19,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     return {"masked": _whole(question, question.rows["word_start"])}
 
 
-def choose_layers(question: Question) -> dict[str, NDArray[Any]]:
+def choose_layers(question: UnitRequest) -> dict[str, NDArray[Any]]:
     """Whole units that the layers mark: 0 outside, 1 the start of a unit, 2 inside (ERNIE, Sun et al., 2019, §3.2).
 
     The first name is the unit outside all layers, `token` or `whole_word`; if layers mark the same token, the last one named
@@ -37,7 +37,7 @@ def choose_layers(question: Question) -> dict[str, NDArray[Any]]:
     return {"masked": _whole(question, starts)}
 
 
-def _whole(question: Question, starts: Bools) -> Bools:
+def _whole(question: UnitRequest, starts: Bools) -> Bools:
     number, free, draw = question.number, question.free, question.draw
     starts, word, sizes = sized(free, starts)
     count, words = sizes.shape

@@ -16,7 +16,7 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import ALBERT_CHOOSER, chooser_class
-from cloze.interop.mapping import STACKED, Line
+from cloze.interop.mapping import STACKED, MappingLine
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
@@ -25,9 +25,9 @@ MASKED_LM = HeadTable(
     part="token_prediction",
     sign=("predictions.dense.weight",),
     lines=(
-        Line("head.dense.*", "predictions.dense.*", "E D"),
-        Line("head.norm.*", "predictions.LayerNorm.*", "E"),
-        Line("head.bias", "predictions.bias", "V"),
+        MappingLine("head.dense.*", "predictions.dense.*", "E D"),
+        MappingLine("head.norm.*", "predictions.LayerNorm.*", "E"),
+        MappingLine("head.bias", "predictions.bias", "V"),
     ),
     repeats={
         "predictions.decoder.weight": "{base}embeddings.word_embeddings.weight",
@@ -49,7 +49,7 @@ SENTENCE_ORDER = encoder.pooled_head(
 CLASSIFIER = encoder.pooled_head("classifier", pool="{base}pooler", output="classifier")
 
 
-def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _groups(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The layers that hold parameters, the first of each group: layer i of L is in group i·groups // L."""
     lines = []
     for group in range(arguments["share.groups"]):
@@ -57,14 +57,14 @@ def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
         upstream = f"{{base}}encoder.albert_layer_groups.{group}.albert_layers.0."
         parts = tuple(upstream + f"attention.{name}.*" for name in ("query", "key", "value"))
         lines += [
-            Line(ours + "attention.projections.*", parts, "3D D", STACKED),
-            Line(ours + "attention.out.*", upstream + "attention.dense.*", "D D"),
-            Line(ours + "attention_norm.*", upstream + "attention.LayerNorm.*", "D"),
-            Line(ours + "inner.*", upstream + "ffn.*", "I D"),
-            Line(ours + "outer.*", upstream + "ffn_output.*", "D I"),
-            Line(ours + "inner_norm.*", upstream + "full_layer_layer_norm.*", "D"),
+            MappingLine(ours + "attention.projections.*", parts, "3D D", STACKED),
+            MappingLine(ours + "attention.out.*", upstream + "attention.dense.*", "D D"),
+            MappingLine(ours + "attention_norm.*", upstream + "attention.LayerNorm.*", "D"),
+            MappingLine(ours + "inner.*", upstream + "ffn.*", "I D"),
+            MappingLine(ours + "outer.*", upstream + "ffn_output.*", "D I"),
+            MappingLine(ours + "inner_norm.*", upstream + "full_layer_layer_norm.*", "D"),
         ]
-    return (*lines, Line("project.*", "{base}encoder.embedding_hidden_mapping_in.*", "D E"))
+    return (*lines, MappingLine("project.*", "{base}encoder.embedding_hidden_mapping_in.*", "D E"))
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,9 +94,9 @@ ALBERT = add(Architecture(
     legal={**encoder.LEGAL, "inner_group_num": (1,), "tie_word_embeddings": (True,)},
     base="albert.",
     body=(
-        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
-        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E"),
-        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
+        MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E"),
+        MappingLine("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
     ),
     further=_groups,
     segments=encoder.SEGMENTS,

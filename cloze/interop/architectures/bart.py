@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cloze.interop import encoder, seq2seq
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.mapping import Facts, Line, Move
+from cloze.interop.mapping import MappingLine, Move, TableSizes
 from cloze.reading import Reading
 
 _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -23,10 +23,10 @@ _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 class Spare(Move):
     """Two unused rows before the first position."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(2, ours.shape[1]), ours]),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0][2:]
 
 
@@ -50,24 +50,24 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 
 
-def _body() -> tuple[Line, ...]:
-    lines = [Line("embeddings.tokens.weight", "{base}shared.weight", "V D")]
+def _body() -> tuple[MappingLine, ...]:
+    lines = [MappingLine("embeddings.tokens.weight", "{base}shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{{base}}{stack}.layers.{{{letter}}}."
         lines += [
-            Line(f"{stack}.positions.weight", f"{{base}}{stack}.embed_positions.weight", "P D", Spare()),
-            Line(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"),
+            MappingLine(f"{stack}.positions.weight", f"{{base}}{stack}.embed_positions.weight", "P D", Spare()),
+            MappingLine(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"),
             *seq2seq.attention(ours + "attention", upstream + "self_attn.", _NAMES, "*"),
-            Line(ours + "attention_norm.*", upstream + "self_attn_layer_norm.*", "D"),
-            Line(ours + "inner.*", upstream + "fc1.*", "I D"),
-            Line(ours + "outer.*", upstream + "fc2.*", "D I"),
-            Line(ours + "inner_norm.*", upstream + "final_layer_norm.*", "D"),
+            MappingLine(ours + "attention_norm.*", upstream + "self_attn_layer_norm.*", "D"),
+            MappingLine(ours + "inner.*", upstream + "fc1.*", "I D"),
+            MappingLine(ours + "outer.*", upstream + "fc2.*", "D I"),
+            MappingLine(ours + "inner_norm.*", upstream + "final_layer_norm.*", "D"),
         ]
     upstream = "{base}decoder.layers.{j}."
     return (
         *lines,
         *seq2seq.crossing("decoder.layers.{j}.crossing", upstream + "encoder_attn.", _NAMES, "*"),
-        Line("decoder.layers.{j}.crossing_norm.*", upstream + "encoder_attn_layer_norm.*", "D"),
+        MappingLine("decoder.layers.{j}.crossing_norm.*", upstream + "encoder_attn_layer_norm.*", "D"),
     )
 
 
@@ -76,7 +76,7 @@ PREDICTION = HeadTable(
     part="token_prediction",
     sign=("lm_head.weight",),
     lines=(),
-    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    untied=(MappingLine("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}shared.weight"},
     read={"": "decoder_hidden"},
     objections=lambda head, arguments: seq2seq.prediction_objections(head, "BART", scaled=False),

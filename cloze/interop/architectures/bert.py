@@ -12,13 +12,13 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, add
 from cloze.interop.classification import CHOOSER, chooser_class
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
-def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _masked_lm(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     return encoder.prediction_objections(head, arguments, arguments["feed_forward.activation"])
 
 
@@ -32,13 +32,13 @@ MASKED_LM = HeadTable(
     part="token_prediction",
     sign=("cls.predictions.transform.dense.weight",),
     lines=(
-        Line("head.dense.*", "cls.predictions.transform.dense.*", "D D"),
-        Line("head.norm.*", "cls.predictions.transform.LayerNorm.*", "D"),
+        MappingLine("head.dense.*", "cls.predictions.transform.dense.*", "D D"),
+        MappingLine("head.norm.*", "cls.predictions.transform.LayerNorm.*", "D"),
     ),
-    tied=(Line("head.bias", "cls.predictions.bias", "V"),),
+    tied=(MappingLine("head.bias", "cls.predictions.bias", "V"),),
     untied=(
-        Line("head.bias", "cls.predictions.decoder.bias", "V"),
-        Line("head.output.weight", "cls.predictions.decoder.weight", "V D"),
+        MappingLine("head.bias", "cls.predictions.decoder.bias", "V"),
+        MappingLine("head.output.weight", "cls.predictions.decoder.weight", "V D"),
     ),
     repeats={
         "cls.predictions.decoder.weight": "{base}embeddings.word_embeddings.weight",

@@ -12,12 +12,12 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import chooser, summary_objections
-from cloze.interop.mapping import STACKED, Line
+from cloze.interop.mapping import STACKED, MappingLine
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 _LAYER = "{base}transformer.layer.{i}."
-_DENSE = Line("head.dense.*", "pre_classifier.*", "D D")
+_DENSE = MappingLine("head.dense.*", "pre_classifier.*", "D D")
 
 
 def _masked_lm_arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,11 +30,11 @@ MASKED_LM = HeadTable(
     part="token_prediction",
     sign=("vocab_transform.weight",),
     lines=(
-        Line("head.dense.*", "vocab_transform.*", "D D"),
-        Line("head.norm.*", "vocab_layer_norm.*", "D"),
-        Line("head.bias", "vocab_projector.bias", "V"),
+        MappingLine("head.dense.*", "vocab_transform.*", "D D"),
+        MappingLine("head.norm.*", "vocab_layer_norm.*", "D"),
+        MappingLine("head.bias", "vocab_projector.bias", "V"),
     ),
-    untied=(Line("head.output.weight", "vocab_projector.weight", "V D"),),
+    untied=(MappingLine("head.output.weight", "vocab_projector.weight", "V D"),),
     repeats={"vocab_projector.weight": "{base}embeddings.word_embeddings.weight"},
     objections=lambda head, arguments: encoder.prediction_objections(head, arguments, arguments["feed_forward.activation"]),
     arguments=_masked_lm_arguments,
@@ -44,7 +44,7 @@ CLASSIFIER = HeadTable(
     role="classifier",
     part="classify",
     sign=("pre_classifier.weight", "classifier.weight"),
-    lines=(_DENSE, Line("head.output.*", "classifier.*", "C D")),
+    lines=(_DENSE, MappingLine("head.output.*", "classifier.*", "C D")),
     objections=lambda head, arguments: summary_objections(head, "relu"),
     arguments=lambda config, tensors: {
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "summary", "transform": "relu",
@@ -70,18 +70,18 @@ DISTILBERT = add(Architecture(
     legal={},
     base="distilbert.",
     body=(
-        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V D"),
-        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),
-        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "D"),
-        Line(
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V D"),
+        MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),
+        MappingLine("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "D"),
+        MappingLine(
             "layers.{i}.attention.projections.*",
             tuple(_LAYER + f"attention.{name}_lin.*" for name in "qkv"), "3D D", STACKED,
         ),
-        Line("layers.{i}.attention.out.*", _LAYER + "attention.out_lin.*", "D D"),
-        Line("layers.{i}.attention_norm.*", _LAYER + "sa_layer_norm.*", "D"),
-        Line("layers.{i}.inner.*", _LAYER + "ffn.lin1.*", "I D"),
-        Line("layers.{i}.outer.*", _LAYER + "ffn.lin2.*", "D I"),
-        Line("layers.{i}.inner_norm.*", _LAYER + "output_layer_norm.*", "D"),
+        MappingLine("layers.{i}.attention.out.*", _LAYER + "attention.out_lin.*", "D D"),
+        MappingLine("layers.{i}.attention_norm.*", _LAYER + "sa_layer_norm.*", "D"),
+        MappingLine("layers.{i}.inner.*", _LAYER + "ffn.lin1.*", "I D"),
+        MappingLine("layers.{i}.outer.*", _LAYER + "ffn.lin2.*", "D I"),
+        MappingLine("layers.{i}.inner_norm.*", _LAYER + "output_layer_norm.*", "D"),
     ),
     heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, chooser(_DENSE, "classifier.weight", transform="relu")),
     classes=(

@@ -12,13 +12,13 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import ELECTRA_CHOOSER, ELECTRA_CLASS, ELECTRA_CLASSIFIER, chooser_class
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head, Model
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
-def _labelling(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _labelling(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("classes") != 2:
         wrong.append(f"it has {head.argument('classes')} classes, transformers has original and replaced")
@@ -37,8 +37,8 @@ REPLACED = HeadTable(
     part="token_labelling",
     sign=("discriminator_predictions.dense_prediction.weight",),
     lines=(
-        Line("head.dense.*", "discriminator_predictions.dense.*", "D D"),
-        Line("head.output.*", "discriminator_predictions.dense_prediction.*", "1 D"),
+        MappingLine("head.dense.*", "discriminator_predictions.dense.*", "D D"),
+        MappingLine("head.output.*", "discriminator_predictions.dense_prediction.*", "1 D"),
     ),
     objections=_labelling,
     arguments=_labelling_arguments,
@@ -49,11 +49,11 @@ MASKED_LM = HeadTable(
     part="token_prediction",
     sign=("generator_predictions.dense.weight",),
     lines=(
-        Line("head.dense.*", "generator_predictions.dense.*", "E D"),
-        Line("head.norm.*", "generator_predictions.LayerNorm.*", "E"),
-        Line("head.bias", "generator_lm_head.bias", "V"),
+        MappingLine("head.dense.*", "generator_predictions.dense.*", "E D"),
+        MappingLine("head.norm.*", "generator_predictions.LayerNorm.*", "E"),
+        MappingLine("head.bias", "generator_lm_head.bias", "V"),
     ),
-    untied=(Line("head.output.weight", "generator_lm_head.weight", "V E"),),
+    untied=(MappingLine("head.output.weight", "generator_lm_head.weight", "V E"),),
     repeats={"generator_lm_head.weight": "{base}embeddings.word_embeddings.weight"},
     # transformers fixes the erf form in this head, whatever hidden_act says
     objections=lambda head, arguments: encoder.prediction_objections(head, arguments, "gelu"),
@@ -63,14 +63,14 @@ MASKED_LM = HeadTable(
 )
 
 
-def _usual(model: Model, kind: str) -> int:
+def _usual(model: PortableModel, kind: str) -> int:
     """How much a model resembles ELECTRA: narrower embeddings, or a head that labels tokens without one that predicts them."""
     parts = {head.part for head in model.heads.values()}
     narrower = model.flat.get("embedding.project", False)
     return 3 if narrower or ("token_labelling" in parts and "token_prediction" not in parts) else 0
 
 
-PROJECT = Line("project.*", "{base}embeddings_project.*", "D E")
+PROJECT = MappingLine("project.*", "{base}embeddings_project.*", "D E")
 
 ELECTRA = add(Architecture(
     name="electra",

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloze.interop.architecture import add
 from cloze.interop.architectures.bert import BERT
-from cloze.interop.mapping import Line
+from cloze.interop.mapping import MappingLine
 
 
 def _tasks(arguments: Mapping[str, Any]) -> int:
@@ -44,7 +44,7 @@ ERNIE = add(replace(
     write=lambda arguments, order: {"use_task_id": _tasks(arguments) > 0, "task_type_vocab_size": _tasks(arguments) or 3},
     against=_against,
     further=lambda arguments: (
-        (Line("embeddings.inputs.task.weight", "{base}embeddings.task_type_embeddings.weight", "G D"),)
+        (MappingLine("embeddings.inputs.task.weight", "{base}embeddings.task_type_embeddings.weight", "G D"),)
         if _tasks(arguments) else ()
     ),
     sizes=lambda arguments: {"G": _tasks(arguments)},

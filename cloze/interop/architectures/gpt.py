@@ -12,7 +12,7 @@ from __future__ import annotations
 from cloze.interop.architecture import Architecture, ModelClass, Setting, add
 from cloze.interop.architectures.gpt2 import next_token
 from cloze.interop.classification import AUTO, GPT2_CLASSIFIER, PIPELINE, ROLE
-from cloze.interop.mapping import TURNED, Line
+from cloze.interop.mapping import TURNED, MappingLine
 from cloze.reading import Reading
 
 CAUSAL_LM = next_token("GPT", "tokens_embed.weight")
@@ -41,14 +41,14 @@ GPT = add(Architecture(
     legal={"afn": ("gelu",)},
     base="transformer.",
     body=(
-        Line("embeddings.tokens.weight", "{base}tokens_embed.weight", "V D"),
-        Line("embeddings.positions.weight", "{base}positions_embed.weight", "P D"),
-        Line("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
-        Line("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
-        Line("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
-        Line("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
-        Line("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
-        Line("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
+        MappingLine("embeddings.tokens.weight", "{base}tokens_embed.weight", "V D"),
+        MappingLine("embeddings.positions.weight", "{base}positions_embed.weight", "P D"),
+        MappingLine("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
+        MappingLine("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
+        MappingLine("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
+        MappingLine("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
+        MappingLine("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
+        MappingLine("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
     ),
     heads=(CAUSAL_LM, GPT2_CLASSIFIER),
     classes=(

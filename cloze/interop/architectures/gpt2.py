@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import GPT2_CLASS, GPT2_CLASSIFIER
-from cloze.interop.mapping import TURNED, Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import TURNED, MappingLine
+from cloze.interop.model import PortableHead
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 from cloze.reading import Reading
 
 
-def next_token_objections(head: Head, title: str) -> list[str]:
+def next_token_objections(head: PortableHead, title: str) -> list[str]:
     """The reasons why a head is more than the table, unlike in GPT and GPT-2."""
     wrong = []
     if head.argument("transform"):
@@ -32,7 +32,7 @@ def next_token(title: str, table: str) -> HeadTable:
         part="token_prediction",
         sign=("lm_head.weight",),
         lines=(),
-        untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+        untied=(MappingLine("head.output.weight", "lm_head.weight", "V D"),),
         repeats={"lm_head.weight": "{base}" + table},
         objections=lambda head, arguments: next_token_objections(head, title),
         arguments=lambda config, tensors: {"transform": None, "bias": False},
@@ -70,15 +70,15 @@ GPT2 = add(Architecture(
     },
     base="transformer.",
     body=(
-        Line("embeddings.tokens.weight", "{base}wte.weight", "V D"),
-        Line("embeddings.positions.weight", "{base}wpe.weight", "P D"),
-        Line("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
-        Line("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
-        Line("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
-        Line("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
-        Line("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
-        Line("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
-        Line("norm.*", "{base}ln_f.*", "D"),
+        MappingLine("embeddings.tokens.weight", "{base}wte.weight", "V D"),
+        MappingLine("embeddings.positions.weight", "{base}wpe.weight", "P D"),
+        MappingLine("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
+        MappingLine("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
+        MappingLine("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
+        MappingLine("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
+        MappingLine("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
+        MappingLine("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
+        MappingLine("norm.*", "{base}ln_f.*", "D"),
     ),
     heads=(CAUSAL_LM, GPT2_CLASSIFIER, TAGGER, ANSWER),
     classes=(

@@ -14,62 +14,62 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.architectures.visual_bert import MASKED_LM, settings, sizes
-from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import STACKED, MappingLine
+from cloze.interop.model import PortableHead
 
 _EPSILON = 1e-12  # of all norms, whatever config.json says
 _ITEM_HEADS = ("object", "attribute", "features")
 _POOLED, _TRANSFORMED = {"": "pooled"}, {"": "item_transformed"}
 
 
-def _layer(ours: str, theirs: str, names: tuple[str, str, str, str]) -> tuple[Line, ...]:
+def _layer(ours: str, theirs: str, names: tuple[str, str, str, str]) -> tuple[MappingLine, ...]:
     """A layer; `names` are theirs of attention, of what follows it, and of both maps of the feed-forward."""
     attention, out, inner, outer = names
     return (
-        Line(
+        MappingLine(
             f"{ours}attention.projections.*",
             tuple(f"{theirs}{attention}.{name}.*" for name in ("query", "key", "value")), "3D D", STACKED,
         ),
-        Line(f"{ours}attention.out.*", f"{theirs}{out}.dense.*", "D D"),
-        Line(f"{ours}attention_norm.*", f"{theirs}{out}.LayerNorm.*", "D"),
-        Line(f"{ours}inner.*", f"{theirs}{inner}.dense.*", "I D"),
-        Line(f"{ours}outer.*", f"{theirs}{outer}.dense.*", "D I"),
-        Line(f"{ours}inner_norm.*", f"{theirs}{outer}.LayerNorm.*", "D"),
+        MappingLine(f"{ours}attention.out.*", f"{theirs}{out}.dense.*", "D D"),
+        MappingLine(f"{ours}attention_norm.*", f"{theirs}{out}.LayerNorm.*", "D"),
+        MappingLine(f"{ours}inner.*", f"{theirs}{inner}.dense.*", "I D"),
+        MappingLine(f"{ours}outer.*", f"{theirs}{outer}.dense.*", "D I"),
+        MappingLine(f"{ours}inner_norm.*", f"{theirs}{outer}.LayerNorm.*", "D"),
     )
 
 
-def _cross() -> tuple[Line, ...]:
+def _cross() -> tuple[MappingLine, ...]:
     ours, upstream = "cross_layers.{k}.", "{base}encoder.x_layers.{k}."
     reading = f"{upstream}visual_attention."
     return (
-        Line(f"{ours}crossing.query.*", f"{reading}att.query.*", "D D"),
-        Line(f"{ours}crossing.memory.*", (f"{reading}att.key.*", f"{reading}att.value.*"), "2D D", STACKED),
-        Line(f"{ours}crossing.out.*", f"{reading}output.dense.*", "D D"),
-        Line(f"{ours}crossing_norm.*", f"{reading}output.LayerNorm.*", "D"),
+        MappingLine(f"{ours}crossing.query.*", f"{reading}att.query.*", "D D"),
+        MappingLine(f"{ours}crossing.memory.*", (f"{reading}att.key.*", f"{reading}att.value.*"), "2D D", STACKED),
+        MappingLine(f"{ours}crossing.out.*", f"{reading}output.dense.*", "D D"),
+        MappingLine(f"{ours}crossing_norm.*", f"{reading}output.LayerNorm.*", "D"),
         *_layer(f"{ours}text.", upstream, ("lang_self_att.self", "lang_self_att.output", "lang_inter", "lang_output")),
         *_layer(f"{ours}items.", upstream, ("visn_self_att.self", "visn_self_att.output", "visn_inter", "visn_output")),
     )
 
 
-def _body() -> tuple[Line, ...]:
+def _body() -> tuple[MappingLine, ...]:
     embedding = "{base}encoder.visn_fc."
     return (
         *encoder.body(), encoder.SEGMENTS,
-        Line("items.features.*", f"{embedding}visn_fc.*", "D F"),
-        Line("items.features_norm.*", f"{embedding}visn_layer_norm.*", "D"),
-        Line("items.boxes.*", f"{embedding}box_fc.*", "D 4"),
-        Line("items.boxes_norm.*", f"{embedding}box_layer_norm.*", "D"),
+        MappingLine("items.features.*", f"{embedding}visn_fc.*", "D F"),
+        MappingLine("items.features_norm.*", f"{embedding}visn_layer_norm.*", "D"),
+        MappingLine("items.boxes.*", f"{embedding}box_fc.*", "D 4"),
+        MappingLine("items.boxes_norm.*", f"{embedding}box_layer_norm.*", "D"),
         *_layer("item_layers.{j}.", "{base}encoder.r_layers.{j}.", (
             "attention.self", "attention.output", "intermediate", "output",
         )),
         *_cross(),
-        Line("pooler.*", "{base}pooler.dense.*", "D D"),
+        MappingLine("pooler.*", "{base}pooler.dense.*", "D D"),
     )  # fmt: skip
 
 
 _TRANSFORM = (
-    Line("item_map.*", "obj_predict_head.transform.dense.*", "D D"),
-    Line("item_norm.*", "obj_predict_head.transform.LayerNorm.*", "D"),
+    MappingLine("item_map.*", "obj_predict_head.transform.dense.*", "D D"),
+    MappingLine("item_norm.*", "obj_predict_head.transform.LayerNorm.*", "D"),
 )
 
 
@@ -84,7 +84,7 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     return {**dict.fromkeys(off, False), "item_transform": arguments["items.transform"], "visual_pos_dim": 4}
 
 
-def _item_objections(head: Head, which: str) -> list[str]:
+def _item_objections(head: PortableHead, which: str) -> list[str]:
     """The reasons why a head of regions is not the one that predicts `which` of them by a linear map."""
     wrong = []
     if head.argument("reading") != "hidden" or not set(head.read.values()) <= {"item_transformed"}:
@@ -104,7 +104,7 @@ def _of_items(role: str, name: str, says: tuple[str, str | None]) -> HeadTable:
     loss, count = says
     features = role == "features"
 
-    def told(head: Head) -> dict[str, Any]:
+    def told(head: PortableHead) -> dict[str, Any]:
         size = {} if count is None else {count: head.argument("classes")}
         return {loss: True, "task_obj_predict": True, **size}
 
@@ -114,12 +114,12 @@ def _of_items(role: str, name: str, says: tuple[str, str | None]) -> HeadTable:
 
     return HeadTable(
         role=role, part="regress" if features else "classify", sign=(sign,), read=_TRANSFORMED, says=told, arguments=arguments,
-        lines=(Line("head.output.*", sign.replace("weight", "*"), "F D" if features else "C D"),),
+        lines=(MappingLine("head.output.*", sign.replace("weight", "*"), "F D" if features else "C D"),),
         objections=lambda head, arguments: _item_objections(head, role),
     )
 
 
-def _answers(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _answers(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     transform, wrong = head.transform, []
     options = None if transform is None else (transform.kind, transform.times, transform.norm_epsilon, transform.biases)
     if options != ("gelu", 2, _EPSILON, True):
@@ -129,7 +129,7 @@ def _answers(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _matched(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _matched(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = ["it has a pooling layer of its own"] if head.argument("pool") else []
     if head.argument("classes") != 2:
         wrong.append(f"it has {head.argument('classes')} classes, transformers has 2")
@@ -140,14 +140,15 @@ HEADS = (
     replace(
         MASKED_LM,
         untied=(
-            Line("head.bias", "cls.predictions.bias", "V"), Line("head.output.weight", "cls.predictions.decoder.weight", "V D"),
+            MappingLine("head.bias", "cls.predictions.bias", "V"),
+            MappingLine("head.output.weight", "cls.predictions.decoder.weight", "V D"),
         ),
         repeats={"cls.predictions.decoder.weight": "{base}embeddings.word_embeddings.weight"},
         copies={},
     ),
     HeadTable(
         role="matched", part="relation_prediction", sign=("cls.seq_relationship.weight",), read=_POOLED, objections=_matched,
-        lines=(Line("head.output.*", "cls.seq_relationship.*", "2 D"),),
+        lines=(MappingLine("head.output.*", "cls.seq_relationship.*", "2 D"),),
         arguments=lambda config, tensors: {"classes": 2, "set": "match", "pool": False},
     ),
     _of_items("object", "obj", ("visual_obj_loss", "num_object_labels")),
@@ -156,8 +157,9 @@ HEADS = (
     HeadTable(
         role="answer", part="classify", sign=("answer_head.logit_fc.3.weight",), read=_POOLED, objections=_answers,
         lines=(
-            Line("head.dense.*", "answer_head.logit_fc.0.*", "2D D"), Line("head.norm.*", "answer_head.logit_fc.2.*", "2D"),
-            Line("head.output.*", "answer_head.logit_fc.3.*", "C 2D"),
+            MappingLine("head.dense.*", "answer_head.logit_fc.0.*", "2D D"),
+            MappingLine("head.norm.*", "answer_head.logit_fc.2.*", "2D"),
+            MappingLine("head.output.*", "answer_head.logit_fc.3.*", "C 2D"),
         ),
         says=lambda head: {"task_qa": True, "num_qa_labels": head.argument("classes")},
         arguments=lambda config, tensors: {

@@ -17,8 +17,8 @@ from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.architectures import bert
 from cloze.interop.classification import AUTO, CHOOSER, PIPELINE, ROLE, chooser, chooser_class, summary_objections
-from cloze.interop.mapping import STACKED, TURNED, Facts, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import STACKED, TURNED, MappingLine, Move, TableSizes
+from cloze.interop.model import PortableHead
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
@@ -31,15 +31,15 @@ _IMPLIED = 1e-5  # two norms of a layer, and that of the embeddings, have torch'
 class Widened(Move):
     """Output rows of our own are two tensors in theirs: columns as wide as the table of tokens, and further ones, transposed."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         first, further = ours.split([facts.sizes["E"], facts.sizes["X"]], dim=1)
         return first, further.t()
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return torch.cat([theirs[0], theirs[1].t()], dim=1)
 
 
-def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _masked_lm(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     as_wide = {**arguments, "embedding.width": arguments["width"]}  # here output rows are as wide as the layers, tied or not
     wrong = encoder.prediction_objections(head, as_wide, arguments["feed_forward.activation"])
     if head.argument("tie") is True:
@@ -52,10 +52,10 @@ def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
 MASKED_LM = replace(
     bert.MASKED_LM,
     tie="widened",
-    tied=(*bert.MASKED_LM.tied, Line("head.extra", "cls.predictions.dense.weight", "V X", TURNED)),
+    tied=(*bert.MASKED_LM.tied, MappingLine("head.extra", "cls.predictions.dense.weight", "V X", TURNED)),
     untied=(
-        Line("head.bias", "cls.predictions.decoder.bias", "V"),
-        Line("head.output.weight", ("cls.predictions.decoder.weight", "cls.predictions.dense.weight"), "V D", Widened()),
+        MappingLine("head.bias", "cls.predictions.decoder.bias", "V"),
+        MappingLine("head.output.weight", ("cls.predictions.decoder.weight", "cls.predictions.dense.weight"), "V D", Widened()),
     ),
     objections=_masked_lm,
 )
@@ -80,7 +80,7 @@ CLASSIFIER = _bare(HeadTable(
     role=ROLE,
     part="classify",
     sign=("classifier.weight",),
-    lines=(Line("head.output.*", "classifier.*", "C D"),),
+    lines=(MappingLine("head.output.*", "classifier.*", "C D"),),
     objections=lambda head, arguments: summary_objections(head, None, bias=True),
     arguments=lambda config, tensors: {
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "summary", "transform": None,
@@ -125,23 +125,23 @@ def _against(arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The feed-forwards, of which transformers names the last one differently, and the bottleneck of queries and keys."""
-    last, lines = arguments["feed_forwards"] - 1, list[Line]()
+    last, lines = arguments["feed_forwards"] - 1, list[MappingLine]()
     for number in range(last + 1):
         ours, part = f"layers.{{i}}.feed_forwards.{number}.", _LAYER if number == last else f"{_LAYER}ffn.{number}."
         lines += [
-            Line(ours + "inner.*", part + "intermediate.dense.*", "I W"),
-            Line(ours + "outer.*", part + "output.dense.*", "W I"),
-            Line(ours + "norm.*", part + "output.LayerNorm.*", "W"),
+            MappingLine(ours + "inner.*", part + "intermediate.dense.*", "I W"),
+            MappingLine(ours + "outer.*", part + "output.dense.*", "W I"),
+            MappingLine(ours + "norm.*", part + "output.LayerNorm.*", "W"),
         ]
     if arguments["bottleneck.reads"] == "shared":
         lines += [
-            Line("layers.{i}.shared.*", _LAYER + "bottleneck.attention.dense.*", "W D"),
-            Line("layers.{i}.shared_norm.*", _LAYER + "bottleneck.attention.LayerNorm.*", "W"),
+            MappingLine("layers.{i}.shared.*", _LAYER + "bottleneck.attention.dense.*", "W D"),
+            MappingLine("layers.{i}.shared_norm.*", _LAYER + "bottleneck.attention.LayerNorm.*", "W"),
         ]
     values = "W D" if arguments["bottleneck.reads"] == "shared" else "W W"
-    return (*lines, Line("layers.{i}.attention.value.*", _LAYER + "attention.self.value.*", values))
+    return (*lines, MappingLine("layers.{i}.attention.value.*", _LAYER + "attention.self.value.*", values))
 
 
 def _beware(arguments: Mapping[str, Any]) -> list[str]:
@@ -181,23 +181,23 @@ MOBILEBERT = add(Architecture(
     beware=_beware,
     base="mobilebert.",
     body=(
-        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
-        Line("embeddings.project.*", "{base}embeddings.embedding_transformation.*", "D 3E"),
-        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),
-        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "D"),
-        Line("layers.{i}.enter.*", _LAYER + "bottleneck.input.dense.*", "W D"),
-        Line("layers.{i}.enter_norm.*", _LAYER + "bottleneck.input.LayerNorm.*", "W"),
-        Line(
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
+        MappingLine("embeddings.project.*", "{base}embeddings.embedding_transformation.*", "D 3E"),
+        MappingLine("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P D"),
+        MappingLine("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.enter.*", _LAYER + "bottleneck.input.dense.*", "W D"),
+        MappingLine("layers.{i}.enter_norm.*", _LAYER + "bottleneck.input.LayerNorm.*", "W"),
+        MappingLine(
             "layers.{i}.attention.query_key.*", tuple(_LAYER + f"attention.self.{name}.*" for name in ("query", "key")), "2W W",
             STACKED,
         ),
-        Line("layers.{i}.attention.out.*", _LAYER + "attention.output.dense.*", "W W"),
-        Line("layers.{i}.attention_norm.*", _LAYER + "attention.output.LayerNorm.*", "W"),
-        Line("layers.{i}.leave.*", _LAYER + "output.bottleneck.dense.*", "D W"),
-        Line("layers.{i}.leave_norm.*", _LAYER + "output.bottleneck.LayerNorm.*", "D"),
+        MappingLine("layers.{i}.attention.out.*", _LAYER + "attention.output.dense.*", "W W"),
+        MappingLine("layers.{i}.attention_norm.*", _LAYER + "attention.output.LayerNorm.*", "W"),
+        MappingLine("layers.{i}.leave.*", _LAYER + "output.bottleneck.dense.*", "D W"),
+        MappingLine("layers.{i}.leave_norm.*", _LAYER + "output.bottleneck.LayerNorm.*", "D"),
     ),
     further=_further,
-    segments=Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S D"),
+    segments=MappingLine("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S D"),
     sizes=lambda arguments: {
         "W": arguments["bottleneck.width"], "X": arguments["width"] - (arguments["embedding.width"] or arguments["width"]),
     },

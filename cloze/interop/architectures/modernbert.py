@@ -17,25 +17,25 @@ from typing import Any
 from cloze.interop import encoder, question_answering, tagging
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser_class, summary_objections
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead
 from cloze.objectives.transforms import Gelu
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
-def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _prediction(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = encoder.prediction_objections(head, arguments, "gelu")
     if head.argument("transform") and {"head.dense.bias", "head.norm.bias"} & set(head.state):
         wrong.append("its dense map or its norm has a bias, transformers' ModernBERT has neither")
     return wrong
 
 
-def dense_lines(theirs: str) -> tuple[Line, ...]:
+def dense_lines(theirs: str) -> tuple[MappingLine, ...]:
     """The dense map and the norm without offsets in front of the outputs; `theirs` is their name in transformers."""
     return (
-        Line("head.dense.weight", f"{theirs}.dense.weight", "D D"),
-        Line("head.norm.weight", f"{theirs}.norm.weight", "D"),
+        MappingLine("head.dense.weight", f"{theirs}.dense.weight", "D D"),
+        MappingLine("head.norm.weight", f"{theirs}.norm.weight", "D"),
     )
 
 
@@ -43,8 +43,8 @@ MASKED_LM = HeadTable(
     role="masked_lm",
     part="token_prediction",
     sign=("head.dense.weight", "decoder.bias"),
-    lines=(*dense_lines("head"), Line("head.bias", "decoder.bias", "V")),
-    untied=(Line("head.output.weight", "decoder.weight", "V D"),),
+    lines=(*dense_lines("head"), MappingLine("head.bias", "decoder.bias", "V")),
+    untied=(MappingLine("head.output.weight", "decoder.weight", "V D"),),
     repeats={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
     objections=_prediction,
     arguments=lambda config, tensors: {
@@ -59,7 +59,7 @@ def _transform(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"gelu": {"norm_epsilon": config.get("norm_eps", 1e-5), "biases": False}}
 
 
-def _same_transform(head: Head, arguments: Mapping[str, Any]) -> bool:
+def _same_transform(head: PortableHead, arguments: Mapping[str, Any]) -> bool:
     return head.transform == Gelu(norm_epsilon=arguments["norm.epsilon"], biases=False)
 
 
@@ -67,7 +67,9 @@ def _same_transform(head: Head, arguments: Mapping[str, Any]) -> bool:
 POOLING = {"summary": "cls", "mean": "mean"}
 
 
-def classifier_objections(head: Head, arguments: Mapping[str, Any], readings: tuple[str, ...] = tuple(POOLING)) -> list[str]:
+def classifier_objections(
+    head: PortableHead, arguments: Mapping[str, Any], readings: tuple[str, ...] = tuple(POOLING)
+) -> list[str]:
     """The reasons why a head is not dense, GELU, norm and output on one of the `readings`."""
     wrong = summary_objections(head, "gelu", norm=True, readings=readings)
     epsilon = None if head.transform is None else head.transform.norm_epsilon
@@ -82,7 +84,7 @@ CLASSIFIER = HeadTable(
     role=ROLE,
     part="classify",
     sign=("head.dense.weight", "classifier.weight"),
-    lines=(*dense_lines("head"), Line("head.output.*", "classifier.*", "C D")),
+    lines=(*dense_lines("head"), MappingLine("head.output.*", "classifier.*", "C D")),
     objections=classifier_objections,
     arguments=lambda config, tensors: {
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
@@ -92,7 +94,7 @@ CLASSIFIER = HeadTable(
 )
 
 
-def _tagger(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _tagger(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     if head.argument("mixed") or head.argument("encoder"):
         return ["it reads more than the states of the network, transformers' ModernBERT has a dense map on them"]
     if not _same_transform(head, arguments):
@@ -113,12 +115,12 @@ TAGGER = HeadTable(
 )
 
 
-def _lines(rows: int) -> tuple[Line, ...]:
+def _lines(rows: int) -> tuple[MappingLine, ...]:
     """A dense map and a norm without offsets, and so many outputs."""
-    return (*dense_lines("head"), Line("head.output.*", "classifier.*", f"{rows} D"))
+    return (*dense_lines("head"), MappingLine("head.output.*", "classifier.*", f"{rows} D"))
 
 
-def _answer(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _answer(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     if _same_transform(head, arguments):
         return []
     return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the two scores"]
@@ -203,15 +205,15 @@ def write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     }
 
 
-def body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def body(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The maps, with their biases or without."""
     attention, dense = ("*" if arguments[name] else "weight" for name in ("attention.biases", "feed_forward.biases"))
     prefix = "{base}layers.{i}."
     return (
-        Line(f"layers.{{i}}.attention.projections.{attention}", f"{prefix}attn.Wqkv.{attention}", "3D D"),
-        Line(f"layers.{{i}}.attention.out.{attention}", f"{prefix}attn.Wo.{attention}", "D D"),
-        Line(f"layers.{{i}}.inner.{dense}", f"{prefix}mlp.Wi.{dense}", "2I D"),
-        Line(f"layers.{{i}}.outer.{dense}", f"{prefix}mlp.Wo.{dense}", "D I"),
+        MappingLine(f"layers.{{i}}.attention.projections.{attention}", f"{prefix}attn.Wqkv.{attention}", "3D D"),
+        MappingLine(f"layers.{{i}}.attention.out.{attention}", f"{prefix}attn.Wo.{attention}", "D D"),
+        MappingLine(f"layers.{{i}}.inner.{dense}", f"{prefix}mlp.Wi.{dense}", "2I D"),
+        MappingLine(f"layers.{{i}}.outer.{dense}", f"{prefix}mlp.Wo.{dense}", "D I"),
     )
 
 
@@ -242,11 +244,11 @@ MODERNBERT = add(Architecture(
     },
     base="model.",
     body=(
-        Line("embeddings.tokens.weight", "{base}embeddings.tok_embeddings.weight", "V D"),
-        Line("embeddings.norm.weight", "{base}embeddings.norm.weight", "D"),
-        Line("layers.{i}.attention_norm.weight", "{base}layers.{i}.attn_norm.weight", "D", first=1),
-        Line("layers.{i}.inner_norm.weight", "{base}layers.{i}.mlp_norm.weight", "D"),
-        Line("norm.weight", "{base}final_norm.weight", "D"),
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.tok_embeddings.weight", "V D"),
+        MappingLine("embeddings.norm.weight", "{base}embeddings.norm.weight", "D"),
+        MappingLine("layers.{i}.attention_norm.weight", "{base}layers.{i}.attn_norm.weight", "D", first=1),
+        MappingLine("layers.{i}.inner_norm.weight", "{base}layers.{i}.mlp_norm.weight", "D"),
+        MappingLine("norm.weight", "{base}final_norm.weight", "D"),
     ),
     further=body,
     heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),

@@ -16,8 +16,8 @@ from typing import Any
 from cloze.interop.architecture import ModelClass, add
 from cloze.interop.architectures import modernbert
 from cloze.interop.classification import ABSENT, AUTO, PIPELINE, ROLE
-from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import STACKED, MappingLine
+from cloze.interop.model import PortableHead
 from cloze.reading import Reading
 
 _BEGINS, _ENDS = ("[BOS]", "[CLS]", "[EOS]", "[SEP]"), ("[EOS]", "[SEP]", "[BOS]", "[CLS]")
@@ -26,11 +26,11 @@ CAUSAL_LM = replace(
     modernbert.MASKED_LM,
     role="causal_lm",
     sign=("lm_head.dense.weight", "decoder.bias"),
-    lines=(*modernbert.dense_lines("lm_head"), Line("head.bias", "decoder.bias", "V")),
+    lines=(*modernbert.dense_lines("lm_head"), MappingLine("head.bias", "decoder.bias", "V")),
 )
 
 
-def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _classifier(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = modernbert.classifier_objections(head, arguments, ("summary",))
     if bool(head.state["head.output.bias"].any()):
         wrong.append("it has a bias, transformers' ModernBERT decoder has none")
@@ -40,8 +40,8 @@ def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
 CLASSIFIER = replace(
     modernbert.CLASSIFIER,
     lines=(
-        *modernbert.dense_lines("head"), Line("head.output.weight", "classifier.weight", "C D"),
-        Line("head.output.bias", (), "C", ABSENT),
+        *modernbert.dense_lines("head"), MappingLine("head.output.weight", "classifier.weight", "C D"),
+        MappingLine("head.output.bias", (), "C", ABSENT),
     ),
     objections=_classifier,
     says=lambda head: {},
@@ -60,7 +60,7 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     return {**modernbert.write(arguments, order), "local_attention": 2 * (band or 64)}
 
 
-def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _body(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The maps, with their biases or without."""
     ending = "*" if arguments["attention.biases"] else "weight"
     prefix = "{base}layers.{i}.attn."

@@ -14,7 +14,7 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
 from cloze.interop.classification import CHOOSER, chooser_class
-from cloze.interop.mapping import SHIFTED, Line
+from cloze.interop.mapping import SHIFTED, MappingLine
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 from cloze.reading import Reading
@@ -24,13 +24,13 @@ MASKED_LM = HeadTable(
     part="token_prediction",
     sign=("lm_head.dense.weight",),
     lines=(
-        Line("head.dense.*", "lm_head.dense.*", "D D"),
-        Line("head.norm.*", "lm_head.layer_norm.*", "D"),
+        MappingLine("head.dense.*", "lm_head.dense.*", "D D"),
+        MappingLine("head.norm.*", "lm_head.layer_norm.*", "D"),
     ),
-    tied=(Line("head.bias", "lm_head.bias", "V"),),
+    tied=(MappingLine("head.bias", "lm_head.bias", "V"),),
     untied=(
-        Line("head.bias", "lm_head.decoder.bias", "V"),
-        Line("head.output.weight", "lm_head.decoder.weight", "V D"),
+        MappingLine("head.bias", "lm_head.decoder.bias", "V"),
+        MappingLine("head.output.weight", "lm_head.decoder.weight", "V D"),
     ),
     repeats={
         "lm_head.decoder.weight": "{base}embeddings.word_embeddings.weight",

@@ -14,8 +14,8 @@ from typing import Any
 
 from cloze.interop import seq2seq
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine
+from cloze.interop.model import PortableHead
 from cloze.reading import Reading
 
 _NAMES = ("q", "k", "v", "o")
@@ -45,45 +45,45 @@ def _ties(config: Mapping[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings", True)) and bool(config.get("scale_decoder_outputs", True))
 
 
-def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _prediction(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     return seq2seq.prediction_objections(head, "T5", scaled=bool(head.argument("tie")))
 
 
-def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _further(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     """The inner map of each layer: `wi`, or with a gate `wi_0` and `wi_1`."""
-    lines: list[Line] = []
+    lines: list[MappingLine] = []
     for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}.DenseReluDense."
         if arguments["feed_forward"] == "gated":
-            lines.append(Line(ours + "inner.weight", upstream + "wi_0.weight", "I D"))
-            lines.append(Line(ours + "gate.weight", upstream + "wi_1.weight", "I D"))
+            lines.append(MappingLine(ours + "inner.weight", upstream + "wi_0.weight", "I D"))
+            lines.append(MappingLine(ours + "gate.weight", upstream + "wi_1.weight", "I D"))
         else:
-            lines.append(Line(ours + "inner.weight", upstream + "wi.weight", "I D"))
+            lines.append(MappingLine(ours + "inner.weight", upstream + "wi.weight", "I D"))
     return tuple(lines)
 
 
-def _body() -> tuple[Line, ...]:
-    lines = [Line("embeddings.tokens.weight", "shared.weight", "V D")]
+def _body() -> tuple[MappingLine, ...]:
+    lines = [MappingLine("embeddings.tokens.weight", "shared.weight", "V D")]
     for stack, letter in (("encoder", "i"), ("decoder", "j")):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.0."
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         lines += [
-            Line(f"{stack}.buckets.table.weight", first, "R H"),
+            MappingLine(f"{stack}.buckets.table.weight", first, "R H"),
             *seq2seq.attention(ours + "attention", upstream + "SelfAttention.", _NAMES, "weight"),
-            Line(ours + "attention_norm.weight", upstream + "layer_norm.weight", "D"),
-            Line(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight", "D"),
+            MappingLine(ours + "attention_norm.weight", upstream + "layer_norm.weight", "D"),
+            MappingLine(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight", "D"),
         ]
     for stack, letter, index in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, upstream = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{index}."
         lines += [
-            Line(ours + "outer.weight", upstream + "DenseReluDense.wo.weight", "D I"),
-            Line(ours + "inner_norm.weight", upstream + "layer_norm.weight", "D"),
+            MappingLine(ours + "outer.weight", upstream + "DenseReluDense.wo.weight", "D I"),
+            MappingLine(ours + "inner_norm.weight", upstream + "layer_norm.weight", "D"),
         ]
     upstream = "decoder.block.{j}.layer.1."
     return (
         *lines,
         *seq2seq.crossing("decoder.layers.{j}.crossing", upstream + "EncDecAttention.", _NAMES, "weight"),
-        Line("decoder.layers.{j}.crossing_norm.weight", upstream + "layer_norm.weight", "D"),
+        MappingLine("decoder.layers.{j}.crossing_norm.weight", upstream + "layer_norm.weight", "D"),
     )
 
 
@@ -92,7 +92,7 @@ PREDICTION = HeadTable(
     part="token_prediction",
     sign=("lm_head.weight",),
     lines=(),
-    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    untied=(MappingLine("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}shared.weight"},
     shares=("lm_head.weight",),
     read={"": "decoder_hidden"},

@@ -15,7 +15,7 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
 from cloze.interop.files import read_tensors
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 
 OWN_ITEMS = "cloze/items.safetensors"
 _TOWERS = frozenset({"visual", "co_attention"})  # without items they compute what their text tower does, or nearly
@@ -34,7 +34,7 @@ def tower_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return complete({**common, "norm": norm, "positions": positions})
 
 
-def text_tower(model: Model) -> Model:
+def text_tower(model: PortableModel) -> PortableModel:
     """The text tower alone, as a Transformer."""
     network = {name: tensor for name, tensor in model.network.items() if name.startswith(_TEXT)}
     return replace(model, part="transformer", arguments=tower_arguments(model.arguments), network=network)
@@ -48,12 +48,12 @@ def only_text(part: str) -> str:
     )
 
 
-def outside_tower(model: Model) -> dict[str, Tensor]:
+def outside_tower(model: PortableModel) -> dict[str, Tensor]:
     """The parameters of a network that its text tower lacks."""
     return {name: tensor for name, tensor in model.network.items() if not name.startswith(_TEXT)}
 
 
-def whole_of(tower: Model, folder: Path, part: str, arguments: Mapping[str, Any]) -> Model:
+def whole_of(tower: PortableModel, folder: Path, part: str, arguments: Mapping[str, Any]) -> PortableModel:
     """The network of a folder that holds its text tower under transformers' names."""
     path = folder / OWN_ITEMS
     if not path.is_file():

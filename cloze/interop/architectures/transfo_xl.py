@@ -16,27 +16,27 @@ import torch
 from torch import Tensor
 
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine, Move, TableSizes
+from cloze.interop.model import PortableHead
 from cloze.reading import Reading
 
 
 class Repeated(Move):
     """One tensor of ours that their file contains under several names."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.clone() for _ in range(parts))
 
 
 class WithFrequencies(Move):
     """The token table, with a buffer of theirs that follows from the width."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         width = facts.sizes["D"]
         return ours, 1 / (10000 ** (torch.arange(0.0, width, 2.0) / width))
 
 
-def _adaptive(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _adaptive(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if list(head.argument("cutoffs") or ()) != list(arguments["embedding.cutoffs"]):
         wrong.append(
@@ -50,7 +50,7 @@ def _adaptive(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _plain(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def _plain(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("transform") or not head.argument("tie") or "head.bias" not in head.state:
         wrong.append("transformers' Transformer-XL projects straight onto the tied vocabulary, with a bias")
@@ -64,9 +64,9 @@ ADAPTIVE = HeadTable(
     part="adaptive_prediction",
     sign=("crit.cluster_weight",),
     lines=(
-        Line("head.bias", "crit.out_layers.0.bias", "V"),
-        Line("head.cluster_weight", "crit.cluster_weight", "Q D"),
-        Line("head.cluster_bias", "crit.cluster_bias", "Q"),
+        MappingLine("head.bias", "crit.out_layers.0.bias", "V"),
+        MappingLine("head.cluster_weight", "crit.cluster_weight", "Q D"),
+        MappingLine("head.cluster_bias", "crit.cluster_bias", "Q"),
     ),
     repeats={"crit.out_layers.0.weight": "{base}word_emb.emb_layers.0.weight"},
     objections=_adaptive,
@@ -77,7 +77,7 @@ PLAIN = HeadTable(
     role="plain_lm",
     part="token_prediction",
     sign=("crit.out_layers.0.bias",),
-    lines=(Line("head.bias", "crit.out_layers.0.bias", "V"),),
+    lines=(MappingLine("head.bias", "crit.out_layers.0.bias", "V"),),
     repeats={"crit.out_layers.0.weight": "{base}word_emb.emb_layers.0.weight"},
     objections=_plain,
     arguments=lambda config, tensors: {"transform": None, "bias": True},
@@ -121,15 +121,15 @@ def _against(arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _biases(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _biases(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     if arguments["positions.untie"]:
         return (
-            Line("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
-            Line("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
+            MappingLine("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
+            MappingLine("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
         )
     layers = [_ATTENTION.replace("{i}", str(number)) for number in range(arguments["layers"])]
     return tuple(
-        Line(ours, ("{base}" + upstream, *(layer + upstream for layer in layers)), "N K", Repeated())
+        MappingLine(ours, ("{base}" + upstream, *(layer + upstream for layer in layers)), "N K", Repeated())
         for ours, upstream in (("content_bias", "r_w_bias"), ("distance_bias", "r_r_bias"))
     )
 
@@ -157,17 +157,17 @@ TRANSFO_XL = add(Architecture(
     legal={"pre_lnorm": (False,), "attn_type": (0,), "proj_share_all_but_first": (True,)},
     base="transformer.",
     body=(
-        Line(
+        MappingLine(
             "embeddings.tables.0.weight", ("{base}word_emb.emb_layers.0.weight", "{base}pos_emb.inv_freq"), "V D",
             WithFrequencies(),
         ),
-        Line("layers.{i}.attention.projections.weight", _ATTENTION + "qkv_net.weight", "3W D"),
-        Line("layers.{i}.attention.distances.weight", _ATTENTION + "r_net.weight", "W D"),
-        Line("layers.{i}.attention.out.weight", _ATTENTION + "o_net.weight", "D W"),
-        Line("layers.{i}.attention_norm.*", _ATTENTION + "layer_norm.*", "D"),
-        Line("layers.{i}.inner.*", _INNER + "CoreNet.0.*", "I D"),
-        Line("layers.{i}.outer.*", _INNER + "CoreNet.3.*", "D I"),
-        Line("layers.{i}.inner_norm.*", _INNER + "layer_norm.*", "D"),
+        MappingLine("layers.{i}.attention.projections.weight", _ATTENTION + "qkv_net.weight", "3W D"),
+        MappingLine("layers.{i}.attention.distances.weight", _ATTENTION + "r_net.weight", "W D"),
+        MappingLine("layers.{i}.attention.out.weight", _ATTENTION + "o_net.weight", "D W"),
+        MappingLine("layers.{i}.attention_norm.*", _ATTENTION + "layer_norm.*", "D"),
+        MappingLine("layers.{i}.inner.*", _INNER + "CoreNet.0.*", "I D"),
+        MappingLine("layers.{i}.outer.*", _INNER + "CoreNet.3.*", "D I"),
+        MappingLine("layers.{i}.inner_norm.*", _INNER + "layer_norm.*", "D"),
     ),
     further=_biases,
     heads=(ADAPTIVE, PLAIN),

@@ -15,17 +15,17 @@ from torch import Tensor
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
 from cloze.interop.architectures import bert
-from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine, Move, TableSizes
+from cloze.interop.model import PortableHead
 
 
 class Exchanged(Move):
     """The rows of two classes in the other order."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.flip(0),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0].flip(0)
 
 
@@ -45,7 +45,7 @@ def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[
     )
 
 
-def masked_lm_objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def masked_lm_objections(head: PortableHead, arguments: Mapping[str, Any]) -> list[str]:
     """The reasons why a head is not that of masked words."""
     head_arguments = {**arguments, "norm.epsilon": arguments["norm_epsilon"]}
     return encoder.prediction_objections(head, head_arguments, arguments["feed_forward.activation"])
@@ -60,7 +60,7 @@ MASKED_LM = replace(bert.MASKED_LM, objections=masked_lm_objections)
 MATCHED = replace(
     bert.NEXT_SENTENCE,
     role="matched",
-    lines=(bert.NEXT_SENTENCE.lines[0], Line("head.output.*", "cls.seq_relationship.*", "2 D", Exchanged())),
+    lines=(bert.NEXT_SENTENCE.lines[0], MappingLine("head.output.*", "cls.seq_relationship.*", "2 D", Exchanged())),
     arguments=lambda config, tensors: {"classes": 2, "set": "match", "pool": True},
 )
 _VISUAL = "{base}embeddings.visual_"
@@ -79,9 +79,9 @@ VISUAL_BERT = add(Architecture(
     base="visual_bert.",
     body=(
         *encoder.body(), encoder.SEGMENTS,
-        Line("items.features.*", f"{_VISUAL}projection.*", "D F"),
-        Line("items.positions.weight", f"{_VISUAL}position_embeddings.weight", "P D"),
-        Line("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D"),
+        MappingLine("items.features.*", f"{_VISUAL}projection.*", "D F"),
+        MappingLine("items.positions.weight", f"{_VISUAL}position_embeddings.weight", "P D"),
+        MappingLine("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D"),
     ),
     sizes=sizes,
     heads=(MASKED_LM, MATCHED),

@@ -15,14 +15,14 @@ from typing import Any
 
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class, summary_objections
-from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head, Model
+from cloze.interop.mapping import STACKED, MappingLine
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 from cloze.reading import Reading
 
 
-def _prediction(head: Head) -> list[str]:
+def _prediction(head: PortableHead) -> list[str]:
     wrong = []
     if head.argument("transform"):
         wrong.append("it has a transform, transformers' XLM projects straight onto the vocabulary")
@@ -35,8 +35,8 @@ PREDICTION = HeadTable(
     role="masked_lm",
     part="token_prediction",
     sign=("pred_layer.proj.bias",),
-    lines=(Line("head.bias", "pred_layer.proj.bias", "V"),),
-    untied=(Line("head.output.weight", "pred_layer.proj.weight", "V D"),),
+    lines=(MappingLine("head.bias", "pred_layer.proj.bias", "V"),),
+    untied=(MappingLine("head.output.weight", "pred_layer.proj.weight", "V D"),),
     repeats={"pred_layer.proj.weight": "{base}embeddings.weight"},
     objections=lambda head, arguments: _prediction(head),
     arguments=lambda config, tensors: {"transform": None, "bias": True},
@@ -46,7 +46,7 @@ CLASSIFIER = HeadTable(
     role=ROLE,
     part="classify",
     sign=("sequence_summary.summary.weight",),
-    lines=(Line("head.output.*", "sequence_summary.summary.*", "C D"),),
+    lines=(MappingLine("head.output.*", "sequence_summary.summary.*", "C D"),),
     objections=lambda head, arguments: summary_objections(head, None, bias=True),
     arguments=lambda config, tensors: {
         "classes": int(tensors["sequence_summary.summary.weight"].shape[0]), "set": "label", "reading": "summary",
@@ -59,7 +59,8 @@ CLASSIFIER = HeadTable(
 #: Its summary is as wide as the number of labels, here as the states: a dense map with tanh, and one output.
 CHOOSER = replace(
     chooser(
-        Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
+        MappingLine("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight",
+        pooler="sequence_summary.summary.weight"
     ),
     keys={**CLASSIFIER.keys, "summary_activation": "tanh"},
     absent={"summary_activation": None},
@@ -95,7 +96,7 @@ def _languages(arguments: Mapping[str, Any]) -> int:
     return int((arguments.get("embedding.inputs") or {}).get("language", 0))
 
 
-def recipe_of(model: Model, single: str) -> str:
+def recipe_of(model: PortableModel, single: str) -> str:
     """The recipe for such a model, by its order and its languages; `single` if it reads one language in both directions."""
     if model.order == "left_to_right":
         return "xlm-15-clm"
@@ -123,10 +124,10 @@ def _beware(arguments: Mapping[str, Any]) -> list[str]:
     return ["transformers adds a language's vector only where it is given `langs`; cloze reads language 0 unless told another."]
 
 
-def _tables(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def _tables(arguments: Mapping[str, Any]) -> tuple[MappingLine, ...]:
     if not _languages(arguments):
         return ()
-    return (Line("embeddings.inputs.language.weight", "{base}lang_embeddings.weight", "G D"),)
+    return (MappingLine("embeddings.inputs.language.weight", "{base}lang_embeddings.weight", "G D"),)
 
 
 XLM = add(Architecture(
@@ -147,20 +148,20 @@ XLM = add(Architecture(
     legal={"asm": (False,), "is_encoder": (True,)},
     base="transformer.",
     body=(
-        Line("embeddings.tokens.weight", "{base}embeddings.weight", "V D"),
-        Line("embeddings.positions.weight", "{base}position_embeddings.weight", "P D"),
-        Line("embeddings.norm.*", "{base}layer_norm_emb.*", "D"),
-        Line(
+        MappingLine("embeddings.tokens.weight", "{base}embeddings.weight", "V D"),
+        MappingLine("embeddings.positions.weight", "{base}position_embeddings.weight", "P D"),
+        MappingLine("embeddings.norm.*", "{base}layer_norm_emb.*", "D"),
+        MappingLine(
             "layers.{i}.attention.projections.*",
             tuple(f"{{base}}attentions.{{i}}.{name}_lin.*" for name in "qkv"),
             "3D D",
             STACKED,
         ),
-        Line("layers.{i}.attention.out.*", "{base}attentions.{i}.out_lin.*", "D D"),
-        Line("layers.{i}.attention_norm.*", "{base}layer_norm1.{i}.*", "D"),
-        Line("layers.{i}.inner.*", "{base}ffns.{i}.lin1.*", "I D"),
-        Line("layers.{i}.outer.*", "{base}ffns.{i}.lin2.*", "D I"),
-        Line("layers.{i}.inner_norm.*", "{base}layer_norm2.{i}.*", "D"),
+        MappingLine("layers.{i}.attention.out.*", "{base}attentions.{i}.out_lin.*", "D D"),
+        MappingLine("layers.{i}.attention_norm.*", "{base}layer_norm1.{i}.*", "D"),
+        MappingLine("layers.{i}.inner.*", "{base}ffns.{i}.lin1.*", "I D"),
+        MappingLine("layers.{i}.outer.*", "{base}ffns.{i}.lin2.*", "D I"),
+        MappingLine("layers.{i}.inner_norm.*", "{base}layer_norm2.{i}.*", "D"),
     ),
     further=_tables,
     sizes=lambda arguments: {"G": _languages(arguments)},

@@ -17,8 +17,8 @@ from torch import Tensor
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class
-from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.mapping import MappingLine, Move, TableSizes
+from cloze.interop.model import PortableHead
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 from cloze.reading import Reading
@@ -27,35 +27,35 @@ from cloze.reading import Reading
 class Kernels(Move):
     """Ours is one tensor with all parts, (W, D) each; theirs are several (D, heads, head width)."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         heads, width = facts.sizes["N"], facts.sizes["D"]
         return tuple(part.t().reshape(width, heads, -1) for part in ours.chunk(parts, dim=0))
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return torch.cat([kernel.flatten(1).t() for kernel in theirs], dim=0)
 
 
-class Output(Move):
+class OutputMap(Move):
     """Ours is (D, W), theirs (D, heads, head width)."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours.reshape(ours.shape[0], facts.sizes["N"], -1),)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0].flatten(1)
 
 
 class Wrapped(Move):
     """Ours is (D,), theirs (1, 1, D)."""
 
-    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+    def there(self, ours: Tensor, facts: TableSizes, parts: int) -> tuple[Tensor, ...]:
         return (ours[None, None],)
 
-    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+    def back(self, theirs: tuple[Tensor, ...], facts: TableSizes) -> Tensor:
         return theirs[0].flatten()
 
 
-def _prediction(head: Head) -> list[str]:
+def _prediction(head: PortableHead) -> list[str]:
     wrong = []
     if head.argument("transform"):
         wrong.append("it has a transform, transformers' XLNet projects straight onto the vocabulary")
@@ -68,8 +68,8 @@ PREDICTION = HeadTable(
     role="causal_lm",
     part="token_prediction",
     sign=("lm_loss.bias",),
-    lines=(Line("head.bias", "lm_loss.bias", "V"),),
-    untied=(Line("head.output.weight", "lm_loss.weight", "V D"),),
+    lines=(MappingLine("head.bias", "lm_loss.bias", "V"),),
+    untied=(MappingLine("head.output.weight", "lm_loss.weight", "V D"),),
     repeats={"lm_loss.weight": "{base}word_embedding.weight"},
     objections=lambda head, arguments: _prediction(head),
     arguments=lambda config, tensors: {"transform": None, "bias": True},
@@ -84,7 +84,8 @@ CLASSIFIER = encoder.pooled_head(
 
 CHOOSER = replace(
     chooser(
-        Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
+        MappingLine("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight",
+        pooler="sequence_summary.summary.weight"
     ),
     keys=CLASSIFIER.keys,
 )
@@ -144,19 +145,19 @@ XLNET = add(Architecture(
     legal={"attn_type": ("bi",), "same_length": (False,), "untie_r": (True,)},
     base="transformer.",
     body=(
-        Line("embeddings.tokens.weight", "{base}word_embedding.weight", "V D"),
-        Line("unknown", "{base}mask_emb", "D", Wrapped()),
-        Line("layers.{i}.attention.projections.weight", tuple(_ATTENTION + name for name in "qkv"), "3W D", Kernels()),
-        Line("layers.{i}.attention.distances.weight", _ATTENTION + "r", "W D", Kernels()),
-        Line("layers.{i}.attention.out.weight", _ATTENTION + "o", "D W", Output()),
-        Line("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
-        Line("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
-        Line("layers.{i}.attention.segment_bias", _ATTENTION + "r_s_bias", "N K"),
-        Line("layers.{i}.attention.segments", _ATTENTION + "seg_embed", "2 N K"),
-        Line("layers.{i}.attention_norm.*", _ATTENTION + "layer_norm.*", "D"),
-        Line("layers.{i}.inner.*", _LAYER + "ff.layer_1.*", "I D"),
-        Line("layers.{i}.outer.*", _LAYER + "ff.layer_2.*", "D I"),
-        Line("layers.{i}.inner_norm.*", _LAYER + "ff.layer_norm.*", "D"),
+        MappingLine("embeddings.tokens.weight", "{base}word_embedding.weight", "V D"),
+        MappingLine("unknown", "{base}mask_emb", "D", Wrapped()),
+        MappingLine("layers.{i}.attention.projections.weight", tuple(_ATTENTION + name for name in "qkv"), "3W D", Kernels()),
+        MappingLine("layers.{i}.attention.distances.weight", _ATTENTION + "r", "W D", Kernels()),
+        MappingLine("layers.{i}.attention.out.weight", _ATTENTION + "o", "D W", OutputMap()),
+        MappingLine("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
+        MappingLine("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
+        MappingLine("layers.{i}.attention.segment_bias", _ATTENTION + "r_s_bias", "N K"),
+        MappingLine("layers.{i}.attention.segments", _ATTENTION + "seg_embed", "2 N K"),
+        MappingLine("layers.{i}.attention_norm.*", _ATTENTION + "layer_norm.*", "D"),
+        MappingLine("layers.{i}.inner.*", _LAYER + "ff.layer_1.*", "I D"),
+        MappingLine("layers.{i}.outer.*", _LAYER + "ff.layer_2.*", "D I"),
+        MappingLine("layers.{i}.inner_norm.*", _LAYER + "ff.layer_norm.*", "D"),
     ),
     heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(

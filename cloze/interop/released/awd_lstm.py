@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
-from cloze.interop.model import Head, Model
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported
 from cloze.interop.released.arrays import Arrays
@@ -86,7 +86,7 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
         remarks.append(f"used by no part of cloze: {', '.join(left[:4])}.")
     arguments = {"layers": len(cells), "width": width, "inner": inner, "reuse": 1, "dropout": _DROPOUT}
     single = "[BOS] {A}" if places[tokenizer.role("[BOS]")] >= 0 else "{A}"
-    model = Model(complete(arguments, _PART), "left_to_right", network, heads, part=_PART)
+    model = PortableModel(complete(arguments, _PART), "left_to_right", network, heads, part=_PART)
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading(single, None, "last"),
         remarks=tuple(remarks), trained_by="awd-lstm",
@@ -117,7 +117,7 @@ def _layers(weights: Arrays, lead: str, width: int) -> tuple[dict[str, Tensor], 
     return network, cells
 
 
-def _head(weights: Arrays, table: Tensor, order: Tensor) -> dict[str, Head]:
+def _head(weights: Arrays, table: Tensor, order: Tensor) -> dict[str, PortableHead]:
     """The decoder as the head that predicts words."""
     if "1.decoder.weight" not in weights:
         return {}
@@ -126,7 +126,7 @@ def _head(weights: Arrays, table: Tensor, order: Tensor) -> dict[str, Head]:
     state = {} if tie else {"head.output.weight": _placed(output, order)}
     if bias:
         state["head.bias"] = _placed(weights.take("1.decoder.bias", len(table)), order)
-    return {_HEAD: Head(_HEAD, {"tie": tie, "bias": bias}, state)}
+    return {_HEAD: PortableHead(_HEAD, {"tie": tie, "bias": bias}, state)}
 
 
 def _placed(rows: Tensor, order: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported
 from cloze.interop.released.arrays import Arrays
@@ -70,7 +70,7 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     arguments = {
         "width": 2 * cell, "layers": layers, "embedding_width": read_width, "decoder": False, "words": True, "vectors": "glove",
     }  # fmt: skip
-    model = Model(complete(arguments, _PART), "open", network, part=_PART)
+    model = PortableModel(complete(arguments, _PART), "open", network, part=_PART)
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
         remarks=tuple(lost(places, words.words, split)), trained_by="cove",

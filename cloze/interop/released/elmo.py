@@ -12,7 +12,7 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
 from cloze.interop.files import read_json
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 from cloze.interop.read import Imported
 from cloze.interop.released.arrays import Arrays, read_hdf5
 from cloze.interop.released.words import Split, tokenizer_of
@@ -52,7 +52,7 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
     if left := weights.left():
         remarks.append(f"used by no part of cloze: {', '.join(left[:4])}.")
     tokenizer, _ = tokenizer_of([], split=split, spelled={})
-    model = Model(complete(arguments, _PART), "open", network, part=_PART)
+    model = PortableModel(complete(arguments, _PART), "open", network, part=_PART)
     return Imported(
         folder=found["weights"].parent, architecture=None, model=model, tokenizer=tokenizer,
         reading=Reading("[BOS] {A} [EOS]", None, "last"), remarks=tuple(remarks), trained_by="elmo",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 from cloze.interop.read import Imported
 from cloze.interop.released.arrays import Arrays, read_npy, read_npz
 from cloze.interop.released.words import Split, lines_of, lost, lower_case, tokenizer_of
@@ -67,7 +67,7 @@ def read(found: Mapping[str, Path], split: Split, words: Vectors | None) -> Impo
         raise CheckpointError(f"{table_file}: holds numbers that are not finite. Copy the file again.")
     network["embeddings.tokens.weight"] = torch.from_numpy(vectors)
     arguments = {"width": cell * (2 if both else 1), "embedding_width": read_width, "both_directions": both}
-    model = Model(complete(arguments, _PART), "open" if both else "left_to_right", network, part=_PART)
+    model = PortableModel(complete(arguments, _PART), "open" if both else "left_to_right", network, part=_PART)
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "last"),
         remarks=tuple(lost(places, listed, split)), trained_by="skip-thought",

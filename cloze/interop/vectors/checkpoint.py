@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from cloze.errors import CheckpointError
 from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
 from cloze.interop.files import read_json
-from cloze.interop.model import Model
+from cloze.interop.model import PortableModel
 from cloze.interop.read import import_folder
 from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite
@@ -50,7 +50,7 @@ def of_folder(folder: Path) -> Vectors:
     return _vectors(folder, imported.tokenizer, table[: imported.tokenizer.size], None, None)
 
 
-def has_vectors(model: Model) -> bool:
+def has_vectors(model: PortableModel) -> bool:
     """Whether `of_folder` finds vectors in what this model was read from."""
     if model.part == PARAGRAPHS:
         return bool(model.arguments.get("words", True))

@@ -22,7 +22,7 @@ from cloze.hashed import Hashing, KeptBuckets
 from cloze.interop.arguments import complete
 from cloze.interop.export import DESCRIPTION
 from cloze.interop.files import read_json
-from cloze.interop.model import Head, Model, Table
+from cloze.interop.model import PortableHead, PortableModel, PortableTable
 from cloze.interop.read import Imported, import_folder
 from cloze.interop.vectors.fasttext import FastText, Quantising, Settings, write_fasttext
 from cloze.interop.vectors.subwords import END_OF_LINE
@@ -77,13 +77,13 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
     state = {"head.weight": torch.from_numpy(np.array(model.answers[:nodes], np.float32))}
     counts = [max(int(count), 1) for count in model.counts[len(model.words) :]]
     name = "multi_label" if several else "classification"
-    head = Head(
+    head = PortableHead(
         HEAD, {"set": "label", "classes": len(labels), "loss": loss, "several": several, "label_counts": counts}, state
     )
-    cloze_model = Model(
+    cloze_model = PortableModel(
         arguments=complete({"width": settings.width, "ngrams": TABLE}, PART), order="open",
         network={WEIGHT: torch.from_numpy(np.concatenate((vectors, rows)))}, part=PART, heads={name: head},
-        tables={TABLE: Table("hashed_ngrams", {key: torch.from_numpy(array) for key, array in table.arrays.items()})},
+        tables={TABLE: PortableTable("hashed_ngrams", {key: torch.from_numpy(array) for key, array in table.arrays.items()})},
     )
     task = {
         "task": "multi_label" if several else "sentence_classification",
@@ -217,7 +217,7 @@ def pruned(imported: Imported, cutoff: int) -> Imported:
     arrays = {key: torch.from_numpy(array) for key, array in buckets.arrays.items()}
     model = replace(
         imported.model, network={WEIGHT: torch.from_numpy(rows)},
-        tables={**imported.model.tables, TABLE: Table("hashed_ngrams", arrays)},
+        tables={**imported.model.tables, TABLE: PortableTable("hashed_ngrams", arrays)},
     )
     return replace(imported, model=model)
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.interop.arguments import complete
-from cloze.interop.model import Head, Model
+from cloze.interop.model import PortableHead, PortableModel
 from cloze.interop.read import Imported
 from cloze.interop.vectors.checkpoint import PART, TABLE
 from cloze.interop.vectors.fasttext import FastText
@@ -58,7 +58,7 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
     if grams is not None:
         arguments.update(subwords=[grams.shortest, grams.longest], buckets=len(grams.rows), gradient="full", spread=1.0)
         table = np.concatenate((table, grams.rows))
-    model = Model(
+    model = PortableModel(
         arguments=complete(arguments, PART), order="open", network={TABLE: torch.from_numpy(table)}, part=PART,
         heads=_head(vectors, fasttext, places, arguments),
     )  # fmt: skip
@@ -107,7 +107,7 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _head(
     vectors: Vectors, fasttext: FastText | None, places: NDArray[np.int64], arguments: dict[str, Any]
-) -> dict[str, Head]:
+) -> dict[str, PortableHead]:
     """fastText's output matrix as the objective that trained it; empty if cloze has no such objective."""
     if fasttext is None or fasttext.settings.loss != 2 or fasttext.answers.shape != (len(fasttext.words), vectors.width):
         return {}
@@ -119,7 +119,7 @@ def _head(
         "counts": torch.from_numpy(np.concatenate((np.zeros(4, np.int64), np.maximum(counts[4:], 1)))),
     }
     settings = {"negatives": fasttext.settings.negatives, "power": 0.5, "redraw": True}
-    return {_HEAD: Head(_HEAD, settings, state)}
+    return {_HEAD: PortableHead(_HEAD, settings, state)}
 
 
 def _taken(table: NDArray[np.float32], places: NDArray[np.int64]) -> NDArray[np.float32]:

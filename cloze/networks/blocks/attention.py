@@ -21,7 +21,7 @@ from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.kernels import attend_by_kernel
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.relation import NONE, Relation
-from cloze.networks.blocks.projections import Projections, Stacked
+from cloze.networks.blocks.projections import Projections, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
 
@@ -63,7 +63,7 @@ class AttentionInputs:
     source_rows: Selected | None = None
     projected: QueryKeyValue | None = None
     gates: Tensor | None = None
-    record: Record | None = None
+    record: AttentionRecord | None = None
     earlier: list[Tensor] | None = None
     further: AttentionInputs | None = None
     host: Any = None
@@ -84,13 +84,13 @@ class AttentionInputs:
 
 
 @dataclass(frozen=True)
-class Record:
+class AttentionRecord:
     """Collects states of attention: a list per wanted name, with one entry per layer."""
 
     states: Mapping[str, list[Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, want: frozenset[str], prefix: str = "") -> Record | None:
+    def of(cls, want: frozenset[str], prefix: str = "") -> AttentionRecord | None:
         """For those of `STATES` that are wanted under `prefix`; None if none is."""
         names = [name for name in STATES if prefix + name in want]
         return cls({name: [] for name in names}) if names else None
@@ -146,7 +146,7 @@ class Attention(nn.Module):
         self.heads, self.head_width = heads, head_width or width // heads
         self.inside = heads * self.head_width
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
-        self.projecting: Projections = projections or Stacked()
+        self.projecting: Projections = projections or StackedProjections()
         for name, part in {**self.projecting.maps(width, self.inside, bias=bias), **(learned or {})}.items():
             setattr(self, name, part)
         self.gate = nn.Linear(width, self.inside, bias=bias) if gated else None

@@ -12,14 +12,14 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm import Post
-from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.projections import Across, StackedProjections
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 from cloze.networks.item_config import CoAttention
 
 
-class Made(NamedTuple):
+class LayerSettings(NamedTuple):
     """What the layers of a stack are made of: width, heads, inner numbers and activation, the epsilon of norms, dropout."""
 
     width: int
@@ -30,7 +30,9 @@ class Made(NamedTuple):
     rates: choices.Dropouts
     clock: Clock
 
-    def attention(self, projections: Stacked | Across, *, heads: int | None = None, inside: int | None = None) -> Attention:
+    def attention(
+        self, projections: StackedProjections | Across, *, heads: int | None = None, inside: int | None = None
+    ) -> Attention:
         """An attention of this stack; `inside` is its inner width, if that is not the width."""
         heads = heads or self.heads
         return Attention(
@@ -41,21 +43,21 @@ class Made(NamedTuple):
     def layer(self, attention: Attention | None = None, *, crossing: Attention | None = None) -> Layer:
         """A layer with attention among its own states, or with the one that is given, and maybe with one to other states."""
         return Layer(
-            width=self.width, attention=self.attention(Stacked()) if attention is None else attention,
-            feed_forward=FeedForward(self.inner, self.activation, True), norm=choices.Post(epsilon=self.epsilon),
+            width=self.width, attention=self.attention(StackedProjections()) if attention is None else attention,
+            feed_forward=FeedForward(self.inner, self.activation, True), norm=choices.PostNorm(epsilon=self.epsilon),
             dropout=lambda: Dropout(self.rates.hidden, self.clock), active_dropout=Dropout(0.0, self.clock),
             crossing=crossing,
         )
 
 
-class Pair(NamedTuple):
+class TextAndItems(NamedTuple):
     """The states of a text (B, L, D) and of its items (B, R, W)."""
 
     text: Tensor
     items: Tensor
 
 
-class Views(NamedTuple):
+class CrossVisibility(NamedTuple):
     """What is seen: of the text by itself and by the items, of the items by themselves and by the text."""
 
     text: Visibility
@@ -64,7 +66,7 @@ class Views(NamedTuple):
     items_by_text: Visibility
 
     @classmethod
-    def of(cls, text: Visibility, block: Tensor | None, items: Visibility, real: Tensor) -> Views:
+    def of(cls, text: Visibility, block: Tensor | None, items: Visibility, real: Tensor) -> CrossVisibility:
         """From the visibilities inside both sequences; `block` (B, L) is 0 at padding, `real` (B, R) false."""
         by_items = Visibility("all") if block is None else Visibility("mask", (block > 0)[:, None, None])
         return cls(text, by_items, items, Visibility("mask", real[:, None, None], may_see_nothing=True))
@@ -77,7 +79,7 @@ class CrossLayer(nn.Module):
     layers `text.*` and `items.*`.
     """
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSettings) -> None:
         super().__init__()
         self.crossing = made.attention(Across())
         self.crossing_norm = nn.LayerNorm(made.width, eps=made.epsilon)
@@ -85,19 +87,19 @@ class CrossLayer(nn.Module):
         self.item_attention_dropout = Dropout(made.rates.of_attention, made.clock)
         self.text, self.items = made.layer(), made.layer()
 
-    def forward(self, states: Pair, views: Views) -> Pair:
+    def forward(self, states: TextAndItems, views: CrossVisibility) -> TextAndItems:
         """Both sequences after the layer."""
         of_items = AttentionInputs(views.items_by_text, source=states.items)
         of_text = AttentionInputs(views.text_by_items, source=states.text)
         text = self._read(states.text, of_items, self.crossing.dropout, 0)
         items = self._read(states.items, of_text, self.item_attention_dropout, 1)
-        return Pair(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
+        return TextAndItems(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
 
     def _read(self, x: Tensor, given: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
         call = AttentionCall(self.crossing, given, dropout)
         return Post().around(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
 
-    def count_operations(self, text: Operations, items: Operations, sizes: tuple[Shown, Shown]) -> None:
+    def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
         count_crossing(text, items, (self.crossing, self.crossing), sizes)
         for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
@@ -111,20 +113,20 @@ class CoAttentionLayer(nn.Module):
     Parameters: the layers `text.*` and `items.*`, whose attention has queries of `width`.
     """
 
-    def __init__(self, text: Made, items: Made, crossing: CoAttention) -> None:
+    def __init__(self, text: LayerSettings, items: LayerSettings, crossing: CoAttention) -> None:
         super().__init__()
         heads, inside = crossing.heads, crossing.width
         self.text = text.layer(text.attention(Across(items.width), heads=heads, inside=inside))
         self.items = items.layer(items.attention(Across(text.width), heads=heads, inside=inside))
 
-    def forward(self, states: Pair, views: Views) -> Pair:
+    def forward(self, states: TextAndItems, views: CrossVisibility) -> TextAndItems:
         """Both sequences after the layer."""
-        return Pair(
+        return TextAndItems(
             self.text(states.text, AttentionInputs(views.items_by_text, source=states.items)),
             self.items(states.items, AttentionInputs(views.text_by_items, source=states.text)),
         )
 
-    def count_operations(self, text: Operations, items: Operations, sizes: tuple[Shown, Shown]) -> None:
+    def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
         count_crossing(text, items, (self.text.attention, self.items.attention), sizes)
         for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
@@ -133,7 +135,7 @@ class CoAttentionLayer(nn.Module):
 
 
 def count_crossing(
-    text: Operations, items: Operations, attentions: tuple[Attention, Attention], sizes: tuple[Shown, Shown]
+    text: Operations, items: Operations, attentions: tuple[Attention, Attention], sizes: tuple[SequenceSize, SequenceSize]
 ) -> None:
     """Count what two sequences compute to read each other: queries, the keys and values of the other, and both products."""
     live = (text.live, items.live)

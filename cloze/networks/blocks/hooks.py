@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.cost import Operations, Shown
+from cloze.networks.cost import Operations, SequenceSize
 
 
 class Around:
@@ -34,7 +34,7 @@ class Around:
         """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
         return x
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """Count the products of what it does around a layer that reads a sequence of this size."""
 
 
@@ -72,7 +72,7 @@ def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     return x
 
 
-def count_around(counted: Operations, around: Iterable[Any], number: int, size: Shown) -> None:
+def count_around(counted: Operations, around: Iterable[Any], number: int, size: SequenceSize) -> None:
     """Count the products of every object around a layer that reads a sequence of this size."""
     for change in around:
         change.count_operations(counted, number, size)

@@ -32,7 +32,7 @@ class Drops(NamedTuple):
     inner: Dropout
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
     """The sequence that a decoder reads: its tokens, the keys of each row, and whether it needs a gradient."""
 
     tokens: int
@@ -122,7 +122,7 @@ class Layer(nn.Module):
         """The maps of the feed-forward, the one into the residual connection last."""
         return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
 
-    def count_operations(self, counted: Operations, tokens: int, keys: int, source: Source | None = None) -> None:
+    def count_operations(self, counted: Operations, tokens: int, keys: int, source: EncodedSource | None = None) -> None:
         """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
         attention, pre = self.attention, self.place.pre
         counted.above(self.attention_norm if pre else None)

@@ -15,7 +15,7 @@ from cloze.networks.blocks.positions.functional import functional
 from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.positions.rotary import rotation
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
-from cloze.networks.config import Band, Functional, Rotary
+from cloze.networks.config import Band, FunctionalPositions, Rotary
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LayerInputs:
         if distances is not None:
             learned = distances.relation(length=length, past=past, device=device, position_ids=branch_positions)
             return learned, learned
-        if isinstance(self.positions, Functional):
+        if isinstance(self.positions, FunctionalPositions):
             relative = functional(
                 self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=branch_positions
             )

@@ -66,4 +66,4 @@ NormPlace = Post | Pre
 
 def norm_place(norm: Norms) -> NormPlace:
     """The place that a recipe's norm has."""
-    return Pre() if isinstance(norm, choices.Pre) else Post()
+    return Pre() if isinstance(norm, choices.PreNorm) else Post()

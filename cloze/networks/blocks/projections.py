@@ -31,7 +31,7 @@ def stacked(name: str) -> int:
     return len(STACKED.get(name.split(".")[-2], ("itself",))) if "." in name else 1
 
 
-class Stacked:
+class StackedProjections:
     """A sequence reads itself: `projections` stacks query, key and value, (3·inside, D)."""
 
     names: ClassVar[tuple[str, ...]] = ("projections",)
@@ -77,7 +77,7 @@ class Across:
         return memory
 
 
-class Apart:
+class SplitProjections:
     """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: `query_key` stacks the maps
     of the first two, (2·inside, `reads`), and `value` is apart. The layer computes all three (`AttentionInputs.projected`),
     because it reads two states (MobileBERT)."""
@@ -102,4 +102,4 @@ class Apart:
         return torch.cat([part_of(host.query_key, x, host.inside), host.value(x)], dim=-1)
 
 
-Projections = Stacked | Across | Apart
+Projections = StackedProjections | Across | SplitProjections

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cloze import rng
 from cloze.errors import RecipeError
-from cloze.networks.blocks.attention import AttentionInputs, Record
+from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
@@ -95,7 +95,7 @@ class Stack:
 
 def each_layer(
     given: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
-    gates: Tensor | None = None, record: Record | None = None,
+    gates: Tensor | None = None, record: AttentionRecord | None = None,
 ) -> list[AttentionInputs]:
     """`given` completed by what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
 

@@ -19,7 +19,7 @@ from cloze.networks.blocks.dropout import Dropout, keep_, kept
 from cloze.networks.blocks.norm import NormPlace
 from cloze.networks.blocks.positions.buckets import Bias
 from cloze.networks.blocks.positions.relation import NONE
-from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.projections import Across, StackedProjections
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 
@@ -36,7 +36,7 @@ def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> b
     if inputs.at is not None and (inputs.source is not None or len(inputs.at.flat) == 0):
         return False
     maps = attention.projecting
-    if type(maps) is Stacked:
+    if type(maps) is StackedProjections:
         return inputs.source is None and supported(norm, place, attention.projections, attention.out)
     return type(maps) is Across and supported(norm, place, attention.query, attention.memory, attention.out)
 

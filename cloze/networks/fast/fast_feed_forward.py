@@ -27,7 +27,7 @@ def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, 
     if between.active:
         shape = (*x.shape[:-1], host.inner.out_features)
         keep = between.keep_hidden(shape, x.device, positions).view(-1, shape[-1])
-    rows = Feed.apply(
+    rows = FastFeedForward.apply(
         x.reshape(-1, x.shape[-1]), host.inner.weight, host.inner.bias, host.outer.weight, host.outer.bias, norm.weight,
         offset_of(norm), call.kind.activation, keep, between.scale if keep is not None else 1.0,
         Residual.of(norm, place, dropout, x.shape, positions),
@@ -35,7 +35,7 @@ def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, 
     return rows.view(x.shape)
 
 
-class Feed(torch.autograd.Function):
+class FastFeedForward(torch.autograd.Function):
     """x + drop(outer(drop(activate(inner(x))))) with a norm before or after, on rows (N, D). `keep` and `scale` are those of
     the dropout between the maps. Without `offset` the norm is by root mean square.
 

@@ -14,14 +14,14 @@ from cloze.errors import RecipeError
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CoAttentionLayer, Pair, Views
+from cloze.networks.blocks.cross import CoAttentionLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -31,7 +31,7 @@ class ItemStream(Around):
     joins both streams; then the items pass a layer of their own. `x` (B, 1 + R, W) are the whole picture and
     the items."""
 
-    def __init__(self, network: CoAttentionTransformer, x: Tensor, views: Views) -> None:
+    def __init__(self, network: CoAttentionTransformer, x: Tensor, views: CrossVisibility) -> None:
         self.network, self.x, self.views = network, x, views
 
     def enter(self, x: Tensor) -> Tensor:
@@ -46,17 +46,17 @@ class ItemStream(Around):
         return self._joined(done + 1, x) if 0 <= done + 1 < len(self.network.co_layers) else x
 
     def _joined(self, number: int, x: Tensor) -> Tensor:
-        text, self.x = self.network.co_layers[number](Pair(x, self.x), self.views)
+        text, self.x = self.network.co_layers[number](TextAndItems(x, self.x), self.views)
         return text
 
 
 class CountedStream(Around):
     """Counts what `ItemStream` computes, in a count of its own for the items, which `items` holds."""
 
-    def __init__(self, network: CoAttentionTransformer, items: Operations, size: Shown) -> None:
+    def __init__(self, network: CoAttentionTransformer, items: Operations, size: SequenceSize) -> None:
         self.network, self.items, self.size = network, items, size
 
-    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+    def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The layer of the items and the co-layer around a layer of the text."""
         done = number - self.network.first
         if done >= 0:
@@ -133,7 +133,7 @@ class CoAttentionTransformer(Bert):
         require_order("co_attention", inputs.order, "open")
         want, tokens = inputs.want, inputs.tokens
         rows = self._with_whole(inputs.item_rows(self.items.items.set), tokens)
-        views = Views.of(inputs.text_visibility(), inputs.block, rows.among(), rows.real)
+        views = CrossVisibility.of(inputs.text_visibility(), inputs.block, rows.among(), rows.real)
         stream = ItemStream(self, residual_dtype(self.items(rows)), views)
         # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
         below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
@@ -164,8 +164,8 @@ class CoAttentionTransformer(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and through those that join them."""
-        size, item_size = shown(fields), shown_items(fields, self.items.items.set) or Shown(0, 0, 0)
-        rows = Shown(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
+        size, item_size = shown(fields), shown_items(fields, self.items.items.set) or SequenceSize(0, 0, 0)
+        rows = SequenceSize(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
         items = counted.branch(live=False)
         self.items.count_operations(items, rows.tokens)
         if self.first == 0:

@@ -13,13 +13,13 @@ from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CrossLayer, Pair, Views
+from cloze.networks.blocks.cross import CrossLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
 from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
@@ -100,7 +100,9 @@ class CrossModal(Bert):
         x = residual_dtype(self.items(rows))  # (B, R, D), where R is 1 in a batch without items
         for layer in self.item_layers:
             x = layer(x, AttentionInputs(seen))
-        pair, views = Pair(states["hidden"], x), Views.of(inputs.text_visibility(), inputs.block, seen, rows.real)
+        pair, views = TextAndItems(states["hidden"], x), CrossVisibility.of(
+            inputs.text_visibility(), inputs.block, seen, rows.real
+        )
         above = []
         for cross in self.cross_layers:
             pair = cross(pair, views)
@@ -122,7 +124,7 @@ class CrossModal(Bert):
     ) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
         size = shown(fields)
-        rows = shown_items(fields, self.items.items.set) or Shown(size.rows, size.rows, 1)
+        rows = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
         items = counted.branch(live=False)
         super().count_operations(counted, fields, want=want, positions=positions, around=around)
         self.items.count_operations(items, rows.tokens)

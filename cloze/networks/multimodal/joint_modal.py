@@ -13,14 +13,14 @@ from cloze.errors import RecipeError
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import Made
+from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
-from cloze.networks.blocks.layer import Layer, Source
+from cloze.networks.blocks.layer import EncodedSource, Layer
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
 from cloze.networks.transformer import Transformer
 from cloze.registry import register
@@ -191,7 +191,7 @@ class JointModal(Bert):
     ) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
         size = shown(fields)
-        _, real, widest = shown_items(fields, self.items.items.set) or Shown(size.rows, 0, 0)
+        _, real, widest = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
         film = counted.branch(live=False)
         super().count_operations(counted, fields, want=want, positions=positions, around=around)
         film.above(self.items)
@@ -207,7 +207,7 @@ class JointModal(Bert):
             counted.maps(pooled, self.pooler)
         if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
             target = shown(fields, "decoder.tokens", "decoder.block")
-            source = Source(size.tokens + real, size.length + widest, counted.live)
+            source = EncodedSource(size.tokens + real, size.length + widest, counted.live)
             for layer in self.decoder.layers:
                 layer.count_operations(counted, target.tokens, target.length, source)
 
@@ -218,7 +218,7 @@ class JointDecoder(nn.Module):
     Parameters: `norm.*` of the embeddings, `layers.<n>.*`.
     """
 
-    def __init__(self, made: Made, layers: int) -> None:
+    def __init__(self, made: LayerSettings, layers: int) -> None:
         super().__init__()
         self.norm, self.dropout = nn.LayerNorm(made.width, eps=made.epsilon), Dropout(made.rates.hidden, made.clock)
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Width
 from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
-from cloze.networks.blocks.attention import AttentionInputs, Record
+from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.hooks import Around
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
-from cloze.networks.blocks.inputs.items import ItemRows, Joined, item_embeddings
+from cloze.networks.blocks.inputs.items import ItemInputs, ItemRows, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, Shown, shown, shown_items
+from cloze.networks.cost import Operations, SequenceSize, shown, shown_items
 from cloze.networks.network import reading_states, require_order
 from cloze.registry import PartMark, register
 
@@ -91,7 +91,7 @@ class Visual(Bert):
             nothing = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
             return {**text_states, "item_hidden": nothing} if "item_hidden" in want else text_states
         require_order("a row of tokens and items", inputs.order, "open")
-        record, length = Record.of(want), tokens.shape[1]
+        record, length = AttentionRecord.of(want), tokens.shape[1]
         x = self._embedded(inputs, joined)  # (B, L + S, D): the tokens, then the S positions that the items append
         seen = [AttentionInputs(self._seen(x, inputs.block, joined))] * len(self.layers)
         stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
@@ -107,14 +107,14 @@ class Visual(Bert):
             states["item_hidden"] = self._of_items(last, length, rows)
         return states if record is None else {**states, **record.stacked()}
 
-    def _embedded(self, inputs: BertInputs, joined: Joined) -> Tensor:
+    def _embedded(self, inputs: BertInputs, joined: ItemInputs) -> Tensor:
         """The row that the first layer reads (B, L + S, D)."""
         x = self.embeddings(inputs.tokens, inputs.position_ids, inputs.segments, joined.vectors)
         x = self.embedding_dropout(x)
         x = x if joined.summed is None else x + joined.summed
         return residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
 
-    def _seen(self, x: Tensor, block: Tensor | None, joined: Joined) -> Visibility:
+    def _seen(self, x: Tensor, block: Tensor | None, joined: ItemInputs) -> Visibility:
         """Who sees whom among tokens and items: all that are not padding."""
         real = block
         if joined.real is not None:
@@ -143,7 +143,7 @@ class Visual(Bert):
         counted.join(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
-        self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)
+        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), around)
 
 
 def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:

@@ -24,14 +24,14 @@ from cloze.networks.network import Network, StateKind, TokenSequence, named_size
 from cloze.registry import Given, register
 
 
-class Encoded(NamedTuple):
+class EncoderStates(NamedTuple):
     """What the encoder made of a text: every layer's states (B, L, D), each layer's last state of both directions (B, D)."""
 
     layers: list[Tensor]
     last: list[State]
 
 
-class Encoder(nn.Module):
+class LSTMEncoder(nn.Module):
     """Layers of LSTM in both directions, each direction half of `width`, with dropout between them."""
 
     def __init__(
@@ -56,14 +56,14 @@ class Encoder(nn.Module):
         """Both directions of each layer."""
         return list(zip(self.forwards, self.backwards, strict=True))
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Encoded:
+    def forward(self, x: Tensor, lengths: Tensor | None) -> EncoderStates:
         """(B, L, E) to the states of every layer."""
         layers, ends = [], []
         for number, both in enumerate(self.directions):
             x, last = read_directions(both, self.dropouts[number - 1](x) if number else x, None, lengths)
             layers.append(x)
             ends.append(last)
-        return Encoded(layers, ends)
+        return EncoderStates(layers, ends)
 
 
 class Decoder(nn.Module):
@@ -176,7 +176,7 @@ class LSTMEncoderDecoder(Network):
         self.embeddings = WordTable(
             vocab_size=vocab_size, width=read, vectors=vectors, tune=tune, tables=tables, network="lstm_encoder_decoder"
         )
-        self.encoder = Encoder(
+        self.encoder = LSTMEncoder(
             layers=layers, input_width=read, width=width, forget_bias=forget_bias, dropout=dropout, clock=clock
         )
         self.decoder = None if not decoder else Decoder(
@@ -245,7 +245,7 @@ class LSTMEncoderDecoder(Network):
 
     def _decode(
         self, tokens: Tensor, decoder: TokenSequence | None, block: Tensor | None, lengths: Tensor | None,
-        cache: StateCache | None, encoded: Encoded | None,
+        cache: StateCache | None, encoded: EncoderStates | None,
     ) -> tuple[Tensor, Tensor]:
         """The decoder's states (B, T, D) and what it looked at (B, T, L)."""
         if self.decoder is None or decoder is None:

@@ -103,7 +103,7 @@ def score_distance(
     return apart.mean(-1) if over == "mean" else apart.sum(-1)
 
 
-class Match(Objective):
+class DistillationMatch(Objective):
     """What the three have in common: two readings, the teacher's without gradient."""
 
     likelihood = False
@@ -135,7 +135,7 @@ def _alike(student: Any, teacher: Any, what: str, advice: str) -> None:
 
 
 @register("objective", "match_scores")
-class MatchScores(Match):
+class MatchScores(DistillationMatch):
     """Bring the scores of a head close to those of the teacher's head (Hinton et al., 2015).
 
     `read: {student: token_prediction, teacher: teacher.token_prediction}` names the heads; both must predict the same `set`. With
@@ -209,7 +209,7 @@ _SAME = (
 
 
 @register("objective", "match_hidden")
-class MatchHidden(Match):
+class MatchHidden(DistillationMatch):
     """Bring hidden states close to the teacher's: `hidden` (B, L, D), or `layers` (N+1, B, L, D) paired by `layers`.
 
     `at: tokens` compares the states of all tokens, `at: summary` those of the token that summarises a text. `normalise: length`
@@ -292,7 +292,7 @@ class MatchHidden(Match):
 
 
 @register("objective", "match_attention")
-class MatchAttention(Match):
+class MatchAttention(DistillationMatch):
     """Bring attention close to the teacher's, head by head; both networks have equally many heads. Layers are paired by `layers`.
 
     What is compared, `of`, and the state to read:

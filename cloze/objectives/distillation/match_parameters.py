@@ -13,14 +13,14 @@ from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.projections import stacked
 from cloze.networks.cost import Operations
-from cloze.objectives.distillation.match import Match, Over
+from cloze.objectives.distillation.match import DistillationMatch, Over
 from cloze.objectives.objective import SEQUENCES, Loss, wide
 from cloze.registry import Given, register
 
 Direction = Literal["down", "up"]
 
 
-class Pair(NamedTuple):
+class ParameterPair(NamedTuple):
     """A matrix or vector of the student and the teacher's of the same name."""
 
     name: str
@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 @register("objective", "match_parameters")
-class MatchParameters(Match):
+class MatchParameters(DistillationMatch):
     """Bring the parameters of a student close to those of a teacher with as many layers (Zhao et al., "Extreme language model
     compression with optimal subwords and shared projections", 2019).
 
@@ -83,7 +83,7 @@ class MatchParameters(Match):
         """The distance, for every row."""
         return Loss(scores * len(sequence(batch)), {})
 
-    def _distance(self, pair: Pair) -> Tensor:
+    def _distance(self, pair: ParameterPair) -> Tensor:
         """The squared differences of one parameter."""
         student, teacher = wide(pair.student), wide(pair.teacher)
         moved = teacher if self.direction == "down" else student
@@ -111,7 +111,7 @@ class MatchParameters(Match):
         return matrix
 
 
-def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Iterator[Pair]:
+def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Iterator[ParameterPair]:
     """The parameters that both have, matrix by matrix; a `RecipeError` for networks of different layers."""
     apart = sorted(name for name in student.keys() ^ teacher.keys())
     if apart:
@@ -124,7 +124,7 @@ def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> It
         if name.endswith("tokens.weight") and len(target) > len(weight):
             target = target[: len(weight)]
         parts = stacked(name)
-        yield from (Pair(name, *pair) for pair in zip(weight.chunk(parts), target.chunk(parts), strict=True))
+        yield from (ParameterPair(name, *pair) for pair in zip(weight.chunk(parts), target.chunk(parts), strict=True))
 
 
 def _key(there: int, here: int) -> str:

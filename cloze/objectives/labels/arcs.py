@@ -79,7 +79,7 @@ def _with_one(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones((*x.shape[:-1], 1))], -1)
 
 
-class Arcs(TargetsAtPositions):
+class ArcPrediction(TargetsAtPositions):
     """Sum over words of the cross-entropies of their head, `targets/<heads>`, and of the relation to it, `targets/<set>`.
 
     The targets of a row are the words of one sentence, in order. The scores are the views (M, V) of the words, from which
@@ -140,7 +140,7 @@ def arcs(
     dropout: BelowOne = 0.33,
     width: Given[int],
     clock: Given[Clock],
-) -> Arcs:
+) -> ArcPrediction:
     """The head of each word and the relation to it (Dozat and Manning, 2017, §2.2; widths and dropout are those of §3.1).
 
     A linear map and a leaky rectifier make four views of a word, as dependent and as head, of `arc_width` or `relation_width`; a
@@ -152,4 +152,4 @@ def arcs(
     head = ArcHead(
         width=width, classes=classes, arc_width=arc_width, relation_width=relation_width, dropout=dropout, clock=clock
     )
-    return Arcs(head, set=set, heads=heads)
+    return ArcPrediction(head, set=set, heads=heads)

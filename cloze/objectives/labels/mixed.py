@@ -62,7 +62,7 @@ class MixedLayers(Mixing):
         return combination(self.combine, count, penalty=self.penalty, norm=self.norm)
 
 
-class Encoder(nn.Module):
+class BidirectionalLSTM(nn.Module):
     """One LSTM in each direction over tokens: (B, L, D) to (B, L, 2 · cell)."""
 
     def __init__(self, input_width: int, cell: int, clock: Clock) -> None:
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
         return torch.cat([self.forwards(x, None, lengths)[0], self.backwards(x, None, lengths)[0]], dim=2)
 
 
-class Mixed(nn.Module):
+class MixedReader(nn.Module):
     """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) to what a task reads of each token, (B, L, `read`).
 
     The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`, `mix_out.*`,
@@ -97,7 +97,7 @@ class Mixed(nn.Module):
         self.mix_out = mixed.combination() if mixed.mix != "input" else None
         self.table = nn.Embedding(vocab_size, own_words) if own_words else None
         read = own_words + (0 if self.mix_in is None else self.mix_in.width(width))
-        self.encoder = Encoder(read, encoder, clock) if encoder else None
+        self.encoder = BidirectionalLSTM(read, encoder, clock) if encoder else None
         self.read = (2 * encoder if encoder else read) + (0 if self.mix_out is None else self.mix_out.width(width))
         self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
         if self.table is not None:
@@ -133,8 +133,8 @@ class Mixed(nn.Module):
         return x, real
 
 
-class MixedHead(Mixed):
-    """`Mixed` → pooling → output: layers (N, B, L, D) to scores (B, classes). Parameters: also `pooling.*`."""
+class MixedHead(MixedReader):
+    """`MixedReader` → pooling → output: layers (N, B, L, D) to scores (B, classes). Parameters: also `pooling.*`."""
 
     def __init__(
         self, mixed: MixedLayers, *, classes: int, pool: Pool, width: int, encoder: int, vocab_size: int, dropout: float,

@@ -13,7 +13,7 @@ from cloze.objectives.pooled import Pool
 from cloze.registry import as_data, register
 
 
-class Mixed(Chosen):
+class MixedObjective(Chosen):
     """What both objectives on mixed layers share; see `Mixing`."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Mixed(Chosen):
 
 
 @register("objective", "layer_classification")
-class LayerClassification(Mixed):
+class LayerClassification(MixedObjective):
     """The class of a text from the layers of the checkpoint: `mixed_classification` over those that it gives."""
 
     def __init__(
@@ -50,7 +50,7 @@ class LayerClassification(Mixed):
 
 
 @register("objective", "layer_labelling")
-class LayerLabelling(Mixed):
+class LayerLabelling(MixedObjective):
     """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives."""
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:

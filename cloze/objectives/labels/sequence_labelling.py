@@ -13,7 +13,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense, dense_and_norm
-from cloze.objectives.labels.mixed import Encoder, Mixed, MixedLayers
+from cloze.objectives.labels.mixed import BidirectionalLSTM, MixedLayers, MixedReader
 from cloze.objectives.objective import SEQUENCES, ClassWeights, Loss, TargetsAtPositions, weights_of
 from cloze.objectives.transforms import Transform, transformed
 from cloze.registry import Given, register
@@ -29,7 +29,7 @@ class LabellingHead(nn.Module):
         self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock, transform: Transform = None
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(width, encoder, clock) if encoder else None
+        self.encoder = BidirectionalLSTM(width, encoder, clock) if encoder else None
         read = 2 * encoder if encoder else width
         self.transform = None if transform is None else transform.kind
         self.dense, self.norm = dense_and_norm(read, transform)
@@ -51,8 +51,9 @@ class LabellingHead(nn.Module):
         return scores
 
 
-class MixedLabellingHead(Mixed):
-    """`Mixed` → dropout → output: layers (N, B, L, D) to scores (B, L, classes). Parameters: those of `Mixed`, `output.*`."""
+class MixedLabellingHead(MixedReader):
+    """`MixedReader` → dropout → output: layers (N, B, L, D) to scores (B, L, classes). Parameters: those of
+    `MixedReader`, `output.*`."""
 
     def __init__(
         self, mixed: MixedLayers, *, classes: int, width: int, encoder: int, vocab_size: int, dropout: float, clock: Clock
@@ -84,20 +85,20 @@ class SequenceLabelling(TargetsAtPositions):
     def __init__(self, head: LabellingHead | MixedLabellingHead, *, set: str) -> None:
         super().__init__(set=set)
         self.head = head
-        self.reads: tuple[str, ...] = ("layers" if isinstance(head, Mixed) else "hidden",)
-        self.takes |= head.takes if isinstance(head, Mixed) else frozenset()
+        self.reads: tuple[str, ...] = ("layers" if isinstance(head, MixedReader) else "hidden",)
+        self.takes |= head.takes if isinstance(head, MixedReader) else frozenset()
         self.optional |= SEQUENCES | {"block"}
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
         head, states, block = self.head, readings[self.reads[0]], batch.get("block")
-        scored: Tensor = head(states, batch.get("tokens"), block) if isinstance(head, Mixed) else head(states, block)
+        scored: Tensor = head(states, batch.get("tokens"), block) if isinstance(head, MixedReader) else head(states, block)
         return scored.flatten(0, 1).index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         total, correct = cross_entropy_sum(scores, batch[self.targets].long(), self.target_weights(batch))
-        if isinstance(self.head, Mixed):
+        if isinstance(self.head, MixedReader):
             total = total + self.count(batch).to(total.device) * self.head.cost().to(total.device)
         return Loss(total, {"correct": correct})
 

@@ -15,7 +15,7 @@ from cloze.objectives.heads import ClassHead
 from cloze.registry import Given, register
 
 
-class Outside(Classify):
+class ClassifyOutside(Classify):
     """Binary cross-entropy of `targets/<set>`, read from the states left and right of each unit.
 
     `positions/<set>` and `positions/<set>_right` are their flat positions. Metrics: `correct`, `positive`.
@@ -34,8 +34,8 @@ class Outside(Classify):
 
 
 @register("objective", "outside")
-def outside(*, set: str = "kept", width: Given[int], clock: Given[Clock]) -> Outside:
+def outside(*, set: str = "kept", width: Given[int], clock: Given[Clock]) -> ClassifyOutside:
     """Predict whether each unit of a layer is the original one: σ(w · [left; right] + b), from the states of the tokens before
     and after it (Xiong et al., 2020, WKLM). `label: {of: around}` gives the targets. Parameters: `head.output.*`.
     """
-    return Outside(ClassHead(width=2 * width, classes=1, transform=None, dropout=Dropout(0.0, clock)), set=set)
+    return ClassifyOutside(ClassHead(width=2 * width, classes=1, transform=None, dropout=Dropout(0.0, clock)), set=set)

@@ -9,7 +9,7 @@ from torch import nn
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.classify import TokenLabelling
+from cloze.objectives.classify import ClassifyTokens
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.transforms import Nonlinearity, plain_transform
 from cloze.registry import Given, register
@@ -25,7 +25,7 @@ def token_labelling(
     initial: Literal["truncated", "glorot"] = "truncated",
     width: Given[int],
     clock: Given[Clock],
-) -> TokenLabelling:
+) -> ClassifyTokens:
     """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
 
     Without `positions/<set>` every position that is not padding has a target, special tokens included, and `targets/<set>` is
@@ -39,6 +39,6 @@ def token_labelling(
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)
-    objective = TokenLabelling(head, set=set, everywhere=True)
+    objective = ClassifyTokens(head, set=set, everywhere=True)
     objective.kind = "token_labelling" if classes == 2 else None
     return objective

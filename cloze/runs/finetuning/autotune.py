@@ -15,7 +15,7 @@ import numpy as np
 from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import learn
 from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
-from cloze.runs.finetuning.tuned import Tuned, write_description
+from cloze.runs.finetuning.tuned import FinetuningResult, write_description
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
@@ -27,7 +27,7 @@ FILE = "cloze/trials.json"
 _LETTERS = (None, [2, 5], [3, 6])
 
 
-class Move(NamedTuple):
+class ValueProposal(NamedTuple):
     """Where a value begins, and how it is drawn near the best one: within limits, by a normal distribution that narrows, of
     factors or of steps."""
 
@@ -42,13 +42,13 @@ class Move(NamedTuple):
 
 #: The moves of fastText's autotune.cc, from the defaults of its program (args.cc), which are not those of its published runs.
 #: Letters are a choice among `_LETTERS`, by its place.
-MOVES: Mapping[str, Move] = {
-    "training.epochs": Move(5, 1, 100, 2.8, 2.5),
-    "training.rate.peak": Move(0.1, 0.01, 5.0, 1.9, 1.0, whole=False),
-    "network.width": Move(100, 1, 1000, 1.4, 0.3),
-    "tables.ngrams.words": Move(1, 1, 5, 4.3, 2.4, steps=True),
-    "tables.ngrams.characters": Move(0, 0, len(_LETTERS) - 1, 4.0, 1.4, steps=True),
-    "tables.ngrams.buckets": Move(2_000_000, 10_000, 10_000_000, 2.0, 1.5),
+MOVES: Mapping[str, ValueProposal] = {
+    "training.epochs": ValueProposal(5, 1, 100, 2.8, 2.5),
+    "training.rate.peak": ValueProposal(0.1, 0.01, 5.0, 1.9, 1.0, whole=False),
+    "network.width": ValueProposal(100, 1, 1000, 1.4, 0.3),
+    "tables.ngrams.words": ValueProposal(1, 1, 5, 4.3, 2.4, steps=True),
+    "tables.ngrams.characters": ValueProposal(0, 0, len(_LETTERS) - 1, 4.0, 1.4, steps=True),
+    "tables.ngrams.buckets": ValueProposal(2_000_000, 10_000, 10_000_000, 2.0, 1.5),
 }
 
 
@@ -64,7 +64,7 @@ def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) ->
     return values
 
 
-def tuned_within(options: FinetuneOptions) -> Tuned:
+def tuned_within(options: FinetuneOptions) -> FinetuningResult:
     """Train trials of a recipe that begins without a checkpoint until the time `tune` is over; `out` is the best one.
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
@@ -81,7 +81,7 @@ def tuned_within(options: FinetuneOptions) -> Tuned:
         return _best_of_trials(options, options.out, budget)
 
 
-def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Tuned:
+def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> FinetuningResult:
     """The trials of `tuned_within`; the caller holds `out`."""
     say, began, draw = options.report or quiet, time.monotonic(), np.random.default_rng(options.seeds[0])
     recipe = recipe_maker(options, None)()
@@ -124,7 +124,7 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Tune
         (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
         write_description(folder / "cloze" / "task.json", described)
         put(folder, out)
-        return Tuned(chosen[0].outcomes, out, described)
+        return FinetuningResult(chosen[0].outcomes, out, described)
     finally:
         shutil.rmtree(trials, ignore_errors=True)
 

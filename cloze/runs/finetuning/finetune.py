@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.budget.label_counts import Counts, count_labels, stage_recipes
+from cloze.budget.label_counts import LabelCounts, count_labels, stage_recipes
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.checkpoint.several import START, Labelled
+from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.errors import CheckpointError, TaskError
@@ -39,7 +39,7 @@ from cloze.runs.finetuning.task_checks import (
     unread_texts,
 )
 from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
-from cloze.runs.finetuning.tuned import Tuned, judged_on_dev, write_description
+from cloze.runs.finetuning.tuned import FinetuningResult, judged_on_dev, write_description
 from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, is_tuned, require_usable
 from cloze.runs.request import Request, begin_of, the_budget
@@ -57,7 +57,7 @@ from cloze.training.schedule.budget import Budget
 _REMOVED = ".checkpoints.removed"
 
 
-def learn(options: FinetuneOptions) -> Tuned:
+def learn(options: FinetuneOptions) -> FinetuningResult:
     """Fine-tune a checkpoint on labelled text, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
@@ -89,7 +89,7 @@ def learn(options: FinetuneOptions) -> Tuned:
             if not outcomes[seed].finished:
                 break
         if closed:
-            published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
+            published = FinetuningResult(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
             published = _published(outcomes, out, assigned)
         if published.described:
@@ -142,8 +142,8 @@ class Assigned(NamedTuple):
     says of the checkpoint. `remarks`: which dev and test rows are among those of training."""
 
     recipe: Recipe
-    files: Mapping[str, Labelled]
-    labels: Mapping[str, Counts]
+    files: Mapping[str, LabelledFiles]
+    labels: Mapping[str, LabelCounts]
     texts: Mapping[str, Hashes]
     request: Request
     from_scratch: bool
@@ -212,7 +212,7 @@ def _run(made: Recipe, request: Request, folder: Path, within: float | None = No
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def _files(made: Recipe, options: FinetuneOptions) -> dict[str, Labelled]:
+def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
     """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
     sources = _sources(made)
     files = options.files("main" if "main" in sources else sources[0])
@@ -229,7 +229,7 @@ def _sources(made: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
 
 
-def labels_of(made: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
+def labels_of(made: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, LabelCounts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
     sources = _sources(made)
     files = options.files("main" if "main" in sources else sources[0])
@@ -251,7 +251,7 @@ def base_of(checkpoint: Path) -> dict[str, str]:
     return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
-def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -> Tuned:
+def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -> FinetuningResult:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert assigned.recipe.task is not None  # it is the recipe of a task
     keeps_best = assigned.recipe.task.keep == "best"
@@ -260,7 +260,7 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -
         if outcome.finished and outcome.standing is not None
     }
     if not done or len(done) < len(outcomes) or rank() != 0:
-        return Tuned(outcomes, out, {})
+        return FinetuningResult(outcomes, out, {})
     best = max(done, key=lambda seed: done[seed].worth)
     standing, folder = done[best], outcomes[best].folder
     if folder != out:
@@ -281,4 +281,4 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -
         ],
     }  # fmt: skip
     write_description(path, described)
-    return Tuned(outcomes, out, described)
+    return FinetuningResult(outcomes, out, described)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cloze.array_files import save_array
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.build import build_part
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import Store
 from cloze.corpus.records.check import text_hashes
 from cloze.errors import ClozeError
@@ -29,12 +29,12 @@ FILE = Path("cloze") / "training_texts.npy"
 Hashes = NDArray[np.uint64]
 
 
-def training_texts(made: Recipe, files: Mapping[str, Labelled]) -> dict[str, Hashes]:
+def training_texts(made: Recipe, files: Mapping[str, LabelledFiles]) -> dict[str, Hashes]:
     """The hashes of the training texts of every source; token stores have none."""
     return {name: _hashes(spec, files[name].train) for name, spec in _sources(made).items()}
 
 
-def notes(made: Recipe, files: Mapping[str, Labelled], known: Mapping[str, Hashes], *, test: str | None) -> Iterator[str]:
+def notes(made: Recipe, files: Mapping[str, LabelledFiles], known: Mapping[str, Hashes], *, test: str | None) -> Iterator[str]:
     """A note for every dev or test file whose texts are among those of the training rows of its source."""
     for name, spec in _sources(made).items():
         for file in [*files[name].dev, *([test] if test is not None else [])]:

@@ -15,7 +15,7 @@ from cloze.runs import measuring
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
-from cloze.tasks.linear.model import Linear
+from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.mixture import ENTRY, chosen
 from cloze.tasks.result import contents_of
 from cloze.tasks.task import Learner, Task, task, together
@@ -50,7 +50,7 @@ def compared_with_ngrams(
     return None
 
 
-def described(linear: Linear) -> str:
+def described(linear: LinearModel) -> str:
     """A line on how a model was fitted."""
     fit = linear.fit
     rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloze.budget.label_counts import classes_of, stage_recipes
 from cloze.checkpoint.build import build_part
-from cloze.checkpoint.several import START, Labelled
+from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus import Store
 from cloze.corpus.records.build_records import batches
 from cloze.errors import CheckpointError, TaskError
@@ -56,7 +56,7 @@ def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
             raise TaskError(f"--task {asked_for}: the recipe {options.recipe} teaches {taught[name]}.\n  {way}")
 
 
-def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
+def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
     """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
@@ -71,7 +71,7 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
                     encode(records, file)
 
 
-def unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]:
+def unread_texts(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> Iterator[str]:
     """A note for every training file with a second text that the recipe does not read."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
@@ -81,7 +81,7 @@ def unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]
                     yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
 
 
-def require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
+def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bound: Mapping[str, Path]) -> None:
     """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
     learned for the wrong ones."""
     for stage in stage_recipes(recipe):
@@ -97,7 +97,7 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: M
                     )
 
 
-def require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoint: Path) -> None:
+def require_own_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], checkpoint: Path) -> None:
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
     labels = contents_of(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import holding, table_of
-from cloze.budget.label_counts import Counts
+from cloze.budget.label_counts import LabelCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.complete import Origin, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
 from cloze.checkpoint.references import BoundCheckpoints
-from cloze.checkpoint.several import START, Labelled, after, several, similar_task
+from cloze.checkpoint.several import START, LabelledFiles, after, several, similar_task
 from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
@@ -45,14 +45,14 @@ _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a che
 class RecipeMaker(Protocol):
     """Makes the recipe of a run, fitted to the `labels` of every source where they are given."""
 
-    def __call__(self, *, labels: Mapping[str, Counts] | None = None, report: Say = ...) -> Recipe: ...
+    def __call__(self, *, labels: Mapping[str, LabelCounts] | None = None, report: Say = ...) -> Recipe: ...
 
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
-    teachers: Mapping[str, Origin] | None = None, labels: Mapping[str, Counts] | None = None, from_scratch: bool = False,
+    teachers: Mapping[str, Origin] | None = None, labels: Mapping[str, LabelCounts] | None = None, from_scratch: bool = False,
     report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
@@ -171,7 +171,7 @@ def _alone(options: FinetuneOptions) -> RecipeMaker:
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
 
-    def make(*, labels: Mapping[str, Counts] | None = None, report: Say = quiet) -> Recipe:
+    def make(*, labels: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
         plain = load([])
         changes = [] if labels is None or options.recipe is not None else fit_texts(plain, labels)
         held, fitted_recipe = holding(load, changes) if changes else ([], plain)
@@ -192,7 +192,7 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     if options.recipe is not None:
         return options.recipe
     if options.first is not None:
-        return after(options.first, options.tasks or {"main": Labelled(options.kind, (), ())})
+        return after(options.first, options.tasks or {"main": LabelledFiles(options.kind, (), ())})
     if options.tasks:
         return several(options.tasks)
     if options.kind not in task_recipe_names():

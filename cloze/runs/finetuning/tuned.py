@@ -12,7 +12,7 @@ from typing import Any
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
-from cloze.checkpoint.several import Labelled
+from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.pictures import shown_pictures
 from cloze.errors import TaskError
@@ -22,7 +22,7 @@ from cloze.runs import measuring
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.runs.options import FinetuneOptions, Say
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.linear.model import Linear
+from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import AboutPictures
@@ -34,7 +34,7 @@ from cloze.whole import whole_file
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FinetuningResult:
     """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of task.json."""
 
     outcomes: Mapping[int, Outcome]
@@ -43,8 +43,8 @@ class Tuned:
 
 
 def judged_on_dev(
-    tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], options: FinetuneOptions, say: Say
-) -> Tuned:
+    tuned: FinetuningResult, made: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
+) -> FinetuningResult:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
     which nothing was learned, or less than by n-grams."""
@@ -98,7 +98,7 @@ def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any])
     return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))
 
 
-def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
+def _remark_on_loss(tuned: FinetuningResult, classes: int) -> str | None:
     """A remark if the last loss of the best run is that of equal probabilities."""
     log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
     events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
@@ -122,7 +122,7 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
     add_results(path.parent.parent / "README.md", described)
 
 
-def add_mixture(folder: Path, linear: Linear, shares: Shares, **more: Any) -> None:
+def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) -> None:
     """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `more` are further
     entries of task.json."""
     linear.save(folder / "cloze")
@@ -132,8 +132,8 @@ def add_mixture(folder: Path, linear: Linear, shares: Shares, **more: Any) -> No
 
 
 def measured_on(
-    tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
-) -> Tuned:
+    tuned: FinetuningResult, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
+) -> FinetuningResult:
     """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
     items of the pictures that rows are about, `annotate` the annotators of the texts."""
     if not tuned.described:

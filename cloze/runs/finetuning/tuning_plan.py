@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.budget.fit_length import MOST, reading_of, stages_of
-from cloze.budget.label_counts import COUNTED, Counts
+from cloze.budget.label_counts import COUNTED, LabelCounts
 from cloze.budget.room import why_no_forecast, within_memory
 from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import Assigned, assign
@@ -42,7 +42,7 @@ def _rows(assigned: Assigned) -> list[str]:
     return lines
 
 
-def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
+def _lengths(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[str]:
     """The share of the rows that the chosen length holds whole, and the tokens that it and other lengths read."""
     lines = []
     for _, stage in stages_of(recipe):

@@ -19,7 +19,7 @@ _TOGETHER = 256
 
 
 @dataclass(frozen=True)
-class Question:
+class AnalogyQuestion:
     """`a` is to `b` as `c` is to `d`; predicted is `d`. `line` is its line in the file."""
 
     section: str
@@ -36,7 +36,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Section:
+class AnalogyCounts:
     """Answers of some questions. questions: in the file; known: with all four words; right: answered rightly.
 
     Unknown questions are left out of the accuracy (`skip`) or count as wrong (`zero`).
@@ -66,8 +66,8 @@ class Analogies:
     words: how many words were looked among; missing: those of the questions that are not among them, each once.
     """
 
-    sections: dict[str, Section]
-    groups: dict[str, Section]
+    sections: dict[str, AnalogyCounts]
+    groups: dict[str, AnalogyCounts]
     method: Method
     words: int
     restrict: int | None
@@ -75,12 +75,12 @@ class Analogies:
     remarks: tuple[str, ...]
 
     @property
-    def total(self) -> Section:
+    def total(self) -> AnalogyCounts:
         """All sections together."""
         return self.groups["total"]
 
 
-def read_questions(path: Path | str) -> list[Question]:
+def read_questions(path: Path | str) -> list[AnalogyQuestion]:
     """A file in the manner of word2vec's questions-words.txt: `: section` lines, and lines of four words.
 
     .gz and .xz are unpacked, empty lines passed over. Wrong columns are a `TaskError` with the line.
@@ -100,7 +100,7 @@ def read_questions(path: Path | str) -> list[Question]:
                 f"{path}:{line.number}: {len(cells)} columns, expected 4 words (a b c d: a is to b as c is to d) or a line "
                 f"`: section`.{hint}"
             )
-        questions.append(Question(section, cells[0], cells[1], cells[2], cells[3], line.number))
+        questions.append(AnalogyQuestion(section, cells[0], cells[1], cells[2], cells[3], line.number))
     if not questions:
         raise TaskError(f"{path}: no questions; expected lines of four words, under lines `: section`.")
     return questions
@@ -108,7 +108,7 @@ def read_questions(path: Path | str) -> list[Question]:
 
 def analogies(
     vectors: Vectors,
-    questions: Sequence[Question],
+    questions: Sequence[AnalogyQuestion],
     *,
     method: Method = "add",
     restrict: int | None = None,
@@ -143,9 +143,9 @@ def analogies(
         report(len(batch))
     names = [question.section for question in questions]
 
-    def part(chosen: Callable[[str], bool]) -> Section:
+    def part(chosen: Callable[[str], bool]) -> AnalogyCounts:
         mask = np.array([chosen(name) for name in names])
-        return Section(int(mask.sum()), int((answerable & mask).sum()), int((right & mask).sum()), unknown)
+        return AnalogyCounts(int(mask.sum()), int((answerable & mask).sum()), int((right & mask).sum()), unknown)
 
     groups = {"total": part(lambda name: True)}
     grammar = {name.startswith("gram") for name in names}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table, read_table
+from cloze.corpus.readers.labelled import TextTable, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import marks_around
@@ -28,7 +28,7 @@ LEAK, PIECES, LONG, FIRST = (
 
 
 @dataclass(frozen=True)
-class Fact:
+class FactPrompt:
     """A sentence with one `[MASK]`, and the answers that are right there.
 
     `subject` is the name that the sentence is about, `where` the file and line.
@@ -63,7 +63,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True)
-class Found:
+class FactResults:
     """All facts together, the mean over relations, each relation, and how many facts were left out for which reason."""
 
     overall: Knowledge
@@ -76,7 +76,7 @@ class Found:
         return asdict(self)
 
 
-def read_facts(path: Path | str) -> list[Fact]:
+def read_facts(path: Path | str) -> list[FactPrompt]:
     """A table (TSV, CSV, JSON lines) with a row for each fact; faults are `TaskError`s with file and line.
 
     Columns: `object`, the right answer, or several separated by `|`; `text`, a sentence with `[MASK]`, or `template`, where [X]
@@ -94,7 +94,7 @@ def read_facts(path: Path | str) -> list[Fact]:
     ]
 
 
-def _fact(table: Table, line: int, text: str, objects: str, subject: str, relation: str) -> Fact:
+def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, relation: str) -> FactPrompt:
     where = f"{table.path}:{line}"
     whole = text if "text" in table.columns else text.replace("[Y]", MASK).replace("[X]", subject.strip())
     if whole.count(MASK) != 1:
@@ -103,10 +103,10 @@ def _fact(table: Table, line: int, text: str, objects: str, subject: str, relati
     answers = tuple(dict.fromkeys(answer.strip() for answer in objects.split("|") if answer.strip()))
     if not answers:
         raise TaskError(f"{where}: no object. Write the right answer, or several separated by |.")
-    return Fact(whole, answers, relation.strip(), subject.strip(), where)
+    return FactPrompt(whole, answers, relation.strip(), subject.strip(), where)
 
 
-def without_leaks(facts: Sequence[Fact]) -> list[Fact]:
+def without_leaks(facts: Sequence[FactPrompt]) -> list[FactPrompt]:
     """The facts whose subject's name does not contain an answer (Poerner et al., 2020, §3, the first of two heuristics).
 
     Without subjects nothing can be judged, which is a `TaskError`.
@@ -120,16 +120,16 @@ def without_leaks(facts: Sequence[Fact]) -> list[Fact]:
 class _Gap:
     """A fact as it is read: its row with a mask in the column of the answer, and the ids that are right there."""
 
-    fact: Fact
+    fact: FactPrompt
     row: Framed
     column: int
     right: tuple[int, ...]
 
 
 def evaluate(
-    reader: Reader, head: Any, facts: Sequence[Fact], *, no_leaks: bool = False, rows: int = 32,
+    reader: Reader, head: Any, facts: Sequence[FactPrompt], *, no_leaks: bool = False, rows: int = 32,
     report: Report = silent,
-) -> Found:
+) -> FactResults:
     """Rank the answers of facts by a masked language model, among all tokens but the special ones.
 
     Only answers of one token can be ranked. Of several right answers the best one counts, and the others do not compete with it.
@@ -153,7 +153,7 @@ def evaluate(
     return _found([gap.fact for gap in gaps], ranks, {reason: number for reason, number in left.items() if number})
 
 
-def _gap(reader: Reader, fact: Fact) -> _Gap | str:
+def _gap(reader: Reader, fact: FactPrompt) -> _Gap | str:
     """A fact as this network reads it, or the reason why it cannot be asked."""
     start = fact.text.index(MASK)
     spelled = reader.tokenizer.encode_spelled([fact.text.replace(MASK, answer) for answer in fact.answers])
@@ -197,7 +197,7 @@ def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float6
     return ranks
 
 
-def _found(facts: Sequence[Fact], ranks: NDArray[np.float64], left: Mapping[str, int]) -> Found:
+def _found(facts: Sequence[FactPrompt], ranks: NDArray[np.float64], left: Mapping[str, int]) -> FactResults:
     names = list(dict.fromkeys(fact.relation for fact in facts))
     members = {name: [number for number, fact in enumerate(facts) if fact.relation == name] for name in names}
     always = np.zeros(len(facts))
@@ -207,7 +207,7 @@ def _found(facts: Sequence[Fact], ranks: NDArray[np.float64], left: Mapping[str,
         always[places] = [usual in facts[number].answers for number in places]
     relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in members.items())
     means = np.mean([(relation.p1, relation.p10, relation.mrr, relation.always) for relation in relations], axis=0).tolist()
-    return Found(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, left)
+    return FactResults(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, left)
 
 
 def _knowledge(name: str, ranks: NDArray[np.float64], always: NDArray[np.float64]) -> Knowledge:

@@ -104,7 +104,7 @@ def scorer_of(loaded: Any) -> LinkScorer:
 
 
 @dataclass(frozen=True)
-class Questions:
+class LinkQuestions:
     """The facts of a file that is evaluated, as numbers (N, 3), and the known facts (K, 3), these included; `unknown` is how many
     facts have an id that the model lacks, `remarks` are about them."""
 
@@ -114,7 +114,7 @@ class Questions:
     remarks: tuple[str, ...]
 
 
-def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | Path]) -> Questions:
+def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | Path]) -> LinkQuestions:
     """The facts of a file and the known ones. Raises `TaskError`, with file and line, for a fact that a file of known facts has,
     too: a model that has seen its answers in training would be praised for remembering them."""
     entity = {name: number for number, name in enumerate(scorer.entities)}
@@ -155,7 +155,7 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
     ] if unknown else []  # fmt: skip
     facts = np.array(list(fact_numbers), np.int64)
     seen = np.array(list(places), np.int64).reshape(-1, 3)
-    return Questions(facts, np.concatenate([seen, facts]), unknown, tuple(remarks))
+    return LinkQuestions(facts, np.concatenate([seen, facts]), unknown, tuple(remarks))
 
 
 class KnownAnswers:
@@ -190,7 +190,7 @@ def rank(scores: Tensor, right: Tensor) -> Floats:
 
 @torch.no_grad()
 def ranks(
-    scorer: LinkScorer, questions: Questions, column: Column, *, candidates: int | None, seed: int = 0,
+    scorer: LinkScorer, questions: LinkQuestions, column: Column, *, candidates: int | None, seed: int = 0,
     report: Report = silent,
 ) -> tuple[Floats, Int64]:
     """The filtered rank of what is right in a column of every fact, and the number of candidates that are ranked, (N,) each.
@@ -240,7 +240,7 @@ def _drawn(
 
 
 def evaluate_links(
-    scorer: LinkScorer, questions: Questions, *, asked: Asked = SIDES, candidates: int | None = None, last: bool = False,
+    scorer: LinkScorer, questions: LinkQuestions, *, asked: Asked = SIDES, candidates: int | None = None, last: bool = False,
     seed: int = 0, report: Report = silent,
 ) -> Evaluation:
     """Mean rank, mean reciprocal rank and hits over all columns that are asked for of every fact, and of each; as a baseline

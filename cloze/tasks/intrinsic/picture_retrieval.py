@@ -330,7 +330,7 @@ def evaluate_pictures(
     among all texts, or among its own and so many random wrong ones (`candidates`). Several right answers do not count against
     each other, the best one counts, and a wrong one with the same score stands before it. The baseline is a random order.
     """
-    ranking = Ranks(matcher, captions, candidates=candidates, seed=seed, report=report)
+    ranking = PictureRanks(matcher, captions, candidates=candidates, seed=seed, report=report)
     sides = {"text to picture": 0, "picture to text": 1}
     every = {name: (ranking.ranks[side], ranking.right[side], ranking.wrong[side]) for name, side in sides.items()}
     rows: list[Mapping[str, Any]] = [
@@ -346,7 +346,7 @@ def evaluate_pictures(
     return Evaluation(len(ranks), metrics, baseline, tuple(remarks), report=rows)
 
 
-class Ranks:
+class PictureRanks:
     """The ranks of the right answers of both sides, texts (0) and pictures (1).
 
     `ranks`, and the numbers of `right` and of `wrong` answers that were ranked, are by side, (questions,) each. `matching` is the

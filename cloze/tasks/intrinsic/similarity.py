@@ -22,7 +22,7 @@ FEWEST = 10  # pairs with which a rank correlation says something: its standard 
 
 
 @dataclass(frozen=True)
-class Pair:
+class WordPair:
     """Two words and how similar people find them; `line` is their line in the file."""
 
     one: str
@@ -58,7 +58,7 @@ class Similarity:
         return self.found / self.pairs
 
 
-def read_pairs(path: Path | str) -> list[Pair]:
+def read_pairs(path: Path | str) -> list[WordPair]:
     """A file with two words and a score per line, separated by tabs or else by white space; .gz and .xz are unpacked.
 
     Lines that are empty or begin with `#` are passed over. Wrong columns and scores that are no finite number are
@@ -82,13 +82,13 @@ def read_pairs(path: Path | str) -> list[Pair]:
         if not isfinite(score):
             hint = " Take the header line out." if line.number == 1 else ""
             raise TaskError(f"{path}:{line.number}: the score {cells[2]!r} is not a finite number.{hint}")
-        pairs.append(Pair(cells[0], cells[1], score, line.number))
+        pairs.append(WordPair(cells[0], cells[1], score, line.number))
     if not pairs:
         raise TaskError(f"{path}: no pairs; expected lines of two words and a score.")
     return pairs
 
 
-def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "skip", lower: bool = False) -> Similarity:
+def similarity(vectors: Vectors, pairs: Sequence[WordPair], *, unknown: Unknown = "skip", lower: bool = False) -> Similarity:
     """Spearman's correlation of cosines with people's scores.
 
     A pair with a word that has no vector is left out of the correlation (`skip`) or has the cosine 0 (`zero`); either way it

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import Table, single_class
+from cloze.corpus.readers.labelled import TextTable, single_class
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
@@ -59,7 +59,7 @@ class Classification(TextTask):
         numbers = tuple(example.number for example in filed)
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
-    def answers(self, table: Table, others: list[Any] | None) -> list[str]:
+    def answers(self, table: TextTable, others: list[Any] | None) -> list[str]:
         """The labels; a cell without a single one is a `TaskError` with file and line."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
@@ -94,12 +94,12 @@ class Classification(TextTask):
         one_answer = at_most((right != index).astype(np.int64), [k for k in self.at if k == 1], 2)
         return {**measure(right, np.full_like(right, index), len(labels)), **one_answer}
 
-    def linear(self, labels: Sequence[str] = ()) -> LinearClassification | None:
+    def linear(self, labels: Sequence[str] = ()) -> LinearSingleLabel | None:
         """A class by the n-grams of the text or of both texts; none if rows are about pictures."""
-        return None if self.picture is not None else LinearClassification(self, labels)
+        return None if self.picture is not None else LinearSingleLabel(self, labels)
 
 
-class LinearClassification(LinearTexts):
+class LinearSingleLabel(LinearTexts):
     """One class for each example."""
 
     @property

@@ -19,7 +19,8 @@ GENERATOR = "# generator = cloze"  # as other parsers say in the first line of w
 class Trees:
     """Sentences as words; the head of each word (0: the root) and the relation to it, None where a file has none.
 
-    `rows` are the lines of a sentence of CoNLL-U, None for others; `running` a text that was not given as words (see `Tagged`).
+    `rows` are the lines of a sentence of CoNLL-U, None for others; `running` a text that was not given as words (see
+    `TaggedSentences`).
     """
 
     words: list[tuple[str, ...]]

@@ -128,7 +128,7 @@ class JudgedTree(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parsed(Prediction):
+class ParsedSentence(Prediction):
     """The tree of one sentence, the line it begins at, and the sentence as CoNLL-U (`written`)."""
 
     line: int
@@ -210,10 +210,10 @@ class Parser(WordsLearner):
         """How well the arcs of each relation are found."""
         return {"report": by_relation([row.answer for row in rows], outputs)}
 
-    def predictions(self, examples: Trees, rows: Sequence[WordsRow], outputs: Sequence[PredictedTree]) -> list[Parsed]:
+    def predictions(self, examples: Trees, rows: Sequence[WordsRow], outputs: Sequence[PredictedTree]) -> list[ParsedSentence]:
         """The tree of every sentence."""
         parses = [
-            Parsed(line, row.words, *tree, as_conllu(row.text, row.offsets, tree.heads, tree.relations, lines))
+            ParsedSentence(line, row.words, *tree, as_conllu(row.text, row.offsets, tree.heads, tree.relations, lines))
             for line, row, tree, lines in zip(examples.lines, rows, outputs, examples.rows, strict=True)
         ]
         return [replace(parses[0], written=f"{GENERATOR}\n{parses[0].written}"), *parses[1:]] if parses else parses

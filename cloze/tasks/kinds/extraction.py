@@ -15,7 +15,7 @@ Float = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 
 
-class Best(NamedTuple):
+class BestSpan(NamedTuple):
     """The best span of a row: its first and last token, and the sum of their scores."""
 
     first: int
@@ -23,7 +23,7 @@ class Best(NamedTuple):
     score: float
 
 
-def best_span(first: Float, last: Float, max_length: int, begins: NDArray[np.bool_] | None = None) -> Best | None:
+def best_span(first: Float, last: Float, max_length: int, begins: NDArray[np.bool_] | None = None) -> BestSpan | None:
     """The span of at most `max_length` tokens with the highest sum of scores; of equals the earliest, then the shortest.
 
     `first` and `last` (L,) are the scores of each token as the first and as the last of the span; `begins` (L,) says where it may
@@ -38,7 +38,7 @@ def best_span(first: Float, last: Float, max_length: int, begins: NDArray[np.boo
         sums = np.where(begins[:, None], sums, -np.inf)
     index = int(sums.argmax())
     start, more = divmod(index, width)
-    return None if sums[start, more] == -np.inf else Best(start, start + more, float(sums[start, more]))
+    return None if sums[start, more] == -np.inf else BestSpan(start, start + more, float(sums[start, more]))
 
 
 def best_positions(begin: Int64, count: Int64, tokens: int) -> list[NDArray[np.bool_]]:

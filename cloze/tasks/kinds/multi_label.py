@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import TextTable
 from cloze.corpus.records.several import chosen, classes_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
@@ -53,7 +53,7 @@ class MultiLabel(TextTask):
     def __post_init__(self) -> None:
         require_share(self.threshold)
 
-    def answers(self, table: Table, others: list[Any] | None) -> list[list[str]]:
+    def answers(self, table: TextTable, others: list[Any] | None) -> list[list[str]]:
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
             return super().answers(table, others)

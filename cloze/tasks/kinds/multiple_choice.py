@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import TextTable
 from cloze.corpus.records.choice import choices_of, number_among
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.linear.cutting import Cutter
-from cloze.tasks.linear.estimators import Chosen as ChosenRows
+from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.pictures import numbers_of
@@ -35,11 +35,11 @@ class MultipleChoice(TextTask):
     name: str = "multiple_choice"
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
 
-    def others(self, table: Table, cells: list[str]) -> list[list[str]]:
+    def others(self, table: TextTable, cells: list[str]) -> list[list[str]]:
         """The texts to choose from."""
         return parsed(table, cells, lambda cell: choices_of(cell, str(self.text_b)))
 
-    def answers(self, table: Table, others: list[Any] | None) -> list[int]:
+    def answers(self, table: TextTable, others: list[Any] | None) -> list[int]:
         """The numbers of the right texts."""
         cells = zip(table.column(self.label, LABEL), others or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
@@ -79,9 +79,9 @@ class LinearChoice(LinearTask):
     divided: ClassVar[bool] = True
 
     @property
-    def estimator(self) -> ChosenRows:
+    def estimator(self) -> GroupChoice:
         """Logistic regression: whether a choice is the right one."""
-        return ChosenRows()
+        return GroupChoice()
 
     def texts(self, examples: Any) -> Iterable[str]:
         """The texts with all that they offer."""
@@ -122,7 +122,7 @@ def _shares(scores: NDArray[np.float64], counts: Sequence[int]) -> list[NDArray[
 
 
 @dataclass(frozen=True)
-class Chosen(Prediction):
+class ChosenText(Prediction):
     """The number of the text that was chosen, from 0, with the example, and the probability of each that it offers."""
 
     line: int
@@ -172,12 +172,12 @@ class Chooser(SummaryLearner):
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
 
-    def predictions(self, examples: AnsweredTexts[int], rows: Sequence[Rows], outputs: Any) -> list[Chosen]:
+    def predictions(self, examples: AnsweredTexts[int], rows: Sequence[Rows], outputs: Any) -> list[ChosenText]:
         """The likeliest text of every example, of equals the first."""
         answers = []
         for (line, text, choices), row, probabilities in zip(examples.pairs(), rows, outputs, strict=True):
             best, shares = int(probabilities.argmax()), [round(p, 6) for p in probabilities.tolist()]
-            answers.append(Chosen(line, text, choices, best, choices[best], shares, self.lost(row)))
+            answers.append(ChosenText(line, text, choices, best, choices[best], shares, self.lost(row)))
         return answers
 
 

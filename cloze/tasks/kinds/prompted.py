@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.records.answer import label_names
-from cloze.decoding.prompting import Candidate, Prompting, prompting_of
+from cloze.decoding.prompting import Prompting, PromptWithAnswer, prompting_of
 from cloze.decoding.prompts import Template, unconditional, verbalisers
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import TaskError, counted
@@ -108,7 +108,7 @@ class Prompted(Classifier):
         """The numbers of the labels among those that have an answer."""
         return label_ids(examples, self.names, AMONG)
 
-    def encode(self, examples: Examples) -> list[list[Candidate]]:
+    def encode(self, examples: Examples) -> list[list[PromptWithAnswer]]:
         """The prompt of every example with each of the answers."""
         answers = list(self.prompt.answers.values())
         filled = []
@@ -119,7 +119,7 @@ class Prompted(Classifier):
         return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]
 
     def answer(
-        self, rows: Sequence[Sequence[Candidate]], size: int = 64, report: Report = silent
+        self, rows: Sequence[Sequence[PromptWithAnswer]], size: int = 64, report: Report = silent
     ) -> NDArray[np.floating]:
         """The probability of each label for every example: (N, C)."""
         every = [candidate for candidates in rows for candidate in candidates]
@@ -138,7 +138,7 @@ class Prompted(Classifier):
         filled = [unconditional(context, answer) for answer in answers]
         return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=silent)
 
-    def lost(self, row: Sequence[Candidate]) -> int:
+    def lost(self, row: Sequence[PromptWithAnswer]) -> int:
         """How many tokens of the text did not fit."""
         return row[0].cut
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.batch import Batch
-from cloze.corpus.readers.questions import Names, QuestionRecord, Questions, read_questions
+from cloze.corpus.readers.questions import QuestionFields, QuestionRecord, Questions, read_questions
 from cloze.corpus.records.windows import windows
 from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
@@ -44,7 +44,7 @@ class QuestionAnswering(ObjectTask):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The positions of answers are ignored: only their texts are compared."""
-        questions = read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
+        questions = read_questions(path, QuestionFields(self.text, self.text_b, self.label), labelled=labelled)
         return replace(questions, pictures=keys_of(path, [record.line for record in questions.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
@@ -96,7 +96,7 @@ def question_answering(
     return QuestionAnswering(text, text_b, label, picture=picture)
 
 
-class Window(NamedTuple):
+class ContextWindow(NamedTuple):
     """A window over a context as the network reads it.
 
     `columns`: of its tokens; `begin`: the first one's number in the context; `begins`: where an answer may begin in it.
@@ -113,7 +113,7 @@ class QuestionRow:
     """A question with the windows over its context, and the characters of the context that each token covers."""
 
     record: QuestionRecord
-    windows: tuple[Window, ...]
+    windows: tuple[ContextWindow, ...]
     start: Int64
     stop: Int64
     cut: Mapping[str, int]
@@ -151,7 +151,7 @@ class JudgedQuestion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found(Prediction):
+class ExtractedAnswer(Prediction):
     """An answer: the characters of the context from `start` to `end`; "" and None where the context does not say."""
 
     line: int
@@ -219,7 +219,7 @@ class Extractor(Learner):
         assert room is not None  # there is a bound
         return room - layout.added
 
-    def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[Window, ...]:
+    def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[ContextWindow, ...]:
         context_windows, (question, context), (question_marks, context_marks), picture = [], *texts
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
             framed = replace(self.reader.pair([question, context[start : start + size]]), picture=picture)
@@ -227,7 +227,7 @@ class Extractor(Learner):
                 question_marks, {name: values[start : start + size] for name, values in context_marks.items()}
             ])
             (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
-            context_windows.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
+            context_windows.append(ContextWindow(framed, np.flatnonzero(framed.part == 1), start, begins))
         return tuple(context_windows)
 
     @torch.inference_mode()
@@ -235,7 +235,7 @@ class Extractor(Learner):
         """The best answer to every question."""
         flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
         last = {number: position for position, (number, _) in enumerate(flat)}
-        scored: list[list[tuple[Window, Any, Any, int]]] = [[] for _ in rows]
+        scored: list[list[tuple[ContextWindow, Any, Any, int]]] = [[] for _ in rows]
         with evaluating(self):
             for index in by_length([len(window.framed) for _, window in flat], rows=size):
                 batch = self.exact.batch([flat[i][1].framed for i in index])
@@ -255,7 +255,7 @@ class Extractor(Learner):
         scores: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
         return scores
 
-    def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> PredictedAnswer:
+    def _best(self, row: QuestionRow, scored: Sequence[tuple[ContextWindow, Any, Any, int]]) -> PredictedAnswer:
         """The best span of all windows, and by how much the lowest sum for no answer of a window beats it."""
         answer: tuple[float, int, int, float] | None = None  # sum, first and last token of the context, probability
         none, silence = np.inf, 0.0
@@ -311,15 +311,17 @@ class Extractor(Learner):
 
     def predictions(
         self, examples: Questions, rows: Sequence[QuestionRow], outputs: Sequence[PredictedAnswer]
-    ) -> list[Found]:
+    ) -> list[ExtractedAnswer]:
         """The answer to every question: text, characters and probability."""
         answers = []
         for row, predicted in zip(rows, outputs, strict=True):
             about = row.record.line, row.record.name, row.record.question
             if not predicted.text or (self.threshold is not None and predicted.margin > self.threshold):
-                answers.append(Found(*about, "", None, None, round(predicted.none, 6)))
+                answers.append(ExtractedAnswer(*about, "", None, None, round(predicted.none, 6)))
             else:
-                answers.append(Found(*about, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)))
+                answers.append(ExtractedAnswer(
+                    *about, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)
+                ))
         return answers
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import TextTable
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.decoding.vectors.embedding import length_of, sentence_head
@@ -26,7 +26,7 @@ from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
 
 
-class Found(NamedTuple):
+class RetrievedPassage(NamedTuple):
     """A passage that was found: its number, and its product with the query."""
 
     passage: int
@@ -43,7 +43,7 @@ class Retrieval(TextTask):
     name: str = "retrieval"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
-    def answers(self, table: Table, others: list[Any] | None) -> list[Any]:
+    def answers(self, table: TextTable, others: list[Any] | None) -> list[Any]:
         """None: the texts are all that there is."""
         return [None] * len(table)
 
@@ -84,7 +84,7 @@ class Retrieval(TextTask):
 
 
 @dataclass(frozen=True)
-class Match(Prediction):
+class PassageMatch(Prediction):
     """The best passage for a query among those of its file, and the rank of its own."""
 
     line: int
@@ -167,12 +167,12 @@ class Retriever(Learner):
     def retrieve(
         self, queries: Sequence[str], passages: Iterable[tuple[int, str]], *, most: int = 100, size: int = 64,
         report: Report = lambda done: None,
-    ) -> list[list[Found]]:
+    ) -> list[list[RetrievedPassage]]:
         """The best passages of every query, the best first; memory is bounded by the queries, `most` and a block of passages."""
         query_vectors = self.vectors(queries, size=size)
         best: Nearest = nearest(query_vectors, self.blocks(passages, size=size, report=report), most)
         return [
-            [Found(int(passage), float(score)) for passage, score in zip(*pair, strict=True)]
+            [RetrievedPassage(int(passage), float(score)) for passage, score in zip(*pair, strict=True)]
             for pair in zip(best.passages, best.scores, strict=True)
         ]
 
@@ -199,7 +199,7 @@ class Retriever(Learner):
         remark = cut_remark([row.cut for row in framed], self.length)
         return [] if remark is None else [remark]
 
-    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Row], outputs: Ranked) -> list[Match]:
+    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Row], outputs: Ranked) -> list[PassageMatch]:
         """The best passage of the file for each of its queries."""
         vectors = outputs.passage_vectors
         best = nearest(outputs.query_vectors, [(np.arange(len(vectors)), vectors)], 1)
@@ -207,7 +207,7 @@ class Retriever(Learner):
             query: (outputs.passages[int(number)], round(float(score), 6), int(right[0]))
             for (query, right), number, score in zip(outputs.ranks.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
         }
-        return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
+        return [PassageMatch(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 
 
 def untuned(loaded: Checkpoint) -> Retriever:

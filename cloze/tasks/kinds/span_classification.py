@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, Names, read_marked
+from cloze.corpus.readers.marked_texts import Marked, MarkedTexts, TextFields, read_marked
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
@@ -45,7 +45,7 @@ class SpanClassification(ObjectTask):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
         """The texts of a file."""
-        marked = read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+        marked = read_marked(path, TextFields(self.text, self.spans, self.label), labelled=labelled)
         return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:

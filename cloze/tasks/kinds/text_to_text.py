@@ -165,7 +165,7 @@ def text_to_text(
 
 
 @dataclass(frozen=True)
-class Pair:
+class TextWithReferences:
     """A framed text and the tokens of its first reference, their end included; `references` are all, as tokens spell them.
 
     `lost` counts the tokens of the first that did not fit.
@@ -198,7 +198,7 @@ class JudgedPair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Output(Prediction):
+class GeneratedAnswer(Prediction):
     """What was written for one row: the file's line it comes from, its text, whether the end came by itself, and how many tokens
     of the text did not fit."""
 
@@ -229,7 +229,7 @@ class Answerer(Learner):
         return [self._form.source(text_ids, max_length=self.length, room=self.target_length) for text_ids in ids]
 
     def answered(self, examples: AnsweredTexts[References]) -> list[Any]:
-        """The examples with the tokens of their targets, a `Pair` each."""
+        """The examples with the tokens of their targets, a `TextWithReferences` each."""
         targets = self.truth(examples)
         tokenizer = self.reader.tokenizer
         every = tokenizer.encode_batch([text for target_texts in targets for text in target_texts])
@@ -237,12 +237,14 @@ class Answerer(Learner):
         for source, target_texts in zip(self.encode(examples), targets, strict=True):
             ids = [next(spelt) for _ in target_texts]
             target, lost = self._form.target(ids[0], most=self.target_length, max_length=self.length)
-            rows.append(Pair(source, target, tuple(tokenizer.decode(tokens, skip_special=False) for tokens in ids), lost))
+            rows.append(TextWithReferences(
+                source, target, tuple(tokenizer.decode(tokens, skip_special=False) for tokens in ids), lost
+            ))
         return rows
 
     @torch.inference_mode()
     def judge(
-        self, rows: Sequence[Pair], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[TextWithReferences], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> list[JudgedPair]:
         """The loss of every target, not smoothed; unless that is all that is wanted, also the figures of what is written."""
         losses = [0.0] * len(rows)
@@ -294,10 +296,10 @@ class Answerer(Learner):
             *([] if cut is None else [cut]),
         ]  # fmt: skip
 
-    def predictions(self, examples: AnsweredTexts[References], rows: Sequence[Framed], outputs: Any) -> list[Output]:
+    def predictions(self, examples: AnsweredTexts[References], rows: Sequence[Framed], outputs: Any) -> list[GeneratedAnswer]:
         """A text for every example."""
         return [
-            Output(line, text, output, ended, source.cut)
+            GeneratedAnswer(line, text, output, ended, source.cut)
             for line, text, (output, ended), source in zip(examples.lines, examples.texts, outputs, rows, strict=True)
         ]
 

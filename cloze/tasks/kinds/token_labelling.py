@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Trained
-from cloze.corpus.readers.tagged import Tagged, read_tagged
+from cloze.corpus.readers.tagged import TaggedSentences, read_tagged
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError, propose
 from cloze.registry import register
@@ -24,7 +24,7 @@ from cloze.schemes import Repair, breaks, closes, in_form, spans, standard
 from cloze.tasks.linear.linear_words import LinearLabelling
 from cloze.tasks.measures.class_report import ClassCounts, Confusion
 from cloze.tasks.measures.metrics import METRICS, confusion
-from cloze.tasks.measures.spans import Counts, counts_by_kind, f1_of, span_counts
+from cloze.tasks.measures.spans import SpanCounts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Answered, Judged, Prediction, Report, Task, head_called, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
@@ -64,7 +64,7 @@ class TokenLabelling(Task):
             raise TaskError("--quoting standard: in texts of labelled words a quote is a word like any other. Leave it out.")
         return replace(self, columns=tuple(columns) if columns else None, format=format)
 
-    def read(self, path: Path | str, *, labelled: bool = True) -> Tagged:
+    def read(self, path: Path | str, *, labelled: bool = True) -> TaggedSentences:
         """The texts of a file."""
         tagged = read_tagged(
             path, text=self.text, label=self.label, columns=self.columns, format=self.format, labelled=labelled,
@@ -81,7 +81,7 @@ class TokenLabelling(Task):
             ideographs=described.get("ideographs"),
         )
 
-    def truth(self, examples: Tagged, labels: Sequence[str], *, numbered: bool = False) -> list[tuple[str, ...]]:
+    def truth(self, examples: TaggedSentences, labels: Sequence[str], *, numbered: bool = False) -> list[tuple[str, ...]]:
         """The labels of the words of every text; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
         names = names_of_numbers(chain.from_iterable(examples.labels), labels, numbered=numbered)
@@ -204,7 +204,7 @@ class WordLabeller(WordsLearner):
         super().__init__(reader, head, task, **options)
         self.usual, self.scheme = usual, scheme_of(self.names)
 
-    def windows(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
+    def windows(self, examples: TaggedSentences, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
         """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
         return word_windows(self.reader, words, self.length, numbers_of(self.reader, examples), spaced=self.numbered)
 
@@ -235,7 +235,9 @@ class WordLabeller(WordsLearner):
         labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
         return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
 
-    def answer_mixed(self, examples: Tagged, rows: Sequence[WordsRow], size: int, report: Report) -> list[PredictedLabels]:
+    def answer_mixed(
+        self, examples: TaggedSentences, rows: Sequence[WordsRow], size: int, report: Report
+    ) -> list[PredictedLabels]:
         """The labels by the network, or by its mixture with the linear model."""
         if self.mixture is None:
             return self.answer(rows, size, report)
@@ -243,7 +245,7 @@ class WordLabeller(WordsLearner):
         return self.answer(rows, size, report, linear)
 
     @torch.inference_mode()
-    def outputs(self, examples: Tagged, *, size: int = 64, report: Report = silent) -> list[NDArray[np.float32]]:
+    def outputs(self, examples: TaggedSentences, *, size: int = 64, report: Report = silent) -> list[NDArray[np.float32]]:
         """The probabilities (words, C) that the network gives to the labels of each word, without the moves of a random field."""
         rows = self.rows(examples)
         shares: list[Any] = [None] * len(rows)
@@ -265,14 +267,14 @@ class WordLabeller(WordsLearner):
         truth, guess = np.concatenate([text.labels for text in judged], axis=1)
         return truth, guess
 
-    def baseline(self, always: str | None, examples: Tagged) -> dict[str, Any] | None:
+    def baseline(self, always: str | None, examples: TaggedSentences) -> dict[str, Any] | None:
         """The metrics of always giving one label, by the task's rule for labels that break their scheme."""
         if always is None:
             return None
         truth = self.truth(examples)
         return {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth], repair=self.task.repair)}
 
-    def remarks(self, examples: Tagged, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: TaggedSentences, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
         """Which labels were given by their numbers, were never seen in training or break their scheme, and how many words were
         not read."""
         file_labels = chain.from_iterable(examples.labels or ())
@@ -303,7 +305,7 @@ class WordLabeller(WordsLearner):
         guess = [predicted.labels for predicted in outputs]
         return label_figures([row.answer for row in rows], guess, repair=self.task.repair, **self.scheme)
 
-    def predictions(self, examples: Tagged, rows: Sequence[WordsRow], outputs: Any) -> list[LabelsOfWords]:
+    def predictions(self, examples: TaggedSentences, rows: Sequence[WordsRow], outputs: Any) -> list[LabelsOfWords]:
         """The most probable label of every word, its place in the text, and the names that the labels make."""
         closed, forms = self.scheme["closed"], self.scheme["forms"]
         schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, forms))
@@ -327,7 +329,7 @@ class JudgedText(NamedTuple):
     """The labels of one text's words and those that were found, as numbers (2, K), and its spans."""
 
     labels: Positions
-    spans: Counts
+    spans: SpanCounts
 
 
 def judged(

@@ -172,7 +172,7 @@ class Sets(Estimator):
         return float(-(targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)).mean())
 
 
-class Chosen(Sets):
+class GroupChoice(Sets):
     """Whether a row is the chosen one of its group: logistic regression with one score. Targets are (N,) of 0 and 1."""
 
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:

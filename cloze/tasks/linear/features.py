@@ -18,7 +18,7 @@ MOST = 1 << 17  # features of a block; of more, those that occur in the most row
 _TOGETHER = 1 << 22  # numbers that a product holds at a time
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """Sparse rows: the columns and the values of the entries of all rows, and where each row begins (and the last one ends)."""
 
     columns: NDArray[np.int32]
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class FeatureBlock:
     """Features of one kind with their numbers from 0, and what a count of each is multiplied by (V,).
 
     In a block of weighting `tfidf` a count c has the value (1 + ln c) · idf, and rows have length 1; in one of weighting `binary`
@@ -58,7 +58,7 @@ class Block:
     numbers: dict[str, int]
     idf: NDArray[np.float32]
 
-    def weighted(self, counted: Rows) -> NDArray[np.float32]:
+    def weighted(self, counted: SparseRows) -> NDArray[np.float32]:
         """The values of counted features."""
         if self.weighting == "binary":
             return np.ones_like(counted.values)
@@ -73,10 +73,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureSpace:
     """All blocks of features, whose columns follow one another."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[FeatureBlock, ...]
 
     @property
     def width(self) -> int:
@@ -84,26 +84,26 @@ class Features:
         return sum(len(block.numbers) for block in self.blocks)
 
     @classmethod
-    def learned(cls, blocks: Sequence[tuple[str, Weighting]], bags: Iterable[Bags]) -> tuple[Features, Rows]:
+    def learned(cls, blocks: Sequence[tuple[str, Weighting]], bags: Iterable[Bags]) -> tuple[FeatureSpace, SparseRows]:
         """The features of some rows, and these rows. `blocks` are names and weightings."""
         counters = [_Counter({}, grows=True) for _ in blocks]
         _count(counters, bags)
         counts = [counter.kept() for counter in counters]
         features = cls(
             tuple(
-                Block(name, weighting, numbers, idf)
+                FeatureBlock(name, weighting, numbers, idf)
                 for (name, weighting), (numbers, idf, _) in zip(blocks, counts, strict=True)
             )
         )
         return features, features._joined([rows for _, _, rows in counts])
 
-    def rows(self, bags: Iterable[Bags]) -> Rows:
+    def rows(self, bags: Iterable[Bags]) -> SparseRows:
         """Rows of these features; others do not count."""
         counters = [_Counter(block.numbers) for block in self.blocks]
         _count(counters, bags)
         return self._joined([counter.rows() for counter in counters])
 
-    def _joined(self, counted: Sequence[Rows]) -> Rows:
+    def _joined(self, counted: Sequence[SparseRows]) -> SparseRows:
         """The rows of all blocks next to each other."""
         sizes = np.stack([np.diff(rows.starts) for rows in counted])
         starts = np.concatenate([[0], np.cumsum(sizes.sum(0))]).astype(np.int64)
@@ -115,7 +115,7 @@ class Features:
             target = np.arange(len(rows.columns)) + np.repeat(starts[:-1] + earlier - rows.starts[:-1], lengths)
             columns[target], values[target] = rows.columns + offset, block.weighted(rows)
             offset += len(block.numbers)
-        return Rows(columns, values, starts)
+        return SparseRows(columns, values, starts)
 
 
 class _Counter:
@@ -137,11 +137,11 @@ class _Counter:
             self.counts.append(count)
         self.starts.append(len(self.columns))
 
-    def rows(self) -> Rows:
+    def rows(self) -> SparseRows:
         columns, counts, starts = self.columns, self.counts, self.starts
-        return Rows(np.array(columns, np.int32), np.array(counts, np.float32), np.array(starts, np.int64))
+        return SparseRows(np.array(columns, np.int32), np.array(counts, np.float32), np.array(starts, np.int64))
 
-    def kept(self) -> tuple[dict[str, int], NDArray[np.float32], Rows]:
+    def kept(self) -> tuple[dict[str, int], NDArray[np.float32], SparseRows]:
         """At most `MOST` features with their new numbers, their inverse document frequencies, and the rows of them."""
         rows = self.rows()
         frequency = np.bincount(rows.columns, minlength=len(self.numbers))
@@ -153,7 +153,9 @@ class _Counter:
         columns = renumbered[rows.columns]
         inside = columns >= 0
         sums = np.concatenate([[0], np.cumsum(inside)])
-        return numbers, idf.astype(np.float32), Rows(columns[inside], rows.values[inside], sums[rows.starts].astype(np.int64))
+        return numbers, idf.astype(np.float32), SparseRows(
+            columns[inside], rows.values[inside], sums[rows.starts].astype(np.int64)
+        )
 
 
 def _count(counters: Sequence[_Counter], bags: Iterable[Bags]) -> None:

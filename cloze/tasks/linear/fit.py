@@ -14,9 +14,9 @@ from cloze import rng
 from cloze.errors import TaskError
 from cloze.tasks.linear.cutting import LONGEST, Cutter
 from cloze.tasks.linear.estimators import TrainingRows, Weights
-from cloze.tasks.linear.features import Features, Rows
+from cloze.tasks.linear.features import FeatureSpace, SparseRows
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
-from cloze.tasks.linear.model import Fit, Linear
+from cloze.tasks.linear.model import LinearFit, LinearModel
 from cloze.tasks.task import selected
 
 FEWEST = 20  # training rows with which a comparison says something
@@ -26,7 +26,7 @@ _SHARED = 10  # a text of more than one in so many examples does not make them a
 CHARACTERS, DEV_CHARACTERS = 4_000_000, 1_000_000  # that are read of the training rows and of the dev rows
 
 
-def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[str, ...] = ()) -> Linear:
+def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[str, ...] = ()) -> LinearModel:
     """The linear model of a task on its training rows; a `TaskError` where there can be none, a `MissingExtra` without
     scikit-learn.
 
@@ -41,10 +41,10 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
     examples = draw(linear, train, CHARACTERS)
     linear = linear if labels else task.linear(linear.labels_of(examples))
     cutter = Cutter.of(linear.texts(examples))
-    features, rows = Features.learned(linear.blocks, linear.bags(examples, cutter))
+    features, rows = FeatureSpace.learned(linear.blocks, linear.bags(examples, cutter))
     if not features.width:
         raise TaskError("the training rows are empty")
-    training = Training.of(linear, examples, rows, features.width)
+    training = TrainingExamples.of(linear, examples, rows, features.width)
     if len(np.unique(training.targets, axis=0)) < 2:
         raise TaskError("all training rows have the same answer")
     if dev is not None and len(dev) >= FEWEST_DEV:
@@ -53,8 +53,8 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
     else:
         constant, _ = by_folds(training)
         weights, chosen_on = training.weights(constant), f"{FOLDS} folds of the training rows"
-    fit = Fit(constant, chosen_on, len(examples), len(train), features.width, round(perf_counter() - began, 2))
-    return Linear(linear, cutter, features, weights, fit)
+    fit = LinearFit(constant, chosen_on, len(examples), len(train), features.width, round(perf_counter() - began, 2))
+    return LinearModel(linear, cutter, features, weights, fit)
 
 
 def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outputs:
@@ -63,27 +63,27 @@ def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outp
     linear = task.linear(labels)
     linear = linear if labels else task.linear(linear.labels_of(train))
     cutter = Cutter.of(linear.texts(train))
-    features, rows = Features.learned(linear.blocks, linear.bags(train, cutter))
-    training = Training.of(linear, train, rows, features.width)
+    features, rows = FeatureSpace.learned(linear.blocks, linear.bags(train, cutter))
+    training = TrainingExamples.of(linear, train, rows, features.width)
     return training.outputs(by_folds(training)[1])
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingExamples:
     """Training examples with the features and the targets of their decisions."""
 
     linear: LinearTask
     examples: Any
-    rows: Rows
+    rows: SparseRows
     matrix: TrainingRows
     targets: NDArray[Any]
 
     @classmethod
-    def of(cls, linear: LinearTask, examples: Any, rows: Rows, width: int) -> Training:
+    def of(cls, linear: LinearTask, examples: Any, rows: SparseRows, width: int) -> TrainingExamples:
         """Examples with answers, and the rows of `width` features of their decisions."""
         return cls(linear, examples, rows, TrainingRows.of(*rows, width), linear.targets(examples))
 
-    def without(self, left: NDArray[np.bool_]) -> Training:
+    def without(self, left: NDArray[np.bool_]) -> TrainingExamples:
         """The same without some decisions."""
         return replace(self, matrix=self.matrix.kept(~left), targets=self.targets[~left])
 
@@ -98,7 +98,7 @@ class Training:
         return self.linear.outputs(scores, self.examples)
 
 
-def _by_dev(training: Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
+def _by_dev(training: TrainingExamples, cutter: Cutter, features: FeatureSpace, dev: Any) -> tuple[float, Weights]:
     """The constant that is best on dev examples, and its weights."""
     linear = training.linear
     rows = features.rows(linear.bags(dev, cutter))
@@ -110,7 +110,7 @@ def _by_dev(training: Training, cutter: Cutter, features: Features, dev: Any) ->
     return best, candidates[best]
 
 
-def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:
+def by_folds(training: TrainingExamples) -> tuple[float, NDArray[np.float32]]:
     """The constant that is best on training examples, each answered by weights that are learned without its fold, and the scores
     (D, K) of all decisions by these weights."""
     scores: dict[float, NDArray[np.float32]] = {}
@@ -125,7 +125,7 @@ def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:
     return best, scores[best]
 
 
-def folds_of(training: Training) -> Iterator[tuple[NDArray[np.bool_], Training]]:
+def folds_of(training: TrainingExamples) -> Iterator[tuple[NDArray[np.bool_], TrainingExamples]]:
     """Which decisions each fold has, (D,), and the training set without them. Decisions of an example are in one fold."""
     fold_of_example = fold_numbers(training.linear, training.examples)
     fold_of_decision = np.repeat(fold_of_example, training.linear.decisions(training.examples))
@@ -178,7 +178,7 @@ def groups_of(linear: LinearTask, examples: Any) -> NDArray[np.int64]:
     return groups if np.bincount(groups, minlength=1).max(initial=0) * FOLDS <= 2 * len(alone) else alone
 
 
-def scores_of(rows: Rows, weights: Weights) -> NDArray[np.float32]:
+def scores_of(rows: SparseRows, weights: Weights) -> NDArray[np.float32]:
     """The scores (D, K) of rows."""
     return rows.product(weights.coefficients) + weights.intercepts
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.tagged import Tagged
+from cloze.corpus.readers.tagged import TaggedSentences
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.features import Bags, Weighting
@@ -40,36 +40,36 @@ class LinearLabelling(LinearTask):
         """Multinomial logistic regression."""
         return _WordClasses(len(self.labels))
 
-    def labels_of(self, examples: Tagged) -> tuple[str, ...]:
+    def labels_of(self, examples: TaggedSentences) -> tuple[str, ...]:
         """The labels, sorted."""
         return tuple(sorted(set(chain.from_iterable(examples.labels or ()))))
 
-    def texts(self, examples: Tagged) -> Iterable[str]:
+    def texts(self, examples: TaggedSentences) -> Iterable[str]:
         """The words of each text."""
         return (" ".join(words) for words in examples.words)
 
-    def bags(self, examples: Tagged, cutter: Cutter) -> Iterator[Bags]:
+    def bags(self, examples: TaggedSentences, cutter: Cutter) -> Iterator[Bags]:
         """The features of each word; words are given, so nothing is cut."""
         for words in examples.words:
             lowered = ["<", "<", *(word.lower() for word in words), ">", ">"]
             for number, word in enumerate(words):
                 yield (_features(word, lowered[number : number + 5]),)
 
-    def decisions(self, examples: Tagged) -> NDArray[np.int64]:
+    def decisions(self, examples: TaggedSentences) -> NDArray[np.int64]:
         """The words of each text."""
         return np.array([len(words) for words in examples.words], np.int64)
 
-    def targets(self, examples: Tagged) -> NDArray[np.int64]:
+    def targets(self, examples: TaggedSentences) -> NDArray[np.int64]:
         """The numbers of the labels of all words; -1 for one that is not known."""
         number = {label: index for index, label in enumerate(self.labels)}
         return np.array([number.get(label, -1) for label in chain.from_iterable(examples.labels or ())], np.int64)
 
-    def outputs(self, scores: NDArray[Any], examples: Tagged) -> list[NDArray[np.float32]]:
+    def outputs(self, scores: NDArray[Any], examples: TaggedSentences) -> list[NDArray[np.float32]]:
         """The probabilities (words, C) of each text."""
         parts: list[NDArray[np.float32]] = self.by_example(self.estimator.outputs(scores), examples)
         return parts
 
-    def judged(self, examples: Tagged, outputs: Outputs) -> Any:
+    def judged(self, examples: TaggedSentences, outputs: Outputs) -> Any:
         """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
         guess = [tuple(self.labels[number] for number in probabilities.argmax(1)) for probabilities in outputs]
         return self.task.judged(examples.labels or [], guess, self.labels)

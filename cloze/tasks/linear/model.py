@@ -14,7 +14,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.files import read_json, read_tensors
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Weights
-from cloze.tasks.linear.features import Block, Features, Rows
+from cloze.tasks.linear.features import FeatureBlock, FeatureSpace, SparseRows
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
 from cloze.whole import whole_file
 
@@ -23,7 +23,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Fit:
+class LinearFit:
     """How a model was fitted: the regularisation that was chosen, on what, and what it took; with texts without labels, how many,
     and the share of naive Bayes in it."""
 
@@ -38,16 +38,16 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearModel:
     """A linear model of a task. Its coefficients have the precision of float16, in which they are stored."""
 
     task: LinearTask
     cutter: Cutter
-    features: Features
+    features: FeatureSpace
     weights: Weights
-    fit: Fit
+    fit: LinearFit
 
-    def rows(self, examples: Any) -> Rows:
+    def rows(self, examples: Any) -> SparseRows:
         """The features of all decisions."""
         return self.features.rows(self.task.bags(examples, self.cutter))
 
@@ -97,7 +97,7 @@ def files_of(folder: Path, name: str = "") -> tuple[Path, Path]:
     return folder / f"{lead}{TENSORS}", folder / f"{lead}{SETTINGS}"
 
 
-def load_linear(folder: Path, task: Any, name: str = "", *, labels: tuple[str, ...] = ()) -> Linear | None:
+def load_linear(folder: Path, task: Any, name: str = "", *, labels: tuple[str, ...] = ()) -> LinearModel | None:
     """The linear model that was saved in a folder for a task; None if there is none.
 
     `labels` are those of the network, whose probabilities have the same order. Files that do not belong to the task, or are
@@ -117,7 +117,7 @@ def load_linear(folder: Path, task: Any, name: str = "", *, labels: tuple[str, .
         ) from None
 
 
-def _loaded(settings: dict[str, Any], tensors: dict[str, Any], task: Any, labels: tuple[str, ...]) -> Linear:
+def _loaded(settings: dict[str, Any], tensors: dict[str, Any], task: Any, labels: tuple[str, ...]) -> LinearModel:
     if settings["version"] != _VERSION:
         raise ValueError(f"version {settings['version']!r}; this cloze reads {_VERSION}")
     linear = task.linear(tuple(map(str, settings["labels"]))) if settings["task"] == task.name else None
@@ -128,18 +128,18 @@ def _loaded(settings: dict[str, Any], tensors: dict[str, Any], task: Any, labels
     blocks = tuple(_block(description, tensors) for description in settings["blocks"])
     if tuple((block.name, block.weighting) for block in blocks) != linear.blocks:
         raise ValueError("its blocks of features are not those of the task")
-    features = Features(blocks)
+    features = FeatureSpace(blocks)
     weights = Weights(tensors["coefficients"], tensors["intercepts"])
     if weights.coefficients.shape != (features.width, len(weights.intercepts)):
         raise ValueError(f"coefficients {weights.coefficients.shape} for {features.width} features")
     if not all(np.isfinite(array).all() for array in (*weights, *(block.idf for block in blocks))):
         raise ValueError("numbers that are not finite")
-    return Linear(linear, Cutter(spaced=bool(settings["spaced"])), features, weights, Fit(**settings["fit"]))
+    return LinearModel(linear, Cutter(spaced=bool(settings["spaced"])), features, weights, LinearFit(**settings["fit"]))
 
 
-def _block(one: dict[str, Any], tensors: dict[str, Any]) -> Block:
+def _block(one: dict[str, Any], tensors: dict[str, Any]) -> FeatureBlock:
     numbers = {str(feature): number for number, feature in enumerate(one["features"])}
     idf = tensors[f"idf.{one['name']}"]
     if idf.shape != (len(numbers),) or len(numbers) != len(one["features"]):
         raise ValueError(f"{len(numbers)} features of {one['name']!r} for {idf.shape[0] if idf.ndim else 1} weights")
-    return Block(str(one["name"]), one["weighting"], numbers, idf)
+    return FeatureBlock(str(one["name"]), one["weighting"], numbers, idf)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from cloze.errors import TaskError
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Classes, TrainingRows, Weights
-from cloze.tasks.linear.features import Features, Rows
-from cloze.tasks.linear.fit import CHARACTERS, FOLDS, Training, by_folds, draw, folds_of
+from cloze.tasks.linear.features import FeatureSpace, SparseRows
+from cloze.tasks.linear.fit import CHARACTERS, FOLDS, TrainingExamples, by_folds, draw, folds_of
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
-from cloze.tasks.linear.model import Fit, Linear
+from cloze.tasks.linear.model import LinearFit, LinearModel
 from cloze.tasks.linear.shares import choose_shares
 
 WEIGHTS = (0.0, 0.1, 1.0)  # what a text without a label weighs, a labelled row being 1
@@ -37,10 +37,10 @@ TEXTS = 8_000  # that are read at most
 NUMBERS = 20_000_000  # entries of rows times classes that are read at most
 
 
-class Learned(NamedTuple):
+class CrossFittedModel(NamedTuple):
     """A linear model, and what it says of its training rows by weights that are learned without their fold."""
 
-    linear: Linear
+    linear: LinearModel
     held: Outputs
 
 
@@ -49,7 +49,7 @@ def learns_from_texts(linear: LinearTask | None) -> bool:
     return linear is not None and isinstance(linear.estimator, Classes) and ("words", "tfidf") in linear.blocks
 
 
-def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...] = ()) -> Learned:
+def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...] = ()) -> CrossFittedModel:
     """The linear model of a task on its training rows and on further examples without labels, `texts`.
 
     What a text weighs, the sharpness of naive Bayes and the share of naive Bayes are chosen by the loss of training rows that are
@@ -62,8 +62,8 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     linear = linear if labels else task.linear(linear.labels_of(train))
     texts = draw(linear, texts, CHARACTERS)
     cutter = Cutter.of(linear.texts(train))
-    features, rows = Features.learned(linear.blocks, chain(linear.bags(train, cutter), linear.bags(texts, cutter)))
-    training = Training.of(linear, train, _part(rows, 0, len(train)), features.width)
+    features, rows = FeatureSpace.learned(linear.blocks, chain(linear.bags(train, cutter), linear.bags(texts, cutter)))
+    training = TrainingExamples.of(linear, train, _part(rows, 0, len(train)), features.width)
     columns = _columns(features, rows)
     others = TrainingRows.of(*rows, features.width).matrix[len(train) :, columns].tocsr()
     others = others[: _enough(others.indptr, NUMBERS // len(linear.labels))]
@@ -79,12 +79,12 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     coefficients, intercepts = mixed
     weights = Weights(coefficients.astype(np.float16).astype(np.float32), intercepts.astype(np.float32))
     chosen_on = f"{FOLDS} folds of the training rows"
-    fit = Fit(
+    fit = LinearFit(
         constant, chosen_on, len(train), len(train), features.width, round(perf_counter() - began, 2), others.shape[0],
         round(share, 2),
     )
-    return Learned(
-        Linear(linear, cutter, features, weights, fit), training.outputs(sharpness * _mixed(alone, held, share))
+    return CrossFittedModel(
+        LinearModel(linear, cutter, features, weights, fit), training.outputs(sharpness * _mixed(alone, held, share))
     )
 
 
@@ -92,13 +92,13 @@ def _mixed(first: Any, second: Any, share: float) -> Any:
     return (1.0 - share) * first + share * second
 
 
-def _part(rows: Rows, begin: int, end: int) -> Rows:
+def _part(rows: SparseRows, begin: int, end: int) -> SparseRows:
     """The rows from `begin` to `end`."""
     first, last = rows.starts[begin], rows.starts[end]
-    return Rows(rows.columns[first:last], rows.values[first:last], rows.starts[begin : end + 1] - first)
+    return SparseRows(rows.columns[first:last], rows.values[first:last], rows.starts[begin : end + 1] - first)
 
 
-def _columns(features: Features, rows: Rows) -> NDArray[np.int64]:
+def _columns(features: FeatureSpace, rows: SparseRows) -> NDArray[np.int64]:
     """The features of the first kind that there are, words where the script has them, that occur in two rows or more."""
     width = next(len(block.numbers) for block in features.blocks if block.numbers)  # what is before them is empty
     return np.flatnonzero(np.bincount(rows.columns, minlength=features.width)[:width] > 1)
@@ -121,7 +121,7 @@ class _Settings(NamedTuple):
 class _NaiveBayes:
     """Naive Bayes on the features `columns` of labelled rows, and of texts (M, V) without labels."""
 
-    training: Training
+    training: TrainingExamples
     texts: Any
     columns: NDArray[np.int64]
 

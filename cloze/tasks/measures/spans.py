@@ -11,7 +11,7 @@ from cloze.schemes import Repair, spans
 from cloze.tasks.measures.class_report import ClassCounts
 
 
-class Counts(NamedTuple):
+class SpanCounts(NamedTuple):
     """How many spans there are, how many were found, and how many of these are right in bounds and kind."""
 
     true: int
@@ -21,10 +21,10 @@ class Counts(NamedTuple):
 
 def span_counts(
     truth: Sequence[str], guess: Sequence[str], *, repair: Repair = "begin", closed: bool = False
-) -> Counts:
+) -> SpanCounts:
     """The spans of one text, of whatever kind."""
     true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (truth, guess))
-    return Counts(len(true), len(guessed), len(true & guessed))
+    return SpanCounts(len(true), len(guessed), len(true & guessed))
 
 
 def counts_by_kind(

@@ -167,7 +167,7 @@ class Annotations:
         spelled = tokenizer.encode_spelled(texts)
         base = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum([len(text) + 1 for text in texts], out=base[1:])
-        places = Places.of(spelled, base)
+        places = TokenPositions.of(spelled, base)
         starts = spelled.word_start
         if self.words is not None:
             starts = places.starting(_laid_out([self.words.segment(text) for text in texts], base))
@@ -185,7 +185,7 @@ class Annotations:
         return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, records)
 
 
-class Places(NamedTuple):
+class TokenPositions(NamedTuple):
     """The place of every token in the concatenated texts, (T,) each; `first` marks the first token of each text."""
 
     begin: Int64
@@ -193,7 +193,7 @@ class Places(NamedTuple):
     first: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, spelled: Spelled, base: Int64) -> Places:
+    def of(cls, spelled: Spelled, base: Int64) -> TokenPositions:
         """From the offsets of every text's own tokens; `base` is where each text begins."""
         count = np.diff(spelled.offsets)
         shift = np.repeat(base[:-1], count)

@@ -75,7 +75,7 @@ class TextUnits:
         return frozenset(number for number in numbers if number is not None)
 
 
-class Listed(Annotator):
+class FileAnnotator(Annotator):
     """An annotator that reads texts and their units from a `file`. Without one it stands for the layer of a store that has been
     built already.
 
@@ -142,7 +142,7 @@ class Listed(Annotator):
 
 
 @register("annotator", "mentions")
-class Mentions(Listed):
+class Mentions(FileAnnotator):
     """Mentions of entities, linked to their ids: JSON lines `{"text": …, "spans": [{"start": 0, "end": 5, "id": "Q42"}]}`.
 
     `text` is a line, a paragraph or a document of the corpus; `start` and `end` count its characters (not bytes), end excluded.
@@ -167,7 +167,7 @@ class Mentions(Listed):
 
     def records(self, content: str) -> Iterator[Given]:
         """All texts with their mentions. All faults are reported together, with their lines."""
-        faults = Faults(str(self.file))
+        faults = MentionFaults(str(self.file))
         for number, row in enumerate(content.split("\n"), 1):
             if row and not row.isspace():
                 record = self._record(row, number, faults)
@@ -175,7 +175,7 @@ class Mentions(Listed):
                     yield record
         faults.check()
 
-    def _record(self, row: str, line: int, faults: Faults) -> Given | None:
+    def _record(self, row: str, line: int, faults: MentionFaults) -> Given | None:
         try:
             record = parse_json(row)
             text, spans = record["text"], record["spans"]
@@ -203,7 +203,7 @@ class Mentions(Listed):
 
 
 @register("annotator", "conllu")
-class Conllu(Listed):
+class Conllu(FileAnnotator):
     """A column of a CoNLL-U file: the label of every word of its sentences.
 
     Args:
@@ -229,7 +229,7 @@ class Conllu(Listed):
 
     def _sentences(self, content: str) -> Iterator[Given]:
         """The sentences with their words. All faults are reported together, with their lines."""
-        faults = Faults(str(self.file))
+        faults = MentionFaults(str(self.file))
         column = {"lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}[self.column]
         text, first, words = "", 0, list[tuple[str, str]]()
         covered = 0  # the words up to this number are written as one (2-3 don't)
@@ -255,7 +255,7 @@ class Conllu(Listed):
         faults.check()
 
 
-def _sentence(text: str, line: int, words: list[tuple[str, str]], faults: Faults) -> Iterator[Given]:
+def _sentence(text: str, line: int, words: list[tuple[str, str]], faults: MentionFaults) -> Iterator[Given]:
     """One sentence of a CoNLL-U file; words without a label (`_`) are left out."""
     if not text:
         faults.add(line, "a sentence has no comment `# text = …`")
@@ -272,7 +272,7 @@ def _sentence(text: str, line: int, words: list[tuple[str, str]], faults: Faults
     yield Given(line, text, units)
 
 
-class Faults:
+class MentionFaults:
     """The faults of a file, reported together."""
 
     def __init__(self, file: str) -> None:

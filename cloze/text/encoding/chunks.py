@@ -31,7 +31,7 @@ _SHARE_TOO_NEW = 0.5
 _DIRECT_BLOCKS = 16  # blocks encoded directly before the share is measured again
 
 
-class Lines(NamedTuple):
+class EncodedLines(NamedTuple):
     """Encoded lines: ids (T,) int32 and word starts (T,) of all lines, and the offsets (n+1,) int64 of each line."""
 
     ids: NDArray[np.int32]
@@ -67,23 +67,23 @@ class ChunkEncoder:
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkEncoder, (self._origin, self.memory_mb)
 
-    def encode_lines(self, lines: list[str]) -> Lines:
+    def encode_lines(self, lines: list[str]) -> EncodedLines:
         """The ids of each line, without special tokens; a line may be empty or contain line ends."""
         parts = [self._encode_block(block) for block in blocks_of_lines(self.tokenizer.apart(lines))]
         if not parts:
-            return Lines(np.zeros(0, np.int32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
+            return EncodedLines(np.zeros(0, np.int32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
         counts = np.concatenate([np.diff(part.offsets) for part in parts])
-        return Lines(*self.tokenizer.joined(
+        return EncodedLines(*self.tokenizer.joined(
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.word_start for part in parts]),
             np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
         ))
 
-    def _encode_block(self, lines: list[str]) -> Lines:
+    def _encode_block(self, lines: list[str]) -> EncodedLines:
         if self._cutter is None or self._direct_left > 0:
             self._direct_left -= 1
             self.direct_blocks += 1
-            return Lines(*self._bare.encode_flat(lines))
+            return EncodedLines(*self._bare.encode_flat(lines))
         block, separator = joined(lines)
         folded = block.lower() if self._fold else block
         start, length = self._cutter(block, separator)
@@ -104,7 +104,7 @@ class ChunkEncoder:
         chunk = np.searchsorted(start, ends)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         offsets = np.concatenate([np.zeros(1, np.int64), before[chunk], before[-1:]])
-        return Lines(flat >> 1, (flat & 1).astype(np.bool_), offsets)
+        return EncodedLines(flat >> 1, (flat & 1).astype(np.bool_), offsets)
 
     def _encode_group(self, block: bytes, start: Int64, length: Int64) -> tuple[NDArray[np.int32], Int64, int]:
         """Marked ids and counts of some chunks, and the number of bytes in new ones."""

@@ -20,14 +20,14 @@ NEVER_IN_UTF8 = 0xFF
 Bytes = NDArray[np.uint8]
 
 
-class Cuts(NamedTuple):
+class ChunkBounds(NamedTuple):
     """Chunks of a block: where each begins and how many bytes it has, both (n,) int64, in order."""
 
     start: NDArray[np.int64]
     length: NDArray[np.int64]
 
 
-Cutter = Callable[[bytes, int], Cuts]
+Cutter = Callable[[bytes, int], ChunkBounds]
 
 _WHITE, _WORD, _MARK = 0, 1, 2
 _LETTER, _DIGIT, _SIGN, _SPACE, _BLANK, _BREAK, _HIGH, _OTHER = 1, 2, 4, 8, 16, 32, 64, 128
@@ -93,7 +93,7 @@ class BertCutter:
     def __init__(self, *, ideographs: bool) -> None:
         self.ideographs = ideographs
 
-    def __call__(self, block: bytes, separator: int) -> Cuts:
+    def __call__(self, block: bytes, separator: int) -> ChunkBounds:
         kind = np.frombuffer(block.translate(_BERT_TABLE), dtype=np.uint8)
         mark = kind == _MARK
         begin, end = _word_bounds(kind == _WORD)
@@ -104,13 +104,13 @@ class BertCutter:
         return _between(begin, end)
 
 
-def cut_white_space(block: bytes, separator: int) -> Cuts:
+def cut_white_space(block: bytes, separator: int) -> ChunkBounds:
     """At ASCII white space only."""
     begin, end = _word_bounds(np.frombuffer(block.translate(_SPACE_TABLE), dtype=np.uint8) == _WORD)
     return _between(begin, end)
 
 
-def cut_byte_level(block: bytes, separator: int) -> Cuts:
+def cut_byte_level(block: bytes, separator: int) -> ChunkBounds:
     """The GPT-2 pattern: before a lone space, and where ASCII letters, digits and signs meet.
 
     Never cuts at an apostrophe (contractions), nor in runs of white space, whose last space the pattern treats differently.
@@ -138,7 +138,7 @@ def cut_byte_level(block: bytes, separator: int) -> Cuts:
     cut[:-1] |= broken
     bound = np.flatnonzero(cut)
     inside = ~broken[bound[:-1]]
-    return Cuts(bound[:-1][inside], np.diff(bound)[inside])
+    return ChunkBounds(bound[:-1][inside], np.diff(bound)[inside])
 
 
 def _word_bounds(word: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -163,6 +163,6 @@ def _cut_ideographs(raw: Bytes, kind: Bytes, begin: NDArray[np.bool_], end: NDAr
     begin[after[kind[after] == _WORD]] = True
 
 
-def _between(begin: NDArray[np.bool_], end: NDArray[np.bool_]) -> Cuts:
+def _between(begin: NDArray[np.bool_], end: NDArray[np.bool_]) -> ChunkBounds:
     start = np.flatnonzero(begin)
-    return Cuts(start, np.flatnonzero(end) + 1 - start)
+    return ChunkBounds(start, np.flatnonzero(end) + 1 - start)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.compiled import has_numba
 from cloze.text.encoding import numbering
-from cloze.text.encoding.chunks import ChunkEncoder, Lines, blocks_of_lines, joined
+from cloze.text.encoding.chunks import ChunkEncoder, EncodedLines, blocks_of_lines, joined
 from cloze.text.encoding.cuts import BertCutter, cut_white_space, cutter_for
 from cloze.text.encoding.pieces import ChunkMatcher
 from cloze.text.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ class WordEncoder:
     def __reduce__(self) -> tuple[Any, ...]:
         return WordEncoder, (self.tokenizer, self.memory_mb)
 
-    def encode_lines(self, lines: list[str]) -> Lines:
+    def encode_lines(self, lines: list[str]) -> EncodedLines:
         """The ids of each line, without special tokens; a line may be empty or contain line ends."""
         ids: list[NDArray[np.int32]] = []
         offsets: list[Int64] = [np.zeros(1, np.int64)]
@@ -81,7 +81,7 @@ class WordEncoder:
                     break
             offsets.append(np.array([total], np.int64))
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-        return Lines(*self.tokenizer.joined(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets)))
+        return EncodedLines(*self.tokenizer.joined(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets)))
 
     def _learn(self, block: bytes, found: numbering.Scanned) -> None:
         """Assign ids to the new chunks of a scan, and numbers to the long ones."""

@@ -17,7 +17,7 @@ _WORDS = word_pattern(alone=IDEOGRAPHS, symbols=False)
 _MARKED = re.compile(rf"[^\W_](?=[^\x00-\xac])[{EXTENDING}]++")
 
 
-class Costs(NamedTuple):
+class NormaliserCosts(NamedTuple):
     """The share of letters that lose a mark, the share of different words, case aside, that become the same as another, the
     share of Turkish i with and without a dot (İ, ı), and the most frequent word that loses a mark, before and after."""
 
@@ -34,7 +34,7 @@ class Costs(NamedTuple):
     def __str__(self) -> str:
         """In words.
 
-        >>> str(Costs(0.021, 0.008, 0.0, ("schön", "schon")))
+        >>> str(NormaliserCosts(0.021, 0.008, 0.0, ("schön", "schon")))
         '2.1 % of the letters lose a mark (schön → schon), and 0.8 % of the different words become the same as another'
         """
         before, after = self.example
@@ -44,7 +44,7 @@ class Costs(NamedTuple):
         )
 
 
-def costs_of(text: str, normalise: Callable[[str], str]) -> Costs:
+def costs_of(text: str, normalise: Callable[[str], str]) -> NormaliserCosts:
     """What `normalise` costs a text."""
     letters = stripped = 0
     spellings: dict[str, set[str]] = {}
@@ -60,7 +60,7 @@ def costs_of(text: str, normalise: Callable[[str], str]) -> Costs:
     different = sum(map(len, spellings.values()))
     merged = sum(len(same) for same in spellings.values() if len(same) > 1)
     dotted = text.count("ı") + text.count("İ")
-    return Costs(stripped / max(letters, 1), merged / max(different, 1), dotted / max(letters, 1), example)
+    return NormaliserCosts(stripped / max(letters, 1), merged / max(different, 1), dotted / max(letters, 1), example)
 
 
 def _marked(word: str) -> int:

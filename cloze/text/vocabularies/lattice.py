@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.rng import mix_keys
-from cloze.text.vocabularies.merging import Pieces
+from cloze.text.vocabularies.merging import SymbolPieces
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -79,7 +79,7 @@ class PieceLattice:
         index = np.repeat(self.begin[ids] - (np.cumsum(count) - count), count)
         return self.pool[index + np.arange(len(index))], count
 
-    def drawn(self, tokens: NDArray[Any], starts: Bools, alpha: float, draws: Draws) -> Pieces:
+    def drawn(self, tokens: NDArray[Any], starts: Bools, alpha: float, draws: Draws) -> SymbolPieces:
         """The pieces of words of `tokens` (N,), which begin where `starts` (N,) is true: of each word a segmentation drawn in
         proportion to its probability to the power `alpha`, by the sums over all of them (Kudo, 2018, §3.3; forward filtering,
         backward sampling). `first` of a piece is the number of its first character.
@@ -105,7 +105,7 @@ class PieceLattice:
         ids = np.concatenate([tokens[head[stays]], arcs[pieces.arc, pieces.length - 1]])
         first = np.concatenate([every.begin[stays], pieces.first])
         order = np.argsort(first, kind="stable")
-        return Pieces(ids[order], first[order])
+        return SymbolPieces(ids[order], first[order])
 
     def _arcs(self, codes: Ints, words: _Words) -> tuple[Ints, Floats, Ints]:
         """For each character of some words, (C, `longest`) the piece of each length that ends there, -1 for none, and its score,

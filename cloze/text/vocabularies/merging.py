@@ -22,7 +22,7 @@ _NONE = np.int64(1) << 30  # the rank of a pair that is never merged
 _INDEX = np.int64(32)      # bits of a symbol's number below a rank
 
 
-class Pieces(NamedTuple):
+class SymbolPieces(NamedTuple):
     """Pieces of words one after another: their ids (P,), and the number of the symbol that each begins with (P,)."""
 
     ids: Ints
@@ -77,7 +77,7 @@ class MergeTable:
         index = np.repeat(self.begin[ids] - (ends - count), count)
         return self.pool[index + np.arange(len(index))], count
 
-    def merged(self, symbols: Ints, starts: Bools, dropped: Dropped | None = None) -> Pieces:
+    def merged(self, symbols: Ints, starts: Bools, dropped: Dropped | None = None) -> SymbolPieces:
         """The pieces of words of `symbols` (N,), which begin where `starts` (N,) is true.
 
         In each step of a word the merge of the lowest rank, of equal ones the leftmost, joins one pair, as long as there is one
@@ -109,7 +109,7 @@ class MergeTable:
             after = np.minimum(here + 1, len(position) - 1)
             rank[here] = self._pairs(ids[position[here]], ids[position[after]], (word[here] == word[after]) & (after > here))
             step += 1
-        return Pieces(ids[remaining], np.flatnonzero(remaining))
+        return SymbolPieces(ids[remaining], np.flatnonzero(remaining))
 
     def _ranks(self, left: Ints, right: Ints, together: Bools) -> Ints:
         """The rank of each symbol with the next one; that of the last is `_NONE`."""

@@ -17,7 +17,7 @@ from cloze.rng import fold, mix64
 _CODE_POINTS = 0x110000
 
 
-class Sample(NamedTuple):
+class TextSample(NamedTuple):
     """Texts in their original order, and their share of the stream."""
 
     texts: list[str]
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     total_bytes: int
 
 
-def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
+def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> TextSample:
     """Keep the texts with the smallest keys, up to `budget_bytes` of UTF-8, in one pass and in memory of that size.
 
     The key of a text is a hash of `seed` and its number in the stream, so the same stream gives the same sample. A text
@@ -50,7 +50,7 @@ def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
             dropped = heapq.heappop(heap)
             kept_bytes -= dropped[2]
             limit = -dropped[0]
-    return Sample([entry[3] for entry in sorted(heap, key=lambda entry: entry[1])], kept_bytes, total)
+    return TextSample([entry[3] for entry in sorted(heap, key=lambda entry: entry[1])], kept_bytes, total)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _CONTINUES = "##"
 _ENDS = "</w>"
 
 
-class Trainer(Protocol):
+class TokenizerTrainer(Protocol):
     """A part registered under "tokenizer": a frozen description of a tokenizer to train.
 
     A trainer with `train_on` reads the whole corpus instead of a sample, as counting words requires.
@@ -64,7 +64,7 @@ class TextSpec:
     """
 
     normalise: Normalise = field(default_factory=Normalise)
-    tokenizer: Trainer | None = None
+    tokenizer: TokenizerTrainer | None = None
     words: Segmenter | None = None
 
     @classmethod

@@ -20,7 +20,7 @@ _TOGETHER = 1000  # texts that are encoded at once
 _ABOVE = 0.01  # how much likelier than the best path of its pieces a new piece of a unigram model is
 
 
-class Candidate(NamedTuple):
+class CandidateWord(NamedTuple):
     """A word that the vocabulary does not have as one piece: how often it occurs, its pieces, and the tokens that it would save.
 
     A word with unknown characters counts as one token saved for each occurrence.
@@ -61,10 +61,10 @@ class Fit:
         """How much of the text a token stands for."""
         return self.bytes / max(self.tokens, 1)
 
-    def candidates(self, *, min_count: int = 2) -> list[Candidate]:
+    def candidates(self, *, min_count: int = 2) -> list[CandidateWord]:
         """Words of letters that are not one piece, those that save most first; equal ones in the order of their letters."""
         candidates = [
-            Candidate(word, count, self.pieces[word]) for word, count in self.cut.items()
+            CandidateWord(word, count, self.pieces[word]) for word, count in self.cut.items()
             if count >= min_count and any(map(str.isalpha, word)) and _is_word(word)
         ]
         return sorted(candidates, key=lambda candidate: (-candidate.saved, candidate.word))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.selection import Metrics, Selection, Standing
+from cloze.training.selection import BestEvaluation, Metrics, Selection
 
 
 class Patience:
@@ -19,8 +19,8 @@ class Patience:
         self, selection: Selection | None, checkpoints: Checkpoints, saved: Mapping[str, Any] | None = None
     ) -> None:
         self.selection, self.checkpoints = selection, checkpoints
-        self.standing: Standing | None = None
-        self._set(Standing.from_json((saved or {}).get("standing")))
+        self.standing: BestEvaluation | None = None
+        self._set(BestEvaluation.from_json((saved or {}).get("standing")))
 
     @property
     def over(self) -> bool:
@@ -52,7 +52,7 @@ class Patience:
     def _keeps_best(self) -> bool:
         return self.selection is not None and self.selection.best
 
-    def _set(self, standing: Standing | None) -> None:
+    def _set(self, standing: BestEvaluation | None) -> None:
         self.standing = standing
         if standing is not None and self._keeps_best:
             self.checkpoints.keep_best(standing.step)

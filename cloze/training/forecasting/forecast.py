@@ -12,11 +12,11 @@ from typing import Any
 
 from cloze.batching import MicroBatch
 from cloze.training.forecasting import memory
-from cloze.training.forecasting.trial import Trial, tried, update_of
+from cloze.training.forecasting.trial import RowCosts, tried, update_of
 from cloze.training.log import duration
 from cloze.training.precision import choose_device, choose_precision
 from cloze.training.run import Run
-from cloze.training.schedule.phases import Phase
+from cloze.training.schedule.phases import SchedulePhase
 
 #: The fraction of the available memory that may be used: the rest is for what operations need besides tensors.
 SHARE = 0.8
@@ -42,7 +42,7 @@ class Forecast:
     batch: int
     micro_batch: int
     base: int
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[RowCosts, ...] = ()
     available: int | None = None
     earliest: float | None = None
 
@@ -103,7 +103,7 @@ class Forecast:
 
 
 #: Trials by entry and length.
-Trials = dict[tuple[str, int | None], Trial]
+Trials = dict[tuple[str, int | None], RowCosts]
 
 
 def forecast(
@@ -181,11 +181,11 @@ class Costs:
     def __init__(self, run: Run, batch: int) -> None:
         data: Any = run.data
         self.run, self.batch, self.at_once = run, batch, data.micro_batch
-        self.phases: Sequence[Phase] = run.phases or (Phase(),)
+        self.phases: Sequence[SchedulePhase] = run.phases or (SchedulePhase(),)
         ends = [phase.until for phase in self.phases]
         self.shares = [end - before for end, before in zip(ends, [0.0, *ends[:-1]], strict=True)]
 
-    def cost(self, phase: Phase, trials: Mapping[tuple[str, int | None], Trial], update: float) -> dict[str, float]:
+    def cost(self, phase: SchedulePhase, trials: Mapping[tuple[str, int | None], RowCosts], update: float) -> dict[str, float]:
         """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
         run, rows = self.run, int(phase.set.get("batch", self.batch)) * self._grown(phase)
         at_once, entries = min(rows, self.at_once), list(run.step.entries)
@@ -204,7 +204,7 @@ class Costs:
         cost["bytes"] = cost["tokens"] * (run.bytes_per_token or 0.0)
         return cost
 
-    def _grown(self, phase: Phase) -> float:
+    def _grown(self, phase: SchedulePhase) -> float:
         """The mean part of the batch that the steps of a phase have."""
         growth, index = self.run.training.growth, list(self.phases).index(phase)
         if growth is None:

@@ -24,7 +24,7 @@ _PROBE = (512, 512)
 _UNLIKE = 1.25  # micro-batches with so many times the tokens of others are timed, too
 
 
-class Line(NamedTuple):
+class LinearCost(NamedTuple):
     """What a micro-batch costs: a fixed part, and a part for each row."""
 
     fixed: float
@@ -33,21 +33,21 @@ class Line(NamedTuple):
     def of(self, rows: float) -> float:
         """The cost of this many rows at once.
 
-        >>> Line(50.0, 10.0).of(8)
+        >>> LinearCost(50.0, 10.0).of(8)
         130.0
         """
         return self.fixed + self.per_row * rows
 
 
 @dataclass(frozen=True)
-class Trial:
+class RowCosts:
     """What rows of one kind cost: real tokens and FLOPs per row; seconds and bytes (gradients included) of a micro-batch.
 
     `spread`: the least and the most that a token took in the micro-batches that were measured, as multiples of the mean.
     """
 
-    seconds: Line
-    bytes: Line
+    seconds: LinearCost
+    bytes: LinearCost
     tokens: float
     flops: float
     spread: tuple[float, float] = (1.0, 1.0)
@@ -56,7 +56,7 @@ class Trial:
 def tried(
     step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int,
     elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
-) -> Trial:
+) -> RowCosts:
     """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `room` bytes.
 
     A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
@@ -71,14 +71,14 @@ def tried(
     many = max(2, min(most, int(_SECONDS / quick)))
     batch = rows(many)
     held, peak = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
-    seconds = Line(0.0, quick)
+    seconds = LinearCost(0.0, quick)
     if quick <= _ONCE:
         seconds = _line(quick, many, lambda n: _timed(step, entry, rows(n), precision, device), most)
     # What a forward pass saves grows with the rows; gradients of the parameters do not, and with few rows they dominate.
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
     slope = max(slope, (peak - fixed) // many)
-    trial = Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
+    trial = RowCosts(seconds, LinearCost(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
     few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
     others = [micro for micro in elsewhere(few) if micro.tokens]
     sizes = [single.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
@@ -92,20 +92,20 @@ def tried(
     return _over(trial, times, sizes, flops, few)
 
 
-def _over(first: Trial, times: Sequence[float], sizes: Sequence[int], flops: Sequence[float], rows: int) -> Trial:
+def _over(first: RowCosts, times: Sequence[float], sizes: Sequence[int], flops: Sequence[float], rows: int) -> RowCosts:
     """What rows cost on average over micro-batches of so many rows, of which the `first` was measured in full: its times and
     sizes in tokens come first. The largest decides how much memory is needed."""
     slower, larger = sum(times) / len(times) / times[0], max(sizes) / sizes[0]
     ratios = [time / size for time, size in zip(times, sizes, strict=True)]
     mean = sum(times) / sum(sizes)
-    return Trial(
-        Line(first.seconds.fixed * slower, first.seconds.per_row * slower), first.bytes._replace(
+    return RowCosts(
+        LinearCost(first.seconds.fixed * slower, first.seconds.per_row * slower), first.bytes._replace(
             per_row=first.bytes.per_row * larger), sum(sizes) / len(sizes) / rows, sum(flops) / len(flops),
         (min(ratios) / mean, max(ratios) / mean),
     )
 
 
-def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> Line:
+def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> LinearCost:
     """The time of a micro-batch, of which one row takes `one` seconds and n rows `timed(n)`, measured from `many` rows on."""
     took = timed(many)
     while took < _SECONDS and many < most:
@@ -113,7 +113,7 @@ def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> Li
         took = min(timed(many), timed(many))  # the first pass over so many rows may have allocated or compiled something once
     # At least half of the time depends on the rows: two measurements are too noisy to tell more.
     slope = min(max((took - one) / (many - 1), took / many / 2), took / many)
-    return Line(took - slope * many, slope)
+    return LinearCost(took - slope * many, slope)
 
 
 def run(
@@ -141,14 +141,14 @@ def run(
 
 
 @dataclass(frozen=True)
-class Update:
+class UpdateCosts:
     """What an update of the parameters costs: seconds and bytes of the optimiser's state for each byte of parameters."""
 
     seconds: float
     state: float
 
 
-def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = False) -> Update:
+def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = False) -> UpdateCosts:
     """Measure the optimiser on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
     matrices = [nn.Parameter(torch.ones(_PROBE, device=device)) for _ in range(2)]
     size = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
@@ -161,7 +161,7 @@ def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = Fa
         probe.step()
         seconds = min(seconds, time.perf_counter() - started)
     states = [value for matrix in matrices for value in probe.state[matrix].values() if isinstance(value, torch.Tensor)]
-    return Update(seconds / size, sum(value.numel() * value.element_size() for value in states) / size + mean)
+    return UpdateCosts(seconds / size, sum(value.numel() * value.element_size() for value in states) / size + mean)
 
 
 def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:

@@ -1,7 +1,7 @@
 """Freezing and rates by depth: which parameters are trained, when, and at which rate.
 
 The parameters of a network are grouped by depth: group 0 holds the embeddings, then comes one group per layer. One more group, on
-top, holds all heads. An `Unfreezing` says which groups are trained at a given time, `LayerwiseRates` how fast each learns. Both
+top, holds all heads. An `Unfreezing` says which groups are trained at a given time, `DepthRates` how fast each learns. Both
 know only numbers of groups, so they fit every network; the registered parts are in `cloze.changes`. A frozen group has no
 gradients, so it gets no update, no weight decay and no moments: every bit stays as it was.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
-from cloze.training.schedule.phases import Phase, phase_at
+from cloze.training.schedule.phases import SchedulePhase, phase_at
 
 
 class Unfreezing(Protocol):
@@ -31,7 +31,7 @@ class Unfreezing(Protocol):
         """
 
 
-class LayerwiseRates(Protocol):
+class DepthRates(Protocol):
     """How fast each depth group learns (kind `layerwise`). `moves`: the factors depend on the share of the budget spent."""
 
     moves: bool
@@ -85,7 +85,7 @@ class Only:
 class ByPhase:
     """One of `ways` in each phase of the schedule."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[SchedulePhase, ...]
     ways: tuple[Unfreezing, ...]
 
     def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
@@ -124,7 +124,7 @@ def parameters_by_depth(network: Any) -> list[list[nn.Parameter]]:
 
 
 class Freezing:
-    """Applies an `Unfreezing` to each network of a module, and `LayerwiseRates` to all of them; what is in no network is a head.
+    """Applies an `Unfreezing` to each network of a module, and `DepthRates` to all of them; what is in no network is a head.
 
     A parameter that needs no gradient when this is built stays frozen for good. Where the module is wrapped for several processes
     (`wrapped`), gradients of frozen groups are computed and dropped before the update.
@@ -132,7 +132,7 @@ class Freezing:
 
     def __init__(
         self, module: nn.Module, networks: Mapping[str, Any], *, train: Mapping[str, Unfreezing] | None = None,
-        layerwise: LayerwiseRates | None = None, wrapped: bool = False,
+        layerwise: DepthRates | None = None, wrapped: bool = False,
     ) -> None:
         self.train = {name: (train or {}).get(name, Everything()) for name in networks}
         self.wrapped = wrapped
@@ -214,7 +214,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float, share: float = 0.0) 
         group["lr"] = rate * (factor(share) if callable(factor) else factor)
 
 
-def _factors(layerwise: LayerwiseRates | None, groups: int) -> list[Factor]:
+def _factors(layerwise: DepthRates | None, groups: int) -> list[Factor]:
     """The factor of each depth group and of the heads; one object each where they move, so that `prepare` keeps them apart."""
     if layerwise is None:
         return [1.0] * (groups + 1)
@@ -224,11 +224,11 @@ def _factors(layerwise: LayerwiseRates | None, groups: int) -> list[Factor]:
     return [partial(_factor_at, layerwise, groups, number) for number in range(groups + 1)]
 
 
-def _factor_at(layerwise: LayerwiseRates, groups: int, number: int, share: float) -> float:
+def _factor_at(layerwise: DepthRates, groups: int, number: int, share: float) -> float:
     return layerwise.factors(groups, share)[number]
 
 
-def _checked(layerwise: LayerwiseRates, groups: int) -> list[float]:
+def _checked(layerwise: DepthRates, groups: int) -> list[float]:
     factors = [float(factor) for factor in layerwise.factors(groups)]
     if len(factors) != groups + 1 or not all(factor >= 0 for factor in factors):
         raise RecipeError(

@@ -43,7 +43,7 @@ def sets_dropout(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Phase:
+class SchedulePhase:
     """Values that hold until the share `until` of the budget is spent.
 
     `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, `networks.<name>.train`, bases of positions, dropouts.
@@ -57,7 +57,7 @@ class Phase:
     positions: Mapping[str, Any] = field(default_factory=dict)
 
 
-def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Phase, ...]:
+def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[SchedulePhase, ...]:
     """Phases from (size, values) in order; sizes in any one unit (share, steps, epochs) become shares of their sum.
 
     Raises:
@@ -75,9 +75,9 @@ def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tupl
                 raise RecipeError(f"schedule[{index}].set.{path}: a phase cannot set this value. It may set: {MAY_SET}.")
     total = sum(sizes)
     ends = [end / total for end in accumulate(sizes)]
-    return tuple(Phase(1.0 if i == len(parts) - 1 else ends[i], dict(parts[i][1])) for i in range(len(parts)))
+    return tuple(SchedulePhase(1.0 if i == len(parts) - 1 else ends[i], dict(parts[i][1])) for i in range(len(parts)))
 
 
-def phase_at(phases: Sequence[Phase], share: float) -> int:
+def phase_at(phases: Sequence[SchedulePhase], share: float) -> int:
     """The index of the phase of a step that starts when `share` is spent; the last phase from 1 on."""
     return next((i for i, phase in enumerate(phases) if share < phase.until), max(len(phases) - 1, 0))

@@ -12,7 +12,7 @@ from cloze.errors import RecipeError, require_table
 from cloze.networks.blocks.inputs.known_vectors import STAND_IN, matrix_of
 
 
-class Pairs(NamedTuple):
+class EntityCandidates(NamedTuple):
     """Every candidate of every item, (P,) each: the flat number of the item, the entity, and its prior."""
 
     item: Tensor
@@ -42,8 +42,8 @@ class Candidates(nn.Module):
         self.register_buffer("ids", none.long() if ids is None else torch.from_numpy(ids).long(), persistent=False)
         self.register_buffer("priors", none if ids is None else torch.from_numpy(table.priors).clone(), persistent=False)
 
-    def forward(self, items: Tensor) -> Pairs:
+    def forward(self, items: Tensor) -> EntityCandidates:
         """Of items (E, R)."""
         ids = self.ids[items.flatten().long()]
         item, slot = (ids > 0).nonzero().unbind(1)
-        return Pairs(item, ids[item, slot], self.priors[items.flatten().long()[item], slot])
+        return EntityCandidates(item, ids[item, slot], self.priors[items.flatten().long()[item], slot])

@@ -135,7 +135,7 @@ class ItemVectors(nn.Module):
         counted.above(self.features_norm, self.boxes_norm, self.norm)
 
 
-class Joined(NamedTuple):
+class ItemInputs(NamedTuple):
     """What items do to a row: `vectors` (B, L, D) replace those of the tokens, `summed` (B, L, D) is added to the embeddings, and
     `appended` (B, S, D) follow the tokens, as far as they are `real` (B, S)."""
 
@@ -171,7 +171,7 @@ class ItemEmbeddings(nn.Module, ABC):
     @abstractmethod
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
-    ) -> Joined:
+    ) -> ItemInputs:
         """What the items do to the rows of tokens (B, L); `vectors` (B, L, D) replace those of the tokens."""
 
     @abstractmethod
@@ -196,12 +196,12 @@ class AppendedItems(ItemEmbeddings):
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
-    ) -> Joined:
+    ) -> ItemInputs:
         if rows is None:
-            return Joined(vectors)
+            return ItemInputs(vectors)
         assert embeddings.segments is not None or not self.segment  # the network requires it
         added = embeddings.segments.weight[1] if self.segment and embeddings.segments is not None else None
-        return Joined(vectors, None, self.vectors(rows, added), rows.real)
+        return ItemInputs(vectors, None, self.vectors(rows, added), rows.real)
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
         self.vectors.count_operations(counted, items)
@@ -231,15 +231,15 @@ class ItemsWithTables(ItemEmbeddings):
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
-    ) -> Joined:
+    ) -> ItemInputs:
         if rows is None:
-            return Joined(vectors)
+            return ItemInputs(vectors)
         x = self.features(rows.features.to(self.features.weight.dtype))
         x = x + self.positions.weight[0] + self.segments.weight[1]
         if rows.links is not None:
             x = x + self._aligned(embeddings, rows.links, tokens, rows).view_as(x)
         assert embeddings.norm is not None  # the network's is `post`, with one
-        return Joined(vectors, None, self.dropout(embeddings.norm(x)), rows.real)
+        return ItemInputs(vectors, None, self.dropout(embeddings.norm(x)), rows.real)
 
     def _aligned(self, embeddings: Any, links: Tensor, tokens: Tensor, rows: ItemRows) -> Tensor:
         """The mean position of the tokens that are linked with each item (B·R, D), in the text's table; zero without any."""
@@ -281,12 +281,12 @@ class ElementItems(ItemEmbeddings):
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
-    ) -> Joined:
+    ) -> ItemInputs:
         assert embeddings.tokens is not None and embeddings.segments is not None  # the network requires them
         words = embeddings.tokens(tokens) if vectors is None else vectors
         none = self.no_picture.weight
         if rows is None:
-            return Joined(words + self.text_norm(none))
+            return ItemInputs(words + self.text_norm(none))
         dtype = self.map.weight.dtype
         features = rows.features.to(dtype) + rows.hidden[..., None] * self.hidden_features.weight
         corners = box_numbers(rows.boxes, 4, self.set).to(dtype)
@@ -304,7 +304,7 @@ class ElementItems(ItemEmbeddings):
         assert isinstance(embeddings.positions, nn.Embedding) and embeddings.norm is not None
         x = x + embeddings.positions(places) + embeddings.segments.weight[-1]
         real = torch.cat([rows.real, rows.real.any(1)[:, None]], 1)
-        return Joined(words, None, self.dropout(embeddings.norm(x)), real)
+        return ItemInputs(words, None, self.dropout(embeddings.norm(x)), real)
 
     def _mapped(self, features: Tensor, corners: Tensor) -> Tensor:
         """(B, R, F) and corners (B, R, 4) to (B, R, D): features, with sines and cosines of centres and sizes in hundredths."""
@@ -338,9 +338,9 @@ class AddedItems(ItemEmbeddings):
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
-    ) -> Joined:
+    ) -> ItemInputs:
         if rows is None:
-            return Joined(vectors)
+            return ItemInputs(vectors)
         dtype = self.map.weight.dtype
         cells = (box_numbers(rows.boxes, 4, self.set) * self.across.num_embeddings).long()
         cells = cells.clamp(0, self.across.num_embeddings - 1)
@@ -352,7 +352,7 @@ class AddedItems(ItemEmbeddings):
         if rows.links is not None:
             of_tokens = placed.flatten(0, 1)[rows.links[:, 1]]
             read = read.flatten(0, 1).index_add(0, rows.links[:, 0], of_tokens).view_as(read)
-        return Joined(vectors, torch.tanh(self.map(read)) * rows.real.any(1)[:, None, None])
+        return ItemInputs(vectors, torch.tanh(self.map(read)) * rows.real.any(1)[:, None, None])
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
         counted.maps(tokens, self.map)
