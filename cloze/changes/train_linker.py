@@ -26,7 +26,7 @@ class TrainLinker(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze what is not the linker."""
-        linker = getattr(network, "linker", None)
+        linker = dict(network.named_children()).get("linker")
         if linker is None:
             raise CheckpointError(f"train_linker: {type(network).__name__} has no entity linker. Use a network of part linked.")
         network.requires_grad_(False)

@@ -1,44 +1,19 @@
-"""The folders of checkpoints: those that names of a recipe are bound to, and those of a checkpoint's networks, which are its own
-or references to networks that a run has borrowed."""
+"""The folders of a checkpoint's networks, which are its own or references to networks that a run has borrowed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloze.checkpoint.inputs import digests
-from cloze.document import Node
 from cloze.errors import CheckpointError
-from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import Recipe
 from cloze.untrusted import parse_json, read_small
 
-if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
-    from cloze.interop import Imported
-
 #: Where a run keeps its networks other than the exported one: a folder for each, or NAME.json for one that is borrowed.
 NETWORKS = Path("cloze") / "networks"
-
-
-class BoundCheckpoints(dict[str, Path]):
-    """The folder of each checkpoint by its name in the recipe (`from: NAME`): the `Checkpoints` of `load_recipe`."""
-
-    def described(self, name: str, label: str) -> Imported:
-        """The network `label` of a checkpoint, else its exported one."""
-        from cloze.checkpoint.saved_change import open_folder
-
-        return open_folder(network_folder(self[name], label))
-
-    def complete(self, root: Node, faults: Faults) -> None:
-        """Complete `reading`, and other keys that the recipe omits, unless it states how text is read."""
-        if "reading" in root.value or not self:
-            return
-        from cloze.checkpoint.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
-        from cloze.checkpoint.complete import Origin, put_onto
-
-        put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in self.items()}, faults)
 
 
 def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:

@@ -118,7 +118,8 @@ class Bert(Transformer):
 
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them."""
-        return super().forward(**{name: getattr(inputs, name) for name in _TEXT})
+        values = inputs._asdict()
+        return super().forward(**{name: values[name] for name in _TEXT})
 
 
 #: What `Transformer.forward` takes of a pass.

@@ -19,7 +19,7 @@ import typer
 from cloze.errors import TaskError
 
 if TYPE_CHECKING:
-    from cloze.checkpoint.references import BoundCheckpoints
+    from cloze.checkpoint.bound import BoundCheckpoints
     from cloze.checkpoint.several import LabelledFiles
     from cloze.recipe.recipe import Recipe
 else:
@@ -60,7 +60,7 @@ def words_of(options: Any, *names: str) -> list[str]:
     defaults = {field.name: field.default for field in fields(options)}
     words = []
     for name in names:
-        value, declared = getattr(options, name), hints[name].__metadata__[0].default
+        value, declared = vars(options)[name], hints[name].__metadata__[0].default
         option = declared if isinstance(declared, str) else f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
             yes, _, no = option.partition("/")
@@ -328,7 +328,7 @@ class FinetuneOptions:
 
 
 def _bound(binds: Sequence[str]) -> BoundCheckpoints:
-    from cloze.checkpoint.references import BoundCheckpoints
+    from cloze.checkpoint.bound import BoundCheckpoints
     from cloze.runs.binds import parse_binds
 
     return BoundCheckpoints({name: Path(paths[0]) for name, paths in parse_binds(binds).items()})

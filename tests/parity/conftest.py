@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.warm_start import load_origins
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.network import TokenSequence

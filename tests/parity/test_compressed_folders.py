@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.warm_start import load_origins
 from cloze.compression.compress import compress
 from cloze.networks.network import TokenSequence

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cloze.changes import matched_rows
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import load_checkpoint
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.errors import CheckpointError, CorpusError
 from cloze.recipe.load import load_recipe, recipe_from_data
 from cloze.runs.run import pretrain

@@ -11,10 +11,10 @@ import torch
 from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.changes import DropSegments, KeepLayers, Shape
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint, plain
 from cloze.checkpoint.feeds import build_data
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.warm_start import load_origins
 from cloze.cli.main import main
 from cloze.errors import RecipeError

@@ -13,10 +13,10 @@ from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.budget.baselines import baselines
 from cloze.budget.room import require_one_process
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint, plain
 from cloze.checkpoint.feeds import build_data
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock

@@ -29,8 +29,8 @@ def command(
     Prints which fields each edit takes and gives, and the number of parameters. If the recipe has errors, prints all of them and
     exits with code 2.
     """
+    from cloze.checkpoint.bound import BoundCheckpoints
     from cloze.checkpoint.checks.check import check_recipe
-    from cloze.checkpoint.references import BoundCheckpoints
     from cloze.recipe.load import load_recipe
     from cloze.recipe.origins import checkpoint_names
     from cloze.runs.binds import bound_tables, check_binds, parse_binds

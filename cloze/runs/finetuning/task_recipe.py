@@ -13,10 +13,10 @@ from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.budget.fitted import holding, table_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
+from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.complete import Origin, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
-from cloze.checkpoint.references import BoundCheckpoints
 from cloze.checkpoint.several import START, LabelledFiles, after, several, similar_task
 from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader

@@ -1,0 +1,32 @@
+"""Checkpoints by the names that a recipe binds them to, for `load_recipe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloze.checkpoint.references import network_folder
+from cloze.document import Node
+from cloze.recipe.faults import Faults
+
+if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
+    from cloze.interop import Imported
+
+
+class BoundCheckpoints(dict[str, Path]):
+    """The folder of each checkpoint by its name in the recipe (`from: NAME`): the `Checkpoints` of `load_recipe`."""
+
+    def described(self, name: str, label: str) -> Imported:
+        """The network `label` of a checkpoint, else its exported one."""
+        from cloze.checkpoint.saved_change import open_folder
+
+        return open_folder(network_folder(self[name], label))
+
+    def complete(self, root: Node, faults: Faults) -> None:
+        """Complete `reading`, and other keys that the recipe omits, unless it states how text is read."""
+        if "reading" in root.value or not self:
+            return
+        from cloze.checkpoint.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
+        from cloze.checkpoint.complete import Origin, put_onto
+
+        put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in self.items()}, faults)
