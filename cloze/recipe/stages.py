@@ -82,13 +82,13 @@ def stage_trees(
     root: Node, checkpoints: CheckpointFolders | None, faults: Faults
 ) -> dict[str, tuple[ResolvedTree, float]]:
     """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
-    written = root.value["stages"]
-    if not written.is_mapping or not written.value:
+    stages = root.value["stages"]
+    if not stages.is_mapping or not stages.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
                    "For example `stages: {general: {}, domain: {…}}`.")
         return {}
     trees: dict[str, tuple[ResolvedTree, float]] = {}
-    for name, node in written.items():
+    for name, node in stages.items():
         path = f"stages.{name}"
         if node.value is None:
             node = Node({}, node.where)
@@ -105,8 +105,8 @@ def stage_trees(
             amount = 1.0  # further stages may begin with this one
         earlier = {before: tree for before, (tree, _) in trees.items()}
         tree = _tree(str(name), node, root, faults)
-        written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
-        trees[str(name)] = (written, float(amount))
+        resolved_tree = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
+        trees[str(name)] = (resolved_tree, float(amount))
     total = sum(share for _, share in trees.values())
     return {name: (tree, share / total) for name, (tree, share) in trees.items()}
 
