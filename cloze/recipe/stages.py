@@ -48,20 +48,20 @@ def assemble_stages(
 
 def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
     """Set the shares of stages, which are values of the whole and not of a stage; returns the other overrides."""
-    others = []
+    rest = []
     for override in overrides:
         path, equals, text = override.partition("=")
         owner, _, key = path.strip().rpartition(".")
         _, is_stage, name = owner.partition("stages.")
         stages = root.value["stages"]
         if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
-            others.append(override)
+            rest.append(override)
             continue
         where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
         stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
-    return others
+    return rest
 
 
 def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
@@ -157,8 +157,8 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
             raise RecipeError(f"{repetition.where}: stages.{name}.each: got {repetition.value!r}, expected {GROUP}.")
         for group in [None] if repetition is None else groups:
             before = next(reversed(new_stages), None)
-            named = {} if before is None else {PREVIOUS: before}
-            repeated = _put(stage, "from", named)
+            origins = {} if before is None else {PREVIOUS: before}
+            repeated = _put(stage, "from", origins)
             if group is not None:
                 del repeated.value[EACH]
                 repeated = _put(repeated, None, {GROUP: group})
@@ -168,9 +168,9 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
                     "Name a checkpoint."
                 )
             new_stages[name if group is None else f"{name}_{group}"] = repeated
-    whole = root.copy()
-    whole.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
-    return whole
+    tree = root.copy()
+    tree.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
+    return tree
 
 
 def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str | int] = ("embeddings",)) -> list[str]:
