@@ -91,12 +91,12 @@ def compare(
         ClozeError: Something cannot be compared. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished runs are kept.
     """
-    named = [str(candidate.folder if isinstance(candidate, Model) else candidate) for candidate in candidates]
+    names = [str(candidate.folder if isinstance(candidate, Model) else candidate) for candidate in candidates]
     varied = [f"{path}={','.join(map(str, values))}" for path, values in (vary or {}).items()]
     files = [Path(file) for file in with_files]
     with cells_run(out, report) as say:
         design = Design(
-            candidates_of(named, vary=varied, values=overrides_of(overrides)),
+            candidates_of(names, vary=varied, values=overrides_of(overrides)),
             tasks_of([typed_task(name, splits) for name, splits in tasks.items()]), paths_of(corpus),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),

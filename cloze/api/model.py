@@ -179,11 +179,11 @@ class Model:
         """
         self._require("fill", lambda: to_fill(self.checkpoint))
         ready = to_fill(self.checkpoint, language=language)
-        files, written = item_files(items), None if links is None else json.dumps(links)
+        files, links_json = item_files(items), None if links is None else json.dumps(links)
         reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture)) if files else ready.reader
 
         def made(given: Sequence[str]) -> Sequence[Filled]:
-            linked = given_links(self.checkpoint, reader, given, written, None, "text")
+            linked = given_links(self.checkpoint, reader, given, links_json, None, "text")
             return fill(reader, ready.head, given, top=top, rows=batch, links=linked)
 
         return _each(texts, made)

@@ -223,8 +223,8 @@ def overrides_of(values: Values) -> list[str]:
 
 def _checkpoints(init: Inits) -> dict[str, Path]:
     """The folder for each network; the exported one has no name."""
-    named = init if isinstance(init, Mapping) else {} if init is None else {"": init}
-    return {name: model.folder if isinstance(model, Model) else Path(model) for name, model in named.items()}
+    models = init if isinstance(init, Mapping) else {} if init is None else {"": init}
+    return {name: model.folder if isinstance(model, Model) else Path(model) for name, model in models.items()}
 
 
 def _bound(name: str, value: Any, given: Callable[[str, Any], list[str]]) -> list[str]:

@@ -63,9 +63,9 @@ def _cards(odds: list[float]) -> NDArray[np.int64]:
     """One card per unit of odds, in the smallest whole numbers that keep the proportions."""
     exact = [Fraction(value).limit_denominator(10_000) for value in odds]
     scale = lcm(*(value.denominator for value in exact))
-    whole = [int(value * scale) for value in exact]
-    common = gcd(*whole)
-    counts = [value // common for value in whole]
+    integers = [int(value * scale) for value in exact]
+    common = gcd(*integers)
+    counts = [value // common for value in integers]
     if sum(counts) > _LARGEST_ROUND:  # odds such as sizes in tokens: as exact as this many cards allow
         counts = [max(round(count * _LARGEST_ROUND / sum(counts)), int(count > 0)) for count in counts]
     return np.repeat(np.arange(len(counts), dtype=np.int64), counts)

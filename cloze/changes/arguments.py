@@ -27,8 +27,8 @@ class Arguments(Change):
         """The checkpoint's arguments with these in place; a network without one of them is refused."""
         lacks = [name for name in self.to if name not in parameters(lookup("network", shape.part))]
         if lacks:
-            others = [name for name in names("network") if self.to.keys() <= parameters(lookup("network", name)).keys()]
-            kinds = f"a checkpoint whose network is {' or '.join(others)}" if others else "another checkpoint"
+            networks = [name for name in names("network") if self.to.keys() <= parameters(lookup("network", name)).keys()]
+            kinds = f"a checkpoint whose network is {' or '.join(networks)}" if networks else "another checkpoint"
             raise CheckpointError(
                 f"{shape.origin}: {shape.part} has no {', '.join(lacks)}, which this change sets.\n"
                 f"  Use {kinds}, or a recipe without this change, such as --task sentence_classification."

@@ -93,10 +93,10 @@ class Origin:
         ((part, arguments),) = self.network.items()
         if part not in network.value or not network.value[part].is_mapping:
             return self
-        there, here = stacks_of(part, arguments), stacks_of(part, network.value[part].plain())
-        if there == here:
+        origin_stacks, here = stacks_of(part, arguments), stacks_of(part, network.value[part].plain())
+        if origin_stacks == here:
             return self
-        fewer = next(iter(there.values())) - next(iter(here.values()))  # of the stack that texts are read by
+        fewer = next(iter(origin_stacks.values())) - next(iter(here.values()))  # of the stack that texts are read by
         start = self.start._replace(layers=self.start.layers - fewer, given=self.start.given and self.start.given - fewer)
         return replace(self, network={part: {**arguments, **here}}, start=start)
 

@@ -129,20 +129,20 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
     """
     if old is None:
         return dict(new)
-    for name, there in old["corpus"].items():
-        _require_store(out, f"the source {name!r}", there, new["corpus"].get(name), "--corpus or --bind")
+    for name, record in old["corpus"].items():
+        _require_store(out, f"the source {name!r}", record, new["corpus"].get(name), "--corpus or --bind")
     if old["tokenizer"] != new["tokenizer"]:
         raise _refused(
             out, f"the tokenizer with hash {old['tokenizer'][:12]}; the given one has {new['tokenizer'][:12]}", "--tokenizer"
         )
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
-    for name, there in old["dev"].items():
-        _require_store(out, f"the dev set of {name!r}", there, new["dev"].get(name), "--dev")
+    for name, record in old["dev"].items():
+        _require_store(out, f"the dev set of {name!r}", record, new["dev"].get(name), "--dev")
     for label, here in new["networks"].items():
-        there = old["networks"].get(label, {"files": []})
-        if here["from"] is None and not there["files"]:
+        record = old["networks"].get(label, {"files": []})
+        if here["from"] is None and not record["files"]:
             raise _refused(out, f"random weights, without --init {label}={here['given']}", "--init")
-        differs = _differing_weights(there, here)
+        differs = _differing_weights(record, here)
         if differs:
             option = "--init" if here["from"] is None else f"--bind {here['from']}"
             raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
@@ -195,12 +195,12 @@ def _refused(out: Path, what: str, option: str) -> CheckpointError:
 def require_read_alike(out: Path, record: TextRecord, how: Mapping[str, Any]) -> None:
     """Refuse to resume a run whose text was read in another way than `how`: in another format, encoding or column."""
     for name in sorted((record.how.keys() & how.keys()) - _COMPARED_ELSEWHERE):
-        there, here = record.how[name], how[name]
-        if there == here:
+        old, here = record.how[name], how[name]
+        if old == here:
             continue
         if name == "format":
-            raise _refused(out, f"text that is read with {_reading(there)}; now with {_reading(here)}", "one of these options")
-        raise _refused(out, f"text that is read with {name} {there}; now with {name} {here}", "the recipe or an option")
+            raise _refused(out, f"text that is read with {_reading(old)}; now with {_reading(here)}", "one of these options")
+        raise _refused(out, f"text that is read with {name} {old}; now with {name} {here}", "the recipe or an option")
 
 
 def _reading(text_format: str) -> str:

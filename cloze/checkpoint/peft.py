@@ -293,11 +293,11 @@ def _read_updates(
                 )
                 names[_short(linear, heights[linear.ours])] = None
                 pair, width = pairs[linear.ours, linear.rows.start], given.model.network[f"{linear.ours}.weight"].shape[1]
-                here, there = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
-                if here != there:
+                here, shape = (len(pair.up), pair.down.shape[1]), (linear.rows.stop - linear.rows.start, width)
+                if here != shape:
                     raise CheckpointError(
                         f"{place}: the update of {linear.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
-                        f"{there[0]} x {there[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
+                        f"{shape[0]} x {shape[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
                         "that was trained on."
                     )
     left = [name for name in tensors if ".lora_" in name]

@@ -284,18 +284,18 @@ def _random_head(
 
 def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label: str, folder: Path) -> None:
     """Raise a `CheckpointError` if a checkpoint does not fit a network; with changes, other arguments may fit."""
-    spec, there = recipe.networks[label], transition.origin
+    spec, origin = recipe.networks[label], transition.origin
     assert spec.part is not None  # the network is built
     here = Shape(label, spec.part.name, transition.arguments)
     refused = f"{folder}: does not fit the network {label!r} of {recipe.name}: "
     expected = {here.part, *transition.here.grafts}
-    if there.part not in expected and not spec.change:
+    if origin.part not in expected and not spec.change:
         raise CheckpointError(
-            f"{refused}it holds a network {there.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
+            f"{refused}it holds a network {origin.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"
         )
     if spec.change and not start.misfit:
         return
-    old, new = (derived(flat(complete(side.arguments, side.part), side.part)) for side in (there, here))
+    old, new = (derived(flat(complete(side.arguments, side.part), side.part)) for side in (origin, here))
     differ = [name for name in _FORM if name in old and name in new and old[name] != new[name]]
     misfit = start.misfit
     if not misfit and differ:
@@ -308,7 +308,7 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label
             "  To train on all of the text again: leave --init out."
         )
     if misfit:
-        way = _own_recipe(folder) if here.part == there.part else _way_out(folder, label, old, new)
+        way = _own_recipe(folder) if here.part == origin.part else _way_out(folder, label, old, new)
         raise CheckpointError(f"{refused}{misfit}.\n  {way}")
 
 

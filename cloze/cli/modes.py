@@ -73,18 +73,18 @@ def with_options(kind: type[T], **before: str) -> Callable[[Callable[Concatenate
     """
 
     def changed(command: Callable[Concatenate[T, ...], None]) -> Command:
-        others = {parameter.name: parameter for parameter in _parameters(command)[1:]}
+        command_parameters = {parameter.name: parameter for parameter in _parameters(command)[1:]}
         options = _options(kind)
         places = {field: [name for name, follower in before.items() if follower == field] for field in _annotations(kind)}
-        parameters = options | others
+        parameters = options | command_parameters
         order = [name for field, names in places.items() for name in (*names, field) if name in parameters]
 
         @wraps(command)
         def call(**values: Any) -> None:
-            chosen = {name: values[name] for name in options.keys() - others if values[name] is not None}
-            command(kind(**chosen), **{name: values[name] for name in others})
+            chosen = {name: values[name] for name in options.keys() - command_parameters if values[name] is not None}
+            command(kind(**chosen), **{name: values[name] for name in command_parameters})
 
-        _sign(call, list(({name: parameters[name] for name in order} | others).values()))
+        _sign(call, list(({name: parameters[name] for name in order} | command_parameters).values()))
         return call
 
     return changed
@@ -149,8 +149,8 @@ def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[s
 
 def _foreign(option: str, owners: Sequence[type[Mode]], chosen: type[Mode]) -> str:
     """Why an option has no meaning in the mode that was chosen."""
-    named = [f"{mode.purpose} ({mode.how})" if mode.how else mode.purpose for mode in owners]
-    either = " or ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    purposes = [f"{mode.purpose} ({mode.how})" if mode.how else mode.purpose for mode in owners]
+    either = " or ".join([", ".join(purposes[:-1]), purposes[-1]] if purposes[1:] else purposes)
     if not chosen.how:
         return f"{option} is for {either}. Ask for that, or omit {option}."
     return f"{option} has no meaning for {chosen.purpose} ({chosen.how}); it is for {either}.\n  Omit one of them."
@@ -184,8 +184,8 @@ class HelpByMode(EarlyCommand):
         current_mode = self._asked(ctx.meta.get(_WORDS, ()))
         _write(formatter, self._records(ctx, [current_mode]))
         if current_mode is self.modes[-1]:
-            others = [(mode.how, _purpose(mode)) for mode in self.modes if mode.how]
-            _write(formatter, {f"Other uses; for their options: {ctx.command_path} {others[0][0]} --help": others})
+            uses = [(mode.how, _purpose(mode)) for mode in self.modes if mode.how]
+            _write(formatter, {f"Other uses; for their options: {ctx.command_path} {uses[0][0]} --help": uses})
         else:
             _write(formatter, {"Other uses": [(f"{ctx.command_path} --help", "lists them.")]})
 
@@ -193,8 +193,8 @@ class HelpByMode(EarlyCommand):
         """The mode whose options the words of a command name; else the usual one."""
         names = {name for parameter in self.params if (name := parameter.name) and not set(parameter.opts).isdisjoint(words)}
         for mode in self.modes[:-1]:
-            others = {name for other in self.modes if other is not mode for name in _annotations(other)}
-            if names & _annotations(mode).keys() - others or mode.how and not set(mode.how.split()) - {*words}:
+            foreign_names = {name for other in self.modes if other is not mode for name in _annotations(other)}
+            if names & _annotations(mode).keys() - foreign_names or mode.how and not set(mode.how.split()) - {*words}:
                 return mode
         return self.modes[-1]
 

@@ -164,9 +164,9 @@ def answer_of(grid: Grid, *, reach: float | None = None) -> ComparisonResult:
     ]  # fmt: skip
     largest = None if not design.budgets else design.budgets[-1].typed
     tasks = ranked_tasks(design)
-    there = [system for system in systems if system.budget in (None, largest)]
-    ranked = sorted(there, key=lambda system: -_worth(system, tasks))
-    smaller = [system for system in systems if system not in there]
+    contenders = [system for system in systems if system.budget in (None, largest)]
+    ranked = sorted(contenders, key=lambda system: -_worth(system, tasks))
+    smaller = [system for system in systems if system not in contenders]
     tests = {task.name: result for task in design.tasks if (result := _tested(grid, task)) is not None}
     return ComparisonResult(
         design, ranked, smaller, pairs_of(ranked, design), _failures(grid), len(grid.ready()),
@@ -204,8 +204,8 @@ def _share(design: Design) -> int:
 
 
 def _compared(one: System, two: System, tasks: Sequence[str], design: Design, draws: int) -> Difference | None:
-    ours, others = one.overall(tasks), two.overall(tasks)
-    if not ours or not others:
+    ours, rival_scores = one.overall(tasks), two.overall(tasks)
+    if not ours or not rival_scores:
         return None
     sign = 1.0 if design.metrics[tasks[0]].more else -1.0
     blocks: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
@@ -215,7 +215,7 @@ def _compared(one: System, two: System, tasks: Sequence[str], design: Design, dr
             blocks = []
             break
         blocks.append((sign * a, sign * b))
-    return difference([sign * value for value in ours], [sign * value for value in others], blocks, draws=draws)
+    return difference([sign * value for value in ours], [sign * value for value in rival_scores], blocks, draws=draws)
 
 
 def _measured(grid: Grid, candidate: CandidateSystem, budget: Budget | None, transfer: Transfer) -> System:
@@ -228,10 +228,10 @@ def _measured(grid: Grid, candidate: CandidateSystem, budget: Budget | None, tra
         if not results:
             continue
         by_example = [result["scores"] for result in results]
-        whole = all(values is not None for values in by_example) and len({len(values) for values in by_example}) == 1
+        is_complete = all(values is not None for values in by_example) and len({len(values) for values in by_example}) == 1
         scores[task.name] = Scores(
             {seed: result["test"] for seed, result in by_seed.items()}, sum(result["constant"] for result in results),
-            np.mean(np.array(by_example, np.float64), axis=0) if whole else None,
+            np.mean(np.array(by_example, np.float64), axis=0) if is_complete else None,
         )
         rates[task.name], trained = cells[0].identity["rate"], results[0]["trained"]
     name = candidate.name + ("" if transfer.name == FULL and len(design.transfers) == 1 else f" {transfer.name}")

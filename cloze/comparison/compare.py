@@ -185,9 +185,9 @@ def _fill(grid: Cells, workers: Workers, progress: StatusLine) -> None:
 
 def _reason(folder: Path, ended: Ended) -> str:
     """Why a cell failed; a process that was killed leaves no word, so it is written here."""
-    written = failure_of(folder)
-    if written is not None:
-        return written
+    failure = failure_of(folder)
+    if failure is not None:
+        return failure
     if ended.code in _STOPPED:
         reason = "was stopped by a signal; the same command resumes it"
     elif ended.code < 0:

@@ -137,8 +137,8 @@ class Design:
         """The recipes that are trained as written, if others are fitted to the budget: that compares more than systems."""
         trained = [candidate for candidate in self.candidates if candidate.name in self.recipes]
         fitted = [to_be_fitted(self.command(candidate, self.budgets[-1]), self.recipes[candidate.name]) for candidate in trained]
-        written = [candidate.name for candidate, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
-        return written if any(fitted) else []
+        candidate_names = [candidate.name for candidate, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
+        return candidate_names if any(fitted) else []
 
     def tuning_of(self, task: TaskFiles) -> list[str]:
         """The values for the recipe of a task: PATH=VALUE for all tasks, NAME:PATH=VALUE for one."""
@@ -386,8 +386,8 @@ def _check_task(task: TaskFiles, design: Design) -> None:
         listing = "\n  ".join(str(problem).splitlines()[0] for problem in report.unusable[:3])
         more = f"\n  and {len(report.unusable) - 3:,} more" if len(report.unusable) > 3 else ""
         raise TaskError(f"--task {task.name}: rows cannot be used:\n  {listing}{more}\n  cloze corpus check lists all of them.")
-    others = check_records([task.test], source.answer, source.columns, against=[task.dev]).shared
-    shared = [overlap for overlap in (*report.shared, *others) if overlap.rows]
+    test_overlaps = check_records([task.test], source.answer, source.columns, against=[task.dev]).shared
+    shared = [overlap for overlap in (*report.shared, *test_overlaps) if overlap.rows]
     if shared and not design.shared:
         listing = "\n  ".join(map(str, shared))
         raise TaskError(

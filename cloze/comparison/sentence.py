@@ -48,21 +48,21 @@ def ngrams_better(answer: ComparisonResult) -> list[str]:
 
 def _of_networks(answer: ComparisonResult) -> str:
     tasks = answer.ranked
-    there = [system for system in answer.systems if system.overall(tasks)]
-    if not there:
+    systems = [system for system in answer.systems if system.overall(tasks)]
+    if not systems:
         return "No answer yet: no candidate has been measured on every task."
-    best, *others = there
+    best, *rivals = systems
     score = f"{shown(best, tasks)} {measure(answer)}"
-    if not others:
+    if not rivals:
         return f"{best.name} scores {score}."
     of_networks = " of the networks" if ngrams_better(answer) else ""
-    pairs = {system.name: answer.pair(best.name, system.name) for system in others}
-    apart = [system for system in others if (pair := pairs[system.name]) is not None and pair.apart]
-    level = [system for system in others if system not in apart]
+    pairs = {system.name: answer.pair(best.name, system.name) for system in rivals}
+    apart = [system for system in rivals if (pair := pairs[system.name]) is not None and pair.apart]
+    level = [system for system in rivals if system not in apart]
     if not apart:
-        low, high = shown(others[-1], tasks), shown(best, tasks)
+        low, high = shown(rivals[-1], tasks), shown(best, tasks)
         scores = high if low == high else f"{low} to {high}"
-        names = listed([system.name for system in there])
+        names = listed([system.name for system in systems])
         return f"No significant difference: {names} score {scores} {measure(answer)}. {power(answer)}".strip()
     if level:
         return (
@@ -70,11 +70,11 @@ def _of_networks(answer: ComparisonResult) -> str:
             f"{listed([system.name for system in level])}; "
             f"it is better than {listed([system.name for system in apart])}."
         )
-    nearest = pairs[others[0].name]
+    nearest = pairs[rivals[0].name]
     assert nearest is not None  # both have scores on every task
     d = nearest.difference
     return (
-        f"{best.name} is best{of_networks}: {score}, {points(d.value)} points above {others[0].name} "
+        f"{best.name} is best{of_networks}: {score}, {points(d.value)} points above {rivals[0].name} "
         f"(95 % interval {points(d.low)} to {points(d.high)}; corrected p {probability(nearest.adjusted)})."
     )
 
@@ -99,19 +99,19 @@ def caveats(answer: ComparisonResult) -> list[str]:
 
 def unequal(design: Design) -> list[str]:
     """What is not equal for all candidates of a design."""
-    written = design.as_written()
-    if not written:
+    names = design.as_written()
+    if not names:
         return []
-    is_are = "is" if len(written) == 1 else "are"
-    return [f"{listed(written)} {is_are} trained as written, the others are fitted to the budget; --fit fits all"]
+    is_are = "is" if len(names) == 1 else "are"
+    return [f"{listed(names)} {is_are} trained as written, the others are fitted to the budget; --fit fits all"]
 
 
 def measure(answer: ComparisonResult) -> str:
     """What the scores are, in words: `mean accuracy over 4 tasks, 3 seeds, after 20Mtokens`."""
     tasks = answer.ranked
     metrics = list(dict.fromkeys(answer.design.metrics[name].name.replace("_", " ") for name in tasks))
-    named = metrics[0] if len(metrics) == 1 else "score"
-    what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
+    metric = metrics[0] if len(metrics) == 1 else "score"
+    what = f"({metric} on {tasks[0]}" if len(tasks) == 1 else f"(mean {metric} over {len(tasks)} tasks"
     budget = next((system.budget for system in answer.systems if system.budget), None)
     planned = counted(answer.design.seeds, "seed")
     seeds = planned if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {planned}"

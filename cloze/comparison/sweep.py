@@ -192,8 +192,8 @@ class Rungs:
         if number == 0:
             return self.trials
         before = self.at(number - 1)
-        named = len(self.trials) == self.sweep.search.count
-        if before is None or not named or not all(self._judged(trial, number - 1) for trial in before):
+        is_complete = len(self.trials) == self.sweep.search.count
+        if before is None or not is_complete or not all(self._judged(trial, number - 1) for trial in before):
             return None
         losses = {trial.number: loss for trial in before if (loss := self.loss(trial, number - 1)) is not None}
         best = sorted(

@@ -70,16 +70,16 @@ def render(finding: SweepFinding, *, command: str = "", made: datetime | None = 
 
 def curves(finding: SweepFinding) -> list[Figure]:
     """The held-out loss of every trial against tokens; those that did not reach the end are faint."""
-    there = [standing for standing in finding.standings if standing.curve]
-    reached = [standing for standing in there if standing.seeds] or there[:1]
-    if not there:
+    trials = [standing for standing in finding.standings if standing.curve]
+    reached = [standing for standing in trials if standing.seeds] or trials[:1]
+    if not trials:
         return []
     lines = [
         PlotLine(
             _name(standing), [(row[0], row[3]) for row in standing.curve], reached.index(standing) if standing in reached else 0,
             faint=standing not in reached, marks=standing in reached,
         )
-        for standing in reversed(there)
+        for standing in reversed(trials)
     ]  # fmt: skip
     title = "Held-out loss against tokens"
     return [Figure(title, chart(lines, title=title, x="tokens"), wide=True)]
@@ -98,9 +98,9 @@ def value_figures(finding: SweepFinding) -> list[Figure]:
         if axis.log:
             points = {key: (math.log10(x), y) for key, (x, y) in points.items()}
         best = finding.best.trial.number if finding.best is not None else None
-        others = [point for key, point in points.items() if key != best]
+        other_points = [point for key, point in points.items() if key != best]
         lines = [
-            PlotLine("trials", others, 1, dots=True),
+            PlotLine("trials", other_points, 1, dots=True),
             PlotLine("best", [points[best]] if best in points else [], 0, dots=True)
         ]
         if points:

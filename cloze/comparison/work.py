@@ -191,12 +191,12 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
         return None
     groups = np.arange(count) % min(count, GROUPS)
     number_of = int(groups.max()) + 1
-    whole = found.metrics[metric]
+    full_value = found.metrics[metric]
     values = []
     for group in range(number_of):
-        others = np.flatnonzero(groups != group)
-        rest = learner.metrics(judged[others] if isinstance(judged, np.ndarray) else [judged[i] for i in others.tolist()])
-        values.append(number_of * whole - (number_of - 1) * float(rest.get(metric, math.nan)))
+        indices = np.flatnonzero(groups != group)
+        rest = learner.metrics(judged[indices] if isinstance(judged, np.ndarray) else [judged[i] for i in indices.tolist()])
+        values.append(number_of * full_value - (number_of - 1) * float(rest.get(metric, math.nan)))
     return values if all(map(math.isfinite, values)) else None
 
 

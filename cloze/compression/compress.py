@@ -201,10 +201,10 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
 
 def _require_weights_in_layers(loaded: Loaded, state: Mapping[str, Tensor], network: nn.Module) -> None:
     """A `CheckpointError` if weights of a user's network depend on its depth without being part of a layer."""
-    here, there = ({name: tuple(tensor.shape) for name, tensor in weights.items()} for weights in (network.state_dict(), state))
-    name = next((name for name in sorted(here | there) if here.get(name) != there.get(name)), None)
+    here, old = ({name: tuple(tensor.shape) for name, tensor in weights.items()} for weights in (network.state_dict(), state))
+    name = next((name for name in sorted(here | old) if here.get(name) != old.get(name)), None)
     if name is not None:
-        before, after = ("no such weight" if shape is None else shape for shape in (there.get(name), here.get(name)))
+        before, after = ("no such weight" if shape is None else shape for shape in (old.get(name), here.get(name)))
         raise CheckpointError(
             f"{loaded.folder}: {name} of the network {loaded.imported.model.part!r} depends on the number of layers, but is not "
             f"part of `layers`: {before} in the checkpoint, {after} with fewer layers.\n"

@@ -45,9 +45,9 @@ def unlabelled(marks: Marks, hidden: NDArray[np.bool_]) -> Marks:
 def refuse_marks(reader: Any, what: str) -> None:
     """A `UserError` for a network that reads labelled layers, where texts get none."""
     if reader.annotations:
-        named = ", ".join(reader.annotations.layers)
+        layers = ", ".join(reader.annotations.layers)
         raise UserError(
-            f"this network reads annotations ({named}), and {what} reads texts without them.\n"
+            f"this network reads annotations ({layers}), and {what} reads texts without them.\n"
             "  Use a network whose recipe has no link and no show, or a task that does not write: cloze finetune --task …"
         )
 

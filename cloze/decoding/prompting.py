@@ -229,14 +229,14 @@ class DecoderPrompting(Prompting):
         marks: Marks
     ) -> PromptWithAnswer:
         """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
-        written = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
-        if not len(written):
+        answer_ids = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
+        if not len(answer_ids):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         position = int((end <= one.answer[0])[kept].sum())
         around = {name: np.insert(values, position, [0] * len(self.lead)) for name, values in marks.items()}
         row = self.reader.single([np.insert(ids[kept], position, self.lead)]).marked([around])
         (framed,) = self.reader.grown([row], self.reader.max_length)
-        target, _ = self.form.target(np.concatenate([self.lead, written]))
+        target, _ = self.form.target(np.concatenate([self.lead, answer_ids]))
         return PromptWithAnswer(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
 
     @torch.inference_mode()

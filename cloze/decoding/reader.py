@@ -418,8 +418,8 @@ def head_for(loaded: Checkpoint, kind: Kind) -> Any:
 
 def head_names(loaded: Checkpoint) -> str:
     """What the heads of a checkpoint predict of tokens, for messages; any other head is called by its name."""
-    named = zip(loaded.heads, _heads(loaded), strict=True)
-    return ", ".join(sorted({name if kind in (None, "relation_prediction") else kind for name, (_, kind) in named})) or "none"
+    heads = zip(loaded.heads, _heads(loaded), strict=True)
+    return ", ".join(sorted({name if kind in (None, "relation_prediction") else kind for name, (_, kind) in heads})) or "none"
 
 
 def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:

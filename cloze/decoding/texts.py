@@ -23,12 +23,12 @@ def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
     else be taken for a text.
     """
     for text in given:
-        there = bool(text) and os.path.exists(text)
+        exists = bool(text) and os.path.exists(text)
         suffix = kind_of_file(text)
         text_or_table = suffix in _TEXT_FILES or suffix in _TABLES
-        if not (text_or_table or (tables and there)) or (not there and any(c.isspace() for c in text)):
+        if not (text_or_table or (tables and exists)) or (not exists and any(c.isspace() for c in text)):
             continue
-        if not there:
+        if not exists:
             raise TaskError(
                 f"{text}: looks like a file's name, and there is no such file. {nearest_path(Path(text))}".rstrip()
                 + "\n  If this is a text and not a file's name, pipe it in."

@@ -133,9 +133,9 @@ class FactoriseTrainer:
         if self.network.contexts is not None:
             sides.append((self.network.contexts, found.right, 1 - power, self.matrix.down))
         for table, vectors, exponent, entries in sides:
-            there = entries.starts.diff()[:, None] > 0  # words without a cell, such as special tokens, have no vector
+            mask = entries.starts.diff()[:, None] > 0  # words without a cell, such as special tokens, have no vector
             table.weight.zero_()
-            table.weight[:, :size] = torch.where(there, vectors * torch.where(real, values.pow(exponent), 0.0), 0.0)
+            table.weight[:, :size] = torch.where(mask, vectors * torch.where(real, values.pow(exponent), 0.0), 0.0)
 
 
 def _tensor(array: Any, device: torch.device) -> Tensor:

@@ -114,8 +114,8 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
             if path not in arguments and not inside:
                 continue
             chosen = arguments[path] if path in arguments else next(iter(argument.default))
-            named = isinstance(chosen, str)
-            tree[name] = {chosen: _nested(_known(argument.part, chosen, path), arguments, f"{path}.")} if named else chosen
+            is_name = isinstance(chosen, str)
+            tree[name] = {chosen: _nested(_known(argument.part, chosen, path), arguments, f"{path}.")} if is_name else chosen
         elif argument.given or argument.live:
             continue
         elif argument.section is not None and any(key.startswith(f"{path}.") for key in arguments):

@@ -141,5 +141,5 @@ def _reversed(graph: Graph) -> float:
     pairs = graph.triples[:, [0, 2]].astype(np.uint64)
     entities = np.uint64(max(len(graph.entities), 1))
     straight, back = pairs[:, 0] * entities + pairs[:, 1], pairs[:, 1] * entities + pairs[:, 0]
-    there = contains(np.unique(straight), back) & (pairs[:, 0] != pairs[:, 1])
-    return float(there.mean()) if len(there) else 0.0
+    mask = contains(np.unique(straight), back) & (pairs[:, 0] != pairs[:, 1])
+    return float(mask.mean()) if len(mask) else 0.0

@@ -177,9 +177,9 @@ class BoundEntities(EntityNumbers):
             numbers = {kind: number for number, kind in enumerate(dict.fromkeys(k for several in kinds for k in several))}
             entity = np.repeat(np.arange(1, self.size), [len(several) for several in kinds])
             kind = np.array([numbers[k] for several in kinds for k in several], np.int64)
-            named = np.flatnonzero(self.name_tokens.size[entity] > 0)
-            order = named[np.argsort(kind[named], kind="stable")]
-            count = np.bincount(kind[named], minlength=len(numbers))
+            indices = np.flatnonzero(self.name_tokens.size[entity] > 0)
+            order = indices[np.argsort(kind[indices], kind="stable")]
+            count = np.bincount(kind[indices], minlength=len(numbers))
             first, owned = np.cumsum(count) - count, np.array([0, *map(len, kinds)], np.int64)
             rank = np.full(len(entity), -1, np.int64)
             rank[order] = np.arange(len(order)) - np.repeat(first, count)

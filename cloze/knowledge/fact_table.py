@@ -147,13 +147,13 @@ class BoundFacts:
         matches = self._lexicon.match(tokens, length)
         stop, width = matches.start + matches.size, tokens.shape[1]
         first = tokens[matches.row, matches.start]
-        whole = (matches.start == 0) | ~self.edges.cut(tokens[matches.row, np.maximum(matches.start - 1, 0)], first)
+        mask = (matches.start == 0) | ~self.edges.cut(tokens[matches.row, np.maximum(matches.start - 1, 0)], first)
         last, after = tokens[matches.row, stop - 1], tokens[matches.row, np.minimum(stop, width - 1)]
-        whole &= (stop >= np.asarray(length)[matches.row]) | ~self.edges.cut(last, after)
+        mask &= (stop >= np.asarray(length)[matches.row]) | ~self.edges.cut(last, after)
         longest = np.zeros(tokens.shape, np.int64)  # the item of the longest match at each column: sizes ascend
-        longest[matches.row[whole], matches.start[whole]] = matches.item[whole]
+        longest[matches.row[mask], matches.start[mask]] = matches.item[mask]
         steps = np.ones(tokens.shape, np.int64)
-        steps[matches.row[whole], matches.start[whole]] = matches.size[whole]
+        steps[matches.row[mask], matches.start[mask]] = matches.size[mask]
         chosen = _walked(steps) & (self.subject[longest] > 0)
         row, start = np.nonzero(chosen)
         return SubjectMentions(row, start, steps[row, start], self.subject[longest[row, start]].astype(np.int64))

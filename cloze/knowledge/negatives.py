@@ -74,8 +74,8 @@ class Group(NamedTuple):
         """For every group and random number (M,) one of the entities 0 … entities - 1 that is not in the group, uniformly."""
         left = entities - (self.start[group + 1] - self.start[group])
         nth = (bits.astype(np.int64) * left) >> 32
-        whole = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start)) * entities + self.less
-        return nth + np.searchsorted(whole, group * entities + nth, "right") - self.start[group]
+        keys = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start)) * entities + self.less
+        return nth + np.searchsorted(keys, group * entities + nth, "right") - self.start[group]
 
 
 class Corruption:

@@ -72,10 +72,10 @@ class SupersenseTable(LookUp):
         allowed, first, names, mean = (arrays.get(name) for name in ("allowed", "first", "names", "mean"))
         if allowed is None or first is None or names is None or mean is None or allowed.ndim != 2:
             raise CorpusError("senses: expected the senses of a vocabulary (V, S). The file is damaged: copy it again.")
-        named = tuple(names.astype(np.uint8).tobytes().decode().split("\n"))
-        if len(named) != allowed.shape[1] or first.shape != allowed.shape[:1]:
+        sense_names = tuple(names.astype(np.uint8).tobytes().decode().split("\n"))
+        if len(sense_names) != allowed.shape[1] or first.shape != allowed.shape[:1]:
             raise CorpusError("senses: the names do not fit the senses. The file is damaged: copy it again.")
-        return BoundSenses(allowed.astype(np.bool_), first.astype(np.int32), named, mean=bool(mean.any()))
+        return BoundSenses(allowed.astype(np.bool_), first.astype(np.int32), sense_names, mean=bool(mean.any()))
 
 
 class BoundSenses:
@@ -173,8 +173,8 @@ def words_of(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
     ids = tokenizer.ordinary_ids.tolist()
     texts = [tokenizer.decode([number]) for number in ids]
     for number, text, encoded in zip(ids, texts, tokenizer.encode_batch(texts), strict=True):
-        whole = tokenizer.kind != "byte_bpe" or text.startswith(" ")
-        if whole and encoded.ids.tolist() == [number] and text.strip():
+        is_word = tokenizer.kind != "byte_bpe" or text.startswith(" ")
+        if is_word and encoded.ids.tolist() == [number] and text.strip():
             yield number, text.strip()
 
 

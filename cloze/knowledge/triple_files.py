@@ -73,10 +73,10 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
         order = order or _OPENKE
     begins = head[skip]
     separator = _separator(head[skip:], path)
-    named = header_order(_cells(begins.text, separator))
-    if named is not None:
-        skip, remark = skip + 1, f"its first line names its columns: {', '.join(named)}"
-        order = order or named
+    header = header_order(_cells(begins.text, separator))
+    if header is not None:
+        skip, remark = skip + 1, f"its first line names its columns: {', '.join(header)}"
+        order = order or header
     file = TripleFile(str(path), order or COLUMNS, separator, skip, remark)
     if order is None:
         _require_order(file, head[skip:])
@@ -85,8 +85,8 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
 
 def header_order(cells: Sequence[str]) -> tuple[str, ...] | None:
     """The order of the columns that a first line names, such as head, tail, relation; None: the line is a triple."""
-    named = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
-    return named if sorted(named) == sorted(COLUMNS) else None
+    order = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
+    return order if sorted(order) == sorted(COLUMNS) else None
 
 
 def read_triples(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, tuple[str, str, str]]]:
@@ -148,7 +148,7 @@ def read_ids(path: str | Path) -> Ids:
     (`entities.py`), the text is the label, or the description if there are no labels. A repeated id is a `CorpusError`."""
     texts: dict[str, str] = {}
     first: dict[str, int] = {}
-    written: list[str] = []
+    keys: list[str] = []
     file_lines = _filled(path)
     begins = next(file_lines, None)
     if begins is None:
@@ -164,8 +164,8 @@ def read_ids(path: str | Path) -> Ids:
         first[name] = line.number
         of_openke = numbered and _is_number(text.strip())
         texts[name] = "" if of_openke else " ".join(text.split())
-        written.append(text.strip() if of_openke else name)
-    return Ids(tuple(texts), tuple(texts.values()), {name: number for number, name in enumerate(written)})
+        keys.append(text.strip() if of_openke else name)
+    return Ids(tuple(texts), tuple(texts.values()), {name: number for number, name in enumerate(keys)})
 
 
 def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple[str, str]:
@@ -212,10 +212,10 @@ def _named(columns: str, path: str | Path = "FILE") -> str:
 
 
 def _order(columns: Sequence[str]) -> tuple[str, ...]:
-    named = tuple(_NAMES.get(name.strip().lower(), name) for name in columns)
-    if sorted(named) != sorted(COLUMNS):
+    order = tuple(_NAMES.get(name.strip().lower(), name) for name in columns)
+    if sorted(order) != sorted(COLUMNS):
         raise CorpusError(f"--columns {','.join(columns)}: expected head, relation and tail in the order of the file.")
-    return named
+    return order
 
 
 def _filled(path: str | Path) -> Iterator[Line]:

@@ -177,9 +177,9 @@ class CountedLinker(Around):
         if number != self.network.link_after:
             return
         linker = self.network.linker
-        whole = counted.branch()
-        whole.maps(size.tokens, linker.inward)
-        names = whole.branch()
+        branch = counted.branch()
+        branch.maps(size.tokens, linker.inward)
+        names = branch.branch()
         names.maps(self.links, linker.pool)
         names.above(linker.span_norm)
         linker.encoder.count_operations(names, self.names, self.length)
@@ -191,15 +191,15 @@ class CountedLinker(Around):
         reader, attention = linker.reader, linker.reader.attention
         query, memory = attention.projection_maps
         names.maps(self.names, memory)
-        whole.maps(size.tokens, query)
-        whole.join(names)
-        whole.products(2 * size.tokens * self.length * attention.inside)
-        whole.maps(size.tokens, attention.out)
-        whole.above(reader.attention_norm)
-        reader.count_feed_forward(whole, size.tokens)
-        whole.maps(size.tokens, linker.outward)
-        whole.above(linker.norm)
-        counted.join(whole)
+        branch.maps(size.tokens, query)
+        branch.join(names)
+        branch.products(2 * size.tokens * self.length * attention.inside)
+        branch.maps(size.tokens, attention.out)
+        branch.above(reader.attention_norm)
+        reader.count_feed_forward(branch, size.tokens)
+        branch.maps(size.tokens, linker.outward)
+        branch.above(linker.norm)
+        counted.join(branch)
 
 
 @register("network", "linked")

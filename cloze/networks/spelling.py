@@ -70,7 +70,7 @@ def unknown_id(spellings: Sequence[str] | None) -> int:
 
 def trigrams(characters: NDArray[np.integer], base: int = MASKED + 1) -> NDArray[np.int64]:
     """The runs of three characters of each word, its marks included, as numbers (N, C - 2); -1 where there is no character."""
-    wide = np.asarray(characters, np.int64)
-    first, second, third = wide[:, :-2], wide[:, 1:-1], wide[:, 2:]
+    ids = np.asarray(characters, np.int64)
+    first, second, third = ids[:, :-2], ids[:, 1:-1], ids[:, 2:]
     real = (first != NOTHING) & (third != PADDING) & (third != NOTHING) & (second != PADDING)
     return np.where(real, (first * base + second) * base + third, -1)

@@ -135,9 +135,9 @@ class TwoStream(RelativeTransformer):
         inputs, relation = self._content(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens))
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
-        bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
+        is_unread = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
-            x, inputs, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
+            x, inputs, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=is_unread
         )
         if stream is not None:
             chosen = stream.given.at
@@ -196,9 +196,9 @@ class TwoStream(RelativeTransformer):
             positions = torch.arange(size.rows * size.length) if positions is None else positions
             chosen = Selected.of(positions, size.rows, size.length)
             queries, block = len(chosen.flat), chosen.across
-        bare = want.isdisjoint({"hidden", "summary", "layers"})
+        is_unread = want.isdisjoint({"hidden", "summary", "layers"})
         counted.above(self.embeddings)
         for number, layer in enumerate(self.layers):
-            content = not (bare and number == last)
+            content = not (is_unread and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
             count_around(counted, self.around, number, size)

@@ -37,12 +37,12 @@ def cross_entropy_sum(
         gradient = torch.is_grad_enabled() and scores.requires_grad
         total, right = _ScoresLoss.apply(scores, targets, weights, gradient, smoothing, z_loss)
         return total, right
-    wide = scores if scores.dtype == torch.float64 else scores.float()
-    losses = F.cross_entropy(wide, targets, reduction="none", label_smoothing=smoothing)
+    logits = scores if scores.dtype == torch.float64 else scores.float()
+    losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
     if z_loss:
-        losses = losses + z_loss * wide.logsumexp(1).square()
+        losses = losses + z_loss * logits.logsumexp(1).square()
     with torch.no_grad():
-        right = ((wide >= wide.gather(1, targets[:, None])).sum(1) == 1).float()
+        right = ((logits >= logits.gather(1, targets[:, None])).sum(1) == 1).float()
     if weights is not None:
         losses, right = losses * weights, right * weights
     return losses.sum(), right.sum()
@@ -156,16 +156,16 @@ def _add_losses(
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
-        wide = scores[part].to(total.dtype)
+        logits = scores[part].to(total.dtype)
         target, weight = targets[part, None], weights[part, None]
-        top = wide.amax(1, keepdim=True)
-        chosen = wide.gather(1, target)
+        top = logits.amax(1, keepdim=True)
+        chosen = logits.gather(1, target)
         first = (chosen == top).squeeze(1)
         if bool(first.any()):  # a tie with another class counts as wrong
-            right += (((wide[first] == top[first]).sum(1) == 1) * weight[first, 0]).sum()
+            right += (((logits[first] == top[first]).sum(1) == 1) * weight[first, 0]).sum()
         if smoothing:
-            chosen = chosen * (1 - smoothing) + wide.mean(1, keepdim=True) * smoothing
-        shares = torch.softmax(wide, 1)  # one pass; the largest probability is one over the sum of exponentials
+            chosen = chosen * (1 - smoothing) + logits.mean(1, keepdim=True) * smoothing
+        shares = torch.softmax(logits, 1)  # one pass; the largest probability is one over the sum of exponentials
         log_sum = top - shares.amax(1, keepdim=True).log()
         total += ((log_sum - chosen + z_loss * log_sum.square()) * weight).sum()
         if into is not None:
@@ -192,9 +192,9 @@ def _add_compiled(
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # starts a thread when it gets work, not before
-        others = [pool.submit(take_losses, *arguments, *part) for part in pairwise(borders[1:])]
+        futures = [pool.submit(take_losses, *arguments, *part) for part in pairwise(borders[1:])]
         take_losses(*arguments, 0, borders[1])
-        for other in others:
+        for other in futures:
             other.result()
     total += sums[0].sum()
     right += sums[1].sum()

@@ -68,5 +68,5 @@ def take_losses(
             for at in range(0, classes, SIMD_WIDTH):
                 x = exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top))
                 store_half(into, row, at, classes - at, add_product(even, x, share))
-            whole = math.exp(np.float64(chosen - best)) * held + smoothing - 1.0 - smoothing / classes
-            store_one(into, row, targets[row], np.float32(weights[row] * whole))
+            gradient = math.exp(np.float64(chosen - best)) * held + smoothing - 1.0 - smoothing / classes
+            store_one(into, row, targets[row], np.float32(weights[row] * gradient))

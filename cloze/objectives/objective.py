@@ -162,8 +162,8 @@ class StepObjective(Objective):
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss over all rows of the step."""
-        kept = self.kept(readings, batch)
-        return self.compare(kept) if self._of_step is None else self._of_step(kept)
+        tensors = self.kept(readings, batch)
+        return self.compare(tensors) if self._of_step is None else self._of_step(tensors)
 
 
 #: Weights of classes: `balanced`, n / (C · n_c) from the labels of the training text, or one number for each class.

@@ -72,11 +72,11 @@ class _Distance(torch.autograd.Function):
             held = max(1, _SCORES_HELD // max(1, len(table)))
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
-                there = target._replace(rows=target.rows[part]).scores()
+                target_scores = target._replace(rows=target.rows[part]).scores()
                 here = student._replace(rows=student.rows[part]).scores()
                 with torch.enable_grad():
                     here.requires_grad_(differentiable)
-                    distances = distance(here, there)
+                    distances = distance(here, target_scores)
                     loss = (distances if weights is None else distances * weights[part]).sum()
                 total += loss.detach()
                 if d_rows is None or d_table is None:

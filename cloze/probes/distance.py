@@ -117,11 +117,11 @@ def _states(
     """The words' vectors (N + 1, K, D) of the sentences that were read whole, and their distances."""
     running, spans = zip(*(joined(words) for words in trees.words), strict=True)
     rows = word_rows(reader, running, spans, length=length)
-    whole = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
-    if not whole:
+    indices = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
+    if not indices:
         raise UserError("this network cuts every sentence of the treebank. Give shorter sentences, or a larger --length.")
-    states = dict(word_states(reader, [rows[n] for n in whole], size=size))
-    return [states[n] for n in range(len(whole))], [tree_distances(trees.heads[n]) for n in whole]
+    states = dict(word_states(reader, [rows[n] for n in indices], size=size))
+    return [states[n] for n in range(len(indices))], [tree_distances(trees.heads[n]) for n in indices]
 
 
 def _fit(own: Sequence[Tensor], gold: Sequence[Distances], rank: int, epochs: int, seed: int) -> Tensor:

@@ -69,13 +69,13 @@ def geometry(
     chosen = _choose(reader, texts, spans, rows, sampled)
     needed = sorted({text for occurrences in chosen.words.values() for text, _ in occurrences} | set(chosen.texts))
     words_by_text = _wanted(chosen)
-    whole = set(chosen.texts)
+    text_numbers = set(chosen.texts)
     vectors: dict[tuple[int, int], NDArray[np.float32]] = {}
     sentences: dict[int, NDArray[np.float32]] = {}
     for index, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
         number = needed[index]
         read = rows[number].columns[:, 0] >= 0
-        if number in whole:
+        if number in text_numbers:
             sentences[number] = states[:, read]
         for word in words_by_text[number]:
             vectors[number, word] = states[:, word]
@@ -139,10 +139,12 @@ def _measured(
         moved = [self_similarity((x - mean) / deviation) for x in occurrences.values()]
         _add(measures, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
         shares = {word: explained(x) for word, x in occurrences.items()}
-        others = {word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
-                  for word, x in occurrences.items()}
+        baselines = {
+            word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
+            for word, x in occurrences.items()
+        }
         for name in ESTIMATORS:
-            own_share, base_share = (_mean([estimates[name] for estimates in group.values()]) for group in (shares, others))
+            own_share, base_share = (_mean([estimates[name] for estimates in group.values()]) for group in (shares, baselines))
             measures[name].append(own_share)
             measures[f"{name} baseline"].append(base_share)
     return Geometry({name: np.array(values) for name, values in measures.items()}, dict(by_word), len(sentences))

@@ -140,8 +140,8 @@ def _both(reader: Reader, head: Any, text: str, other: str | None, length: int |
     source = form.source(_ids(reader, text), max_length=length)
     record.cut(source.cut, "text")
     if other is None and head is not None:
-        written: Continuation = form.write(head, [source], Manner(ANSWER))[0]
-        target = np.asarray(written.ids, np.int32)
+        continuation: Continuation = form.write(head, [source], Manner(ANSWER))[0]
+        target = np.asarray(continuation.ids, np.int32)
         other = str(reader.tokenizer.decode(target))
         record.remarks.append("The second text is what the network writes for the first one.")
     else:
@@ -251,7 +251,7 @@ def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, fo
     positions = torch.arange(length, device=reader.device)
     ids, shares = np.zeros((number, length, top), np.int64), np.zeros((number, length, top), np.float32)
     final, actual = np.zeros((number, length), np.float32), np.full((number, length), np.nan, np.float32)
-    there = torch.from_numpy(np.maximum(true, 0).astype(np.int64)).to(reader.device)
+    target_ids = torch.from_numpy(np.maximum(true, 0).astype(np.int64)).to(reader.device)
     winners = None
     for layer in reversed(range(number)):
         state = layers[layer] if layer == number - 1 else network.finish(layers[layer])  # the top one is finished already
@@ -261,7 +261,7 @@ def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, fo
         winners = best.indices[:, :1] if winners is None else winners
         final[layer] = scores.gather(1, winners)[:, 0].cpu().numpy()
         ids[layer, :, :count], shares[layer, :, :count] = best.indices.cpu().numpy(), best.values.cpu().numpy()
-        probabilities = scores.gather(1, there[:, None])[:, 0].cpu().numpy()
+        probabilities = scores.gather(1, target_ids[:, None])[:, 0].cpu().numpy()
         actual[layer] = np.where(true >= 0, probabilities, np.nan)
     return Lens(name, predicts, ids, shares, final, actual)
 

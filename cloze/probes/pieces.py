@@ -17,5 +17,5 @@ def shown(tokenizer: Any, id: int) -> str:
     text = tokenizer.decode([id], skip_special=False)
     if not text or "\ufffd" in text or piece.startswith("##"):
         return str(piece)
-    bare = str(text).strip()
-    return bare or "".join(_NAMED.get(letter, letter) for letter in text)
+    word = str(text).strip()
+    return word or "".join(_NAMED.get(letter, letter) for letter in text)

@@ -49,7 +49,7 @@ def outline(name_or_path: str) -> Outline:
     if root.get("stages") is not None:  # the row of the last stage, which is what is left in the end
         _drop_changes(root)  # they are not shown, and reading them imports torch
         trees = stage_trees(root, None, Faults())
-        root = next((written.tree for written, _ in reversed(trees.values())), root)
+        root = next((stage_tree.tree for stage_tree, _ in reversed(trees.values())), root)
     networks = _named(root, "network", "networks")
     entries = [node for _, node in root.pairs_at("mixture")] or [root]
     owners = [entry if entry.get("exercise") else root for entry in entries]

@@ -228,8 +228,8 @@ def _entry_spec(
 
     sources, networks = context
     pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
-    written = {key: value for key, value in pairs.items() if value is not None}
-    own = Node(written, node.where, {**root.keys, **node.keys})
+    nodes = {key: value for key, value in pairs.items() if value is not None}
+    own = Node(nodes, node.where, {**root.keys, **node.keys})
     values = read_arguments(name, _entry, own, prefix.rstrip("."), faults)
     order: Any = "open"
     order_node, path = inherited("order")
@@ -273,8 +273,8 @@ def _passes(
         if not owner.items_at("passes"):
             faults.add(owner.value["passes"].where, f"{at}passes", "is empty.", f"For example `{_examples['passes']}`.")
             return None
-        named: list[ObjectiveSpec] = []
-        passes = [_pass_spec(run, f"{at}passes[{i}]", named, faults) for i, run in enumerate(owner.items_at("passes"))]
+        specs: list[ObjectiveSpec] = []
+        passes = [_pass_spec(run, f"{at}passes[{i}]", specs, faults) for i, run in enumerate(owner.items_at("passes"))]
         return None if any(run is None for run in passes) else tuple(run for run in passes if run is not None)
     if "objectives" not in owner.value:
         _require(owner, "passes", faults)
@@ -383,9 +383,9 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
         values = read_arguments("a phase", _phase, item, path, faults)
         if values is None:
             continue
-        written = [unit for unit in _units if values[unit] is not None]
-        if len(written) != 1:
-            faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(written)}.")
+        keys = [unit for unit in _units if values[unit] is not None]
+        if len(keys) != 1:
+            faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(keys)}.")
             continue
         phases.append(Phase(**values))
     units = {unit for phase in phases for unit in _units if vars(phase)[unit] is not None}

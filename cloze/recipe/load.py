@@ -124,8 +124,8 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     tree, elsewhere = read_tree(name_or_path), [option for option in overrides if not option.startswith(_OF_SOURCES)]
     if not tree.is_mapping or "stages" in tree.value or elsewhere:
         return load_recipe(name_or_path, overrides=overrides).sources
-    written = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
-    root, faults = Node(written, tree.where, tree.keys), Faults()
+    sections = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
+    root, faults = Node(sections, tree.where, tree.keys), Faults()
     expand(root, faults)
     faults.raise_if_any()
     for override in overrides:
@@ -220,9 +220,9 @@ def _assemble(
     if of_changes and checkpoints is not None:  # they decide about the shape that is taken up
         _override_changes(root, of_changes, faults)
         overrides = [override for override in overrides if override not in of_changes]
-    written = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
+    resolved_tree = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
     faults.raise_if_any()
-    return _recipe(written, size, overrides, complete)
+    return _recipe(resolved_tree, size, overrides, complete)
 
 
 def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> None:

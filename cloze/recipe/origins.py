@@ -68,8 +68,8 @@ def take_up(
         origin = _origin(network)
         if origin is None:
             continue
-        name, whole, path = str(origin.value), set(network.value) <= NEXT_TO_PART, f"{prefix}networks.{label}"
-        if not whole:
+        name, is_whole, path = str(origin.value), set(network.value) <= NEXT_TO_PART, f"{prefix}networks.{label}"
+        if not is_whole:
             require_unwritten(network, path, faults)
         if name in earlier:
             before = earlier[name]
@@ -77,18 +77,18 @@ def take_up(
             exported = next(iter(networks), "") if export is None else str(export.value)
             alike = label if label in networks else exported
             labels |= {label} if alike in before.kept else set()
-            written = networks.get(alike)
-            if whole and written is not None:
-                for key, node in written.items():
+            earlier_network = networks.get(alike)
+            if is_whole and earlier_network is not None:
+                for key, node in earlier_network.items():
                     if key not in ("from", "change", "train", "start", *network.value):
                         network.put(key, node.copy())
-                take_over(network, inherited_by(written), f"stage {name}", path, faults)
+                take_over(network, inherited_by(earlier_network), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:
             hint = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
             close = f"{did_you_mean(nearest(name, [*earlier, *checkpoints]))} ".lstrip()
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
-        elif checkpoints is not None and whole:
+        elif checkpoints is not None and is_whole:
             labels.add(label)
             described = checkpoints.described(name, label)
             _check_order(tree, label, described, path, faults)
@@ -144,8 +144,8 @@ def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
             if not begins_with(network, origin):
                 continue
             inner = next((node for _, node in network.items() if node.is_mapping and "from" in node.value), network)
-            written = inner.value.get("change", Node([], network.where))
-            inner.put("change", Node([*written.value, *map(parse_change, changes)], network.where))
+            old_changes = inner.value.get("change", Node([], network.where))
+            inner.put("change", Node([*old_changes.value, *map(parse_change, changes)], network.where))
 
 
 def begins_with(network: Node, origin: str) -> bool:
@@ -177,8 +177,8 @@ def checkpoint_names(recipe: Recipe) -> list[str]:
     """The names of the checkpoints that a recipe and its stages need."""
     names: dict[str, None] = {}
     before: list[str] = []
-    for stage, whole in [(stage.name, stage.recipe) for stage in recipe.stages] or [("", recipe)]:
-        origins = [network.origin for network in whole.networks.values()]
+    for stage, stage_recipe in [(stage.name, stage.recipe) for stage in recipe.stages] or [("", recipe)]:
+        origins = [network.origin for network in stage_recipe.networks.values()]
         names.update(dict.fromkeys(origin for origin in origins if origin is not None and origin not in before))
         before.append(stage)
     return list(names)
@@ -191,7 +191,7 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
         RecipeError: a checkpoint is not bound, is bound twice, or has the name of a source.
         CheckpointError: a path is not a folder.
     """
-    sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
+    sources = {name for stage_recipe in [stage.recipe for stage in recipe.stages] or [recipe] for name in stage_recipe.sources}
     folders: dict[str, Path] = {}
     for name in checkpoint_names(recipe):
         bound_paths = binds.get(name, ())

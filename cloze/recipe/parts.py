@@ -74,9 +74,9 @@ def builder_of(kind: str, name: str) -> Callable[..., Any]:
     load_kind(kind)
     builder = registry.lookup(kind, name)
     if kind in BASES:
-        module, base, *others = BASES[kind]
+        module, base, *alternatives = BASES[kind]
         classes = vars(importlib.import_module(module))
-        if not issubclass(registry.made_by(builder), tuple(classes[class_name] for class_name in (base, *others))):
+        if not issubclass(registry.made_by(builder), tuple(classes[class_name] for class_name in (base, *alternatives))):
             raise RecipeError(
                 f"{kind} {name!r}: {builder.__qualname__} does not inherit from {base}, which every {kind} does.\n"
                 f"  Write: from {module} import {base}, and class {builder.__qualname__}({base})"

@@ -141,8 +141,8 @@ def _item(node: Node, step: str | int, walked: str, path: str) -> int:
 def _item_names(item: Node) -> list[str]:
     if item.part is not None:
         return [_part_name(item)]
-    named = item.value.get("name") or item.value.get("network") if item.is_mapping else None
-    return [str(named.value)] if named is not None else []
+    name_node = item.value.get("name") or item.value.get("network") if item.is_mapping else None
+    return [str(name_node.value)] if name_node is not None else []
 
 
 def _part_name(node: Node) -> str:
@@ -192,13 +192,13 @@ def _set(root: Node, path: str, value: Node) -> None:
     old = location.node
     if old is not None and old.first is not None:
         value.first, old = old.first, None  # a section that one number may stand for
-    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    is_structural = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
     _require_shape(root, location)
     if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
         value, old = _annotator(old, value, location.path), None
     elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
         old = None
-    elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+    elif is_structural or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
             f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"

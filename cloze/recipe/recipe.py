@@ -320,32 +320,32 @@ class Recipe:
 
     def canonical(self) -> dict[str, Any]:
         """The full form with every default filled in, as plain data that is itself a legal recipe; keys in a fixed order."""
-        whole: dict[str, Any] = {"name": self.name, "paper": self.paper, "notes": self.notes}
+        data: dict[str, Any] = {"name": self.name, "paper": self.paper, "notes": self.notes}
         if self.stages:
-            return whole | {"stages": {stage.name: _stage(stage, stage.recipe.canonical()) for stage in self.stages}}
+            return data | {"stages": {stage.name: _stage(stage, stage.recipe.canonical()) for stage in self.stages}}
         if self.texts:
-            whole["texts"] = {name: _text(text) for name, text in self.texts.items()}
-        whole["sources"] = plain(self.sources)
+            data["texts"] = {name: _text(text) for name, text in self.texts.items()}
+        data["sources"] = plain(self.sources)
         if self.tables:
-            whole["tables"] = plain(self.tables)
-        whole["networks"] = {name: _network(network) for name, network in self.networks.items()}
-        whole["tie"] = plain(self.tie)
+            data["tables"] = plain(self.tables)
+        data["networks"] = {name: _network(network) for name, network in self.networks.items()}
+        data["tie"] = plain(self.tie)
         if self.reading.single != OWN:
             reading = plain(vars(self.reading))
-            whole["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
+            data["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
         entries = {name: _entry(entry) for name, entry in self.entries.items()}
         if list(entries) == ["main"] and len(self.sources) == 1 and not self.tasks:
-            whole |= {key: entries["main"][key] for key in ("order", "exercise", "passes")}
+            data |= {key: entries["main"][key] for key in ("order", "exercise", "passes")}
         else:
-            whole |= {"mixture": entries, "mixing": self.mixing}
-        if not self.bound and whole.get("order") == "open":
-            del whole["order"]  # it is the checkpoint's
+            data |= {"mixture": entries, "mixing": self.mixing}
+        if not self.bound and data.get("order") == "open":
+            del data["order"]  # it is the checkpoint's
         phases = plain([vars(phase) for phase in self.schedule])
-        whole["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]
+        data["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]
         training = plain(vars(self.training))
-        whole["training"] = {key: value for key, value in training.items() if key not in _OPTIONAL or value != _OPTIONAL[key]}
+        data["training"] = {key: value for key, value in training.items() if key not in _OPTIONAL or value != _OPTIONAL[key]}
         task = {} if self.task is None else {"task": plain(vars(self.task))}
-        return {**whole, **task, "export": self.export}
+        return {**data, **task, "export": self.export}
 
     @property
     def hash(self) -> str:
@@ -360,17 +360,17 @@ class Recipe:
         """
         if self.stages:
             return {"stages": {stage.name: _stage(stage, stage.recipe._identity()) for stage in self.stages}}
-        whole = {key: value for key, value in self.canonical().items() if key not in ("name", "paper", "notes")}
+        data = {key: value for key, value in self.canonical().items() if key not in ("name", "paper", "notes")}
         selects = self.task is not None or self.training.keep_best is not None
         aside = RECORD_ONLY - {"evaluate_every"} if self.follows_losses or selects else RECORD_ONLY
         inner = [value.arguments for value in self.training.rate.arguments.values() if isinstance(value, PartSpec)]
         aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
-        training = {key: value for key, value in whole["training"].items() if key not in aside}
+        training = {key: value for key, value in data["training"].items() if key not in aside}
         name, arguments = next(iter(training["rate"].items()))
         if self.training.steps and arguments.get("warmup_steps"):
             arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / self.training.steps}
             training["rate"] = {name: arguments}
-        return {**whole, "training": training}
+        return {**data, "training": training}
 
     @property
     def follows_losses(self) -> bool:

@@ -61,8 +61,8 @@ def expand_part(
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
-    elif node.is_mapping and len(named := [key for key in node.value if key not in reserved]) == 1:
-        name, inner = str(named[0]), node.value[named[0]]
+    elif node.is_mapping and len(keys := [key for key in node.value if key not in reserved]) == 1:
+        name, inner = str(keys[0]), node.value[keys[0]]
     else:
         got = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)
         faults.add(node.where, path, f"expected one {kind}, got {got}.", "Write `name`, or `name: {argument: value}`.")
@@ -185,8 +185,8 @@ def read_value(p: Argument, node: Node, path: str, faults: Faults) -> Any:
         return WRONG if part is None or not _within(p, part, node, path, faults) else part
     if p.parts is not None and node.is_mapping:
         member = Argument.of_part(p.parts)
-        named = {str(name): read_value(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
-        return WRONG if WRONG in named.values() else named
+        members = {str(name): read_value(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
+        return WRONG if WRONG in members.values() else members
     if p.section is not None and node.is_mapping:
         values = read_arguments(path.rpartition(".")[2], p.fields, node, path, faults)
         return WRONG if values is None else values

@@ -48,20 +48,20 @@ def assemble_stages(
 
 def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
     """Set the shares of stages, which are values of the whole and not of a stage; returns the other overrides."""
-    others = []
+    rest = []
     for override in overrides:
         path, equals, text = override.partition("=")
         owner, _, key = path.strip().rpartition(".")
         _, is_stage, name = owner.partition("stages.")
         stages = root.value["stages"]
         if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
-            others.append(override)
+            rest.append(override)
             continue
         where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
         stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
-    return others
+    return rest
 
 
 def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
@@ -82,13 +82,13 @@ def stage_trees(
     root: Node, checkpoints: CheckpointFolders | None, faults: Faults
 ) -> dict[str, tuple[ResolvedTree, float]]:
     """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
-    written = root.value["stages"]
-    if not written.is_mapping or not written.value:
+    stages = root.value["stages"]
+    if not stages.is_mapping or not stages.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
                    "For example `stages: {general: {}, domain: {…}}`.")
         return {}
     trees: dict[str, tuple[ResolvedTree, float]] = {}
-    for name, node in written.items():
+    for name, node in stages.items():
         path = f"stages.{name}"
         if node.value is None:
             node = Node({}, node.where)
@@ -105,8 +105,8 @@ def stage_trees(
             amount = 1.0  # further stages may begin with this one
         earlier = {before: tree for before, (tree, _) in trees.items()}
         tree = _tree(str(name), node, root, faults)
-        written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
-        trees[str(name)] = (written, float(amount))
+        resolved_tree = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
+        trees[str(name)] = (resolved_tree, float(amount))
     total = sum(share for _, share in trees.values())
     return {name: (tree, share / total) for name, (tree, share) in trees.items()}
 
@@ -157,8 +157,8 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
             raise RecipeError(f"{repetition.where}: stages.{name}.each: got {repetition.value!r}, expected {GROUP}.")
         for group in [None] if repetition is None else groups:
             before = next(reversed(new_stages), None)
-            named = {} if before is None else {PREVIOUS: before}
-            repeated = _put(stage, "from", named)
+            origins = {} if before is None else {PREVIOUS: before}
+            repeated = _put(stage, "from", origins)
             if group is not None:
                 del repeated.value[EACH]
                 repeated = _put(repeated, None, {GROUP: group})
@@ -168,9 +168,9 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
                     "Name a checkpoint."
                 )
             new_stages[name if group is None else f"{name}_{group}"] = repeated
-    whole = root.copy()
-    whole.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
-    return whole
+    tree = root.copy()
+    tree.value["stages"] = Node(new_stages, stages.where, dict.fromkeys(new_stages, stages.where))
+    return tree
 
 
 def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str | int] = ("embeddings",)) -> list[str]:

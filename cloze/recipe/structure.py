@@ -55,8 +55,8 @@ def reading_twins(recipe: Recipe) -> set[str]:
         copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
         changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
         for run in entry.passes:
-            others = [other for other in entry.passes if other.network == run.network and other is not run]
-            if run.view in copies - changed and any(other.view not in changed for other in others):
+            other_passes = [other for other in entry.passes if other.network == run.network and other is not run]
+            if run.view in copies - changed and any(other.view not in changed for other in other_passes):
                 twins.add(run.network)
     return twins
 
@@ -139,10 +139,10 @@ def _check_mixing(recipe: Recipe, report: Report) -> None:
     """Entries can share batches only if their passes are the same; the first difference is named."""
     if recipe.mixing != "row" or len(recipe.entries) == 1:
         return
-    first, *others = recipe.entries.values()
+    first, *other_entries = recipe.entries.values()
     if recipe.training.packing:
         report("mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
-    for entry in others:
+    for entry in other_entries:
         for name in ("name", "network", "view", "take", "grad"):
             if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
                 report("mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",

@@ -26,33 +26,33 @@ Say = Callable[[str], None]
 def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
-    named = {first: list(paths)} if paths else {}
+    source_paths = {first: list(paths)} if paths else {}
     for name, files in binds.items():
         if name in recipe.sources:
-            named.setdefault(name, []).extend(files)
-    missing = [name for name in recipe.sources if name not in named]
+            source_paths.setdefault(name, []).extend(files)
+    missing = [name for name in recipe.sources if name not in source_paths]
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
-    return named
+    return source_paths
 
 
 def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
     """The paths of every `--bind NAME=PATH`, by name; any other form is a `RecipeError`."""
-    named: dict[str, list[str]] = {}
+    paths_by_name: dict[str, list[str]] = {}
     for bind in binds:
         name, equals, path = bind.partition("=")
         if not equals or not path:
             raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
-        named.setdefault(name, []).append(path)
-    return named
+        paths_by_name.setdefault(name, []).append(path)
+    return paths_by_name
 
 
 def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The values that `--bind NAME=PATH` sets in the look-up tables of a recipe or its stages, as `--set` would, by name."""
     settings: dict[str, str] = {}
-    sources = {name for whole in [recipe, *(stage.recipe for stage in recipe.stages)] for name in whole.sources}
-    for whole in [recipe, *(stage.recipe for stage in recipe.stages)]:
-        for name, spec in whole.tables.items():
+    sources = {name for stage_recipe in [recipe, *(stage.recipe for stage in recipe.stages)] for name in stage_recipe.sources}
+    for stage_recipe in [recipe, *(stage.recipe for stage in recipe.stages)]:
+        for name, spec in stage_recipe.tables.items():
             if name in binds and name not in sources:
                 settings[name] = f"tables.{name}.{class_of(spec.kind, spec.name).bound_to}={binds[name][-1]}"
     return settings
@@ -60,8 +60,8 @@ def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str
 
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
     """Refuse a bound name that is no source, table or checkpoint of the recipe or its stages."""
-    whole = [stage.recipe for stage in recipe.stages] or [recipe]
-    names = [*sorted({name for stage_recipe in whole for name in [*stage_recipe.sources, *stage_recipe.tables]}), *checkpoints]
+    recipes = [stage.recipe for stage in recipe.stages] or [recipe]
+    names = [*sorted({name for stage_recipe in recipes for name in [*stage_recipe.sources, *stage_recipe.tables]}), *checkpoints]
     for name in binds:
         if name not in names:
             raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {propose(name, names)}")

@@ -205,9 +205,9 @@ class Text:
 
         They say so from time to time. Raises `CorpusError` if what the first process writes cannot be seen from here.
         """
-        begun, last_report = time.monotonic(), 0.0
+        start, last_report = time.monotonic(), 0.0
         while not (built := self.is_built(run)) and rank() != 0:
-            waited = time.monotonic() - begun
+            waited = time.monotonic() - start
             if waited > _UNSEEN and not any((above / LOCK).exists() for above in self.folder.parents):
                 raise CorpusError(
                     f"rank {rank()}: rank 0 builds the text into {self.folder}, but nothing of it reaches this host.\n"

@@ -124,9 +124,9 @@ def record(
 
 def lines_of(rows: Sequence[Sequence[str]], kind: str, *, notes: Sequence[str] = ()) -> list[str]:
     """The closing lines: one for each text, and notes."""
-    wide = max(len(row[0]) for row in rows)
+    width = max(len(row[0]) for row in rows)
     lines = [
-        f"{name:<{wide}}  " + (f"{kind} {before} → {after}, " if kind else "") + f"tokens per word {fewer} → {more}"
+        f"{name:<{width}}  " + (f"{kind} {before} → {after}, " if kind else "") + f"tokens per word {fewer} → {more}"
         for name, _, before, after, fewer, more in rows
     ]
     return ["measured on held-out texts, before → after:", *(f"  {line}" for line in lines), *(f"  {line}" for line in notes)]

@@ -69,8 +69,8 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
     for entry in entries.values():
         sets = answer_sets(recipe, entry)
         for run, objective in entry.objectives():
-            whole = class_of("objective", objective.part.name).of_records
-            if run.network == recipe.export and (objective.set in sets or whole):
+            is_of_records = class_of("objective", objective.part.name).of_records
+            if run.network == recipe.export and (objective.set in sets or is_of_records):
                 return entry, run, objective
     where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
     raise RecipeError(
@@ -297,11 +297,11 @@ def as_loaded(
             readings = {reading: path for reading, path in objective.read.items() if "." not in path}
             reads |= {objective.state: readings} if readings else {}
     annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))
-    named = naming(recipe.tables, tables, annotations.labels)
+    tables_by_name = naming(recipe.tables, tables, annotations.labels)
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        input_edits=reading_edits(recipe, named), tables=named, annotations=annotations,
+        input_edits=reading_edits(recipe, tables_by_name), tables=tables_by_name, annotations=annotations,
         others=lambda other: _as_it_reads(
             as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
         ),

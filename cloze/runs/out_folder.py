@@ -142,10 +142,10 @@ def require_own(out: Path, *, overwrite: bool | None = None, resume: bool = True
         return
     if overwrite is not None and (out / _TASK).is_file():
         raise CheckpointError(f"{out}: already holds a fine-tuned model. Choose another --out, or replace it with --overwrite.")
-    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    listing = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     way_out = " To start from its weights, use --init." if overwrite is None and (out / "config.json").is_file() else ""
     raise CheckpointError(
-        f"{out}: holds {named}, which no run of cloze wrote; training could overwrite these files.\n"
+        f"{out}: holds {listing}, which no run of cloze wrote; training could overwrite these files.\n"
         f"  Choose another --out.{way_out}"
     )
 

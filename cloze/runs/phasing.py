@@ -29,8 +29,8 @@ def with_positions(phases: tuple[SchedulePhase, ...], recipe: Recipe) -> tuple[S
     """The phases with the rotary positions that each network has in them, if some phase sets a base."""
     turning = positions_by_phase(recipe)
     return tuple(
-        replace(phase, positions={name: build_part(part) for name, part in named.items()})
-        for phase, named in zip(phases, turning, strict=True)
+        replace(phase, positions={name: build_part(part) for name, part in parts_by_name.items()})
+        for phase, parts_by_name in zip(phases, turning, strict=True)
     ) if turning else phases
 
 
@@ -40,8 +40,8 @@ def positions_by_phase(recipe: Recipe) -> list[dict[str, PartSpec]]:
         return []
     parts = [{name: network.part for name, network in phase_recipe.networks.items()} for phase_recipe in phase_recipes(recipe)]
     return [
-        {name: part.arguments["positions"] for name, part in named.items() if part is not None and _turns(part)}
-        for named in parts
+        {name: part.arguments["positions"] for name, part in parts_by_name.items() if part is not None and _turns(part)}
+        for parts_by_name in parts
     ]
 
 
@@ -80,8 +80,8 @@ def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: Step,
                     f"schedule[{index}].set: {path}: no layer of {recipe.name} reads this value during training.\n"
                     "  Write it among the part's own arguments."
                 )
-        whole = build_step(_in_phase(recipe, index, settings), device="meta", **given)
-        rated_phases.append(replace(phase, rates=dropouts(whole)))
+        phase_step = build_step(_in_phase(recipe, index, settings), device="meta", **given)
+        rated_phases.append(replace(phase, rates=dropouts(phase_step)))
     return tuple(rated_phases)
 
 

@@ -224,8 +224,8 @@ def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_byte
     longer = next((n for n in _TIMES if (best.after(plan.fresh(n * tokens)).gap or 0.0) >= ENOUGH), None)
     if longer is not None:
         more = best.after(plan.fresh(longer * tokens)).expected
-        whole = plan.budget if options.budget is None else Budget.parse(options.budget)  # of all stages
-        command = options.command(budget=replace(whole, amount=whole.amount * longer).typed)
+        budget = plan.budget if options.budget is None else Budget.parse(options.budget)  # of all stages
+        command = options.command(budget=replace(budget, amount=budget.amount * longer).typed)
         hints.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
     return tuple(hints)
 

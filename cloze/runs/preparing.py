@@ -86,11 +86,11 @@ def prepare(
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
-    begun = float((old or {}).get("begun", 0.0))
+    table_seconds = float((old or {}).get("begun", 0.0))
     if not resumes and not probe:
-        begun = start_tables(step, loaded, stores, aside=aside, begin=begin, seed=seed, say=say)
+        table_seconds = start_tables(step, loaded, stores, aside=aside, begin=begin, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
-        spend = replace(spend, begun=min(begun, spend.amount * MOST_BEGUN))
+        spend = replace(spend, begun=min(table_seconds, spend.amount * MOST_BEGUN))
     data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
@@ -128,7 +128,7 @@ def prepare(
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=options.report,
         verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
-        mirror=options.mirror, begun=begun,
+        mirror=options.mirror, begun=table_seconds,
     )
     run.check()
     if probe:
@@ -175,16 +175,16 @@ def opened(
 ) -> Opened:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
     options = request.options
-    named = bound_paths(loaded, request.corpus, request.binds)
+    paths = bound_paths(loaded, request.corpus, request.binds)
     stores, tokenizer = open_stores(
-        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=options.text_format, seed=options.seed,
+        loaded, paths, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=options.text_format, seed=options.seed,
         say=request.say, began=old is not None,
     )
     old_inputs = (old or {}).get("inputs")
     if options.held_out:
         require_held_out_known(out, old_inputs, options.held_out)
     aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
-    inputs = require_inputs(out, old_inputs, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, old_inputs))
+    inputs = require_inputs(out, old_inputs, inputs_of(loaded, request, paths, stores, tokenizer, aside, begin, old_inputs))
     code = files_of(loaded)
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")

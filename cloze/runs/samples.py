@@ -109,8 +109,8 @@ def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | 
     """The sentence as text, with the longest word of one piece behind its first word masked; the plain text without a mask."""
     if "[MASK]" not in tokenizer.roles:
         return tokenizer.decode(ids)
-    whole = np.flatnonzero(starts & np.append(starts[1:], True))
-    words = {start: tokenizer.decode(ids[start : start + 1]).strip() for start in whole.tolist() if 0 < start < len(ids) - 1}
+    indices = np.flatnonzero(starts & np.append(starts[1:], True))
+    words = {start: tokenizer.decode(ids[start : start + 1]).strip() for start in indices.tolist() if 0 < start < len(ids) - 1}
     words = {position: word for position, word in words.items() if alphabetic(word)}
     if not words:
         return None

@@ -175,11 +175,11 @@ class Building:
 
         Raises the error of the first that fails.
         """
-        whole = range(part[0], len(self.tasks), part[1])
+        numbers = range(part[0], len(self.tasks), part[1])
 
         def look(seconds: float) -> None:
             ended = workers.wait(seconds) if workers.running else None
-            progress(len(whole) - len(self.left(part)), len(whole))
+            progress(len(numbers) - len(self.left(part)), len(numbers))
             if ended is not None and ended.code:
                 raise _failure(ended.job.log, ended.code)
 

@@ -74,14 +74,14 @@ class TextDistance:
     def lines(self) -> list[str]:
         """What `--plan` prints: the figures, and advice where they allow any."""
         text, held_out = self.text, self.held_out
-        there = "" if held_out is None else f" ({held_out.pieces:.2f} in its held-out text)"
+        comparison = "" if held_out is None else f" ({held_out.pieces:.2f} in its held-out text)"
         lines = [
             f"this text under {self.folder}:",
-            f"  pieces per {self.unit}: {text.pieces:.2f}{there}, {100 * text.unknown:.1f} % of them unknown",
+            f"  pieces per {self.unit}: {text.pieces:.2f}{comparison}, {100 * text.unknown:.1f} % of them unknown",
         ]
         if self.method is not None and text.bits is not None:
-            there = "" if held_out is None or held_out.bits is None else f", {held_out.bits:.2f} on its held-out text"
-            lines.append(f"  {BITS[self.method]}: {text.bits:.2f} on a sample of this text{there}")
+            comparison = "" if held_out is None or held_out.bits is None else f", {held_out.bits:.2f} on its held-out text"
+            lines.append(f"  {BITS[self.method]}: {text.bits:.2f} on a sample of this text{comparison}")
         return lines + [f"  advice: {self.advice}"] * bool(self.advice)
 
     @property

@@ -24,15 +24,15 @@ def evaluation_lines(title: str, one: Any) -> Iterator[str]:
     yield f"{title}: {one.examples} examples"
     values = {name: f"{value:.4f}" for name, value in one.metrics.items()}
     sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in one.intervals.items()}
-    names, wide, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
+    names, width, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
     head = "95 % interval".ljust(apart + 2) if sure else ""
     simple = simple_answers(one.baseline, one.ngrams)
-    yield f"  {'':<{names}}  {'':<{wide}}  {head}{'  '.join(simple)}".rstrip()
+    yield f"  {'':<{names}}  {'':<{width}}  {head}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
         interval = sure[name].ljust(apart + 2) if sure else ""
         cells = (f"{figures[name]:.4f}" if name in figures else "" for figures in simple.values())
-        others = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
-        yield f"  {name:<{names}}  {value:<{wide}}  {interval}{others}".rstrip()
+        baselines = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
+        yield f"  {name:<{names}}  {value:<{width}}  {interval}{baselines}".rstrip()
     for lines in (_class_lines(one), *_further_lines(one)):
         yield from ["", *(f"  {line}".rstrip() for line in lines)] if lines else []
     for remark in one.remarks:

@@ -28,9 +28,9 @@ Rows = Iterable[Any]
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
     """The names of a task's columns with texts and pictures, and of those with answers."""
-    named = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
-    inputs = [kind for kind in named if kind.startswith("text") or kind == "picture"]
-    return [named[kind] for kind in inputs], [name for kind, name in named.items() if kind not in inputs]
+    columns = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
+    inputs = [kind for kind in columns if kind.startswith("text") or kind == "picture"]
+    return [columns[kind] for kind in inputs], [name for kind, name in columns.items() if kind not in inputs]
 
 
 @contextmanager
@@ -133,8 +133,8 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
             where = f"text {number}" if source is None else f"{source}:{number}"
             way_out = "If the file is a table, or a word and its label a line, say so with --format tsv."
             if source is None:
-                written = "\\t".join(name.upper() for name in names)
-                way_out = f"Write them in one argument with a tab between, in a shell: $'{written}'. Or give a file."
+                example = "\\t".join(name.upper() for name in names)
+                way_out = f"Write them in one argument with a tab between, in a shell: $'{example}'. Or give a file."
             raise TaskError(
                 f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n  {way_out}"
             )

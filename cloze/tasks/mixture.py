@@ -70,9 +70,9 @@ class Mixture:
 
 def chosen(linear: LinearModel, examples: Any, network: Outputs) -> Mixture:
     """The mixture that is best on examples with answers, which neither model was trained on (`choose_shares`)."""
-    task, others = linear.task, linear.outputs(examples)
+    task, outputs = linear.task, linear.outputs(examples)
     return Mixture(linear, *choose_shares(
-        lambda share, sharp: task.loss(examples, pooled(task, network, others, share, sharp)), len(task.targets(examples)),
+        lambda share, sharp: task.loss(examples, pooled(task, network, outputs, share, sharp)), len(task.targets(examples)),
         sharpens=task.estimator.sharpens,
     ))
 

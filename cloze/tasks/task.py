@@ -51,8 +51,8 @@ class Prediction:
     def record(self) -> dict[str, Any]:
         """The prediction as a JSON object: its fields, without the `cut` of a text that was read whole, and without the `text_b`
         of a task on one text."""
-        whole = {"cut": 0, "text_b": None}
-        return {name: value for name, value in vars(self).items() if name not in whole or value != whole[name]}
+        defaults = {"cut": 0, "text_b": None}
+        return {name: value for name, value in vars(self).items() if name not in defaults or value != defaults[name]}
 
     def written_as(self, format: str | None) -> str | None:
         """The prediction in a format of its own, ending in a line feed; None if `format` is no such format. A `format` of None
@@ -382,10 +382,10 @@ def task(name: str, **given: Any) -> Task:
     options = {key: value for key, value in given.items() if value is not None}
     for key in options:
         if key not in parameters(builder):
-            others = [other for other in names("task") if key in parameters(lookup("task", other))]
-            if not others:
+            tasks = [other for other in names("task") if key in parameters(lookup("task", other))]
+            if not tasks:
                 raise TaskError(f"{name} has no column {key!r}. {propose(key, parameters(builder))}")
-            raise TaskError(f"{_option(key)} is for the task {' or '.join(others)}, and this one is {name}. Omit {_option(key)}.")
+            raise TaskError(f"{_option(key)} is for the task {' or '.join(tasks)}, and this one is {name}. Omit {_option(key)}.")
     instance: Task = builder(**options)
     return instance
 

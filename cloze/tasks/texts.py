@@ -51,8 +51,8 @@ class AnsweredTexts(Generic[A]):
 
     def pairs(self) -> Iterator[tuple[int, str, Any]]:
         """The line of every example, its text and its second text, None for tasks on one text."""
-        others: Sequence[Any] = [None] * len(self) if self.others is None else self.others
-        return zip(self.lines, self.texts, others, strict=True)
+        second_texts: Sequence[Any] = [None] * len(self) if self.others is None else self.others
+        return zip(self.lines, self.texts, second_texts, strict=True)
 
     def known(self) -> list[A]:
         """The answers; if the file has none, a `TaskError`."""
@@ -106,10 +106,10 @@ class TextTask(TableTask):
         """The examples of a file; with `labelled=False`, answers are read if the column is there."""
         table = self.table(path)
         texts = table.column(self.text, OPTION)
-        others = self.others(table, table.column(self.text_b, TEXT_B)) if self.text_b is not None else None
-        answers = self.answers(table, others) if labelled or self.label in table.columns else None
+        second_texts = self.others(table, table.column(self.text_b, TEXT_B)) if self.text_b is not None else None
+        answers = self.answers(table, second_texts) if labelled or self.label in table.columns else None
         pictures = table.column(self.picture, PICTURE) if self.picture is not None else None
-        return AnsweredTexts(texts, others, answers, table.path, table.lines, pictures)
+        return AnsweredTexts(texts, second_texts, answers, table.path, table.lines, pictures)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -254,5 +254,5 @@ def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | No
     """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
-    others = tuple(loaded.heads) if usual is None else (usual,)
-    return head_called(loaded, str(described["head"] or (*summaries, *others, "relation_prediction")[0]))
+    fallbacks = tuple(loaded.heads) if usual is None else (usual,)
+    return head_called(loaded, str(described["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))

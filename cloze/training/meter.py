@@ -33,8 +33,8 @@ class StepTotals(NamedTuple):
 
     def to_vector(self) -> list[float]:
         """The numbers (objectives + 6,): the targets, then the other fields, each in their order."""
-        _, *others = self
-        return [*self.targets.values(), *others]
+        _, *figures = self
+        return [*self.targets.values(), *figures]
 
     def from_vector(self, vector: Iterable[float]) -> StepTotals:
         """The inverse of `to_vector`, for the same objectives."""

@@ -270,12 +270,12 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
 
 def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
     """Refuse a run whose recipe, which sets the budget, now says another number of steps, epochs or tokens."""
-    there, here = {} if old is None else _lengths(old.get("recipe", {})), _lengths(recipe)
-    for path in there.keys() & here.keys():
-        if there[path] != here[path]:
-            longer = " To train longer, add --extend." if (here[path] or 0) > (there[path] or 0) else ""
+    old_lengths, here = {} if old is None else _lengths(old.get("recipe", {})), _lengths(recipe)
+    for path in old_lengths.keys() & here.keys():
+        if old_lengths[path] != here[path]:
+            longer = " To train longer, add --extend." if (here[path] or 0) > (old_lengths[path] or 0) else ""
             raise BudgetError(
-                f"{folder}: was started with {path}={_short(there[path])}, now {_short(here[path])}.\n"
+                f"{folder}: was started with {path}={_short(old_lengths[path])}, now {_short(here[path])}.\n"
                 f"  To resume it, leave the value as it was.{longer} To train with the new value, choose another --out."
             )
 

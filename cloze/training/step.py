@@ -369,8 +369,8 @@ class Step(nn.Module):
                 states[f"{resolved.pass_.name}.{weighted.name}"] = scores
             if losses is not None and has_loss:
                 # Scores that nothing reads whole need not exist all at once: the objective may compute them in parts.
-                whole = isinstance(scores, Tensor)
-                losses[weighted.name] = objective.loss(scores, fields) if whole else objective(readings, fields)
+                is_tensor = isinstance(scores, Tensor)
+                losses[weighted.name] = objective.loss(scores, fields) if is_tensor else objective(readings, fields)
 
     def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass, with those that `take` supplies."""
@@ -418,11 +418,11 @@ class Step(nn.Module):
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
         outside: set[str] = set()  # the paths (`pass.state`) that a later pass, `take` or a rewriter reads
-        whole: set[str] = set()  # the paths that some part needs as a tensor
+        tensor_paths: set[str] = set()  # the paths that some part needs as a tensor
         for index, pass_ in enumerate(passes):
             sources = self._sources(pass_)
             outside.update(sources)
-            whole.update(sources)
+            tensor_paths.update(sources)
             for weighted in pass_.objectives:
                 objective = self._objective(weighted)
                 for name in objective.reads:
@@ -432,7 +432,7 @@ class Step(nn.Module):
                     else:
                         want[pass_.name].add(path)
                     if name not in objective.factored:
-                        whole.add(_qualified(pass_, path))
+                        tensor_paths.add(_qualified(pass_, path))
             earlier = {before.name for before in passes[:index]}
             for path in sources:
                 self._check_source(path, pass_, earlier)
@@ -440,7 +440,7 @@ class Step(nn.Module):
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
-        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside, whole) for pass_ in passes)
+        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside, tensor_paths) for pass_ in passes)
 
     def _sources(self, pass_: Pass) -> list[str]:
         """The paths that a pass takes its fields from, and those that its rewriters read."""

@@ -22,12 +22,12 @@ def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> N
         first = _find(networks, group[0])
         for path in group[1:]:
             other, where = _find(networks, path), f"tie: {group[0]} and {path}"
-            shapes, others = _shapes(first), _shapes(other)
-            if shapes != others:
-                name = next(n for n in {**shapes, **others} if shapes.get(n) != others.get(n))
+            shapes, other_shapes = _shapes(first), _shapes(other)
+            if shapes != other_shapes:
+                name = next(n for n in {**shapes, **other_shapes} if shapes.get(n) != other_shapes.get(n))
                 raise RecipeError(
                     f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and "
-                    f"{others.get(name)} in the second. Tied parts must have equal shapes."
+                    f"{other_shapes.get(name)} in the second. Tied parts must have equal shapes."
                 )
             network, _, inner = path.partition(".")
             parent, _, last = inner.rpartition(".")

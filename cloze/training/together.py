@@ -114,12 +114,12 @@ def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> R
     vectors = [name for name in names if tensors[name].is_floating_point()]
     tensors = {name: tensor.float().requires_grad_() if name in vectors else tensor for name, tensor in tensors.items()}
     gathered = {name: ranks.gather(tensor.detach()) for name, tensor in tensors.items()}
-    whole: Loss = objective.compare({
+    loss: Loss = objective.compare({
         name: torch.cat([*gathered[name][: ranks.rank], tensors[name], *gathered[name][ranks.rank + 1 :]]) for name in names
     })  # fmt: skip
-    gradients = torch.autograd.grad(whole.total, [tensors[name] for name in vectors])
+    gradients = torch.autograd.grad(loss.total, [tensors[name] for name in vectors])
     cut = [
         dict(zip(vectors, parts, strict=True))
         for parts in zip(*(gradient.split(sizes) for gradient in gradients), strict=True)
     ]
-    return Replaying(cut, whole, ranks.world)
+    return Replaying(cut, loss, ranks.world)

@@ -66,10 +66,10 @@ def _check_templates(recipe: Recipe, faults: Faults) -> None:
         for kind, text_piece in pieces:
             if kind == "role" and text_piece not in ROLES:
                 faults.add(location, path, f"{text_piece} is not a role.", propose(text_piece, ROLES))
-        named = {piece for kind, piece in pieces if kind == "part"}
+        part_names = {piece for kind, piece in pieces if kind == "part"}
         required = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
-        if required - named:
-            missing = " and no ".join(f"{{{name}}}" for name in sorted(required - named))
+        if required - part_names:
+            missing = " and no ".join(f"{{{name}}}" for name in sorted(required - part_names))
             faults.add(location, path, f"{template!r} has no {missing}.")
 
 

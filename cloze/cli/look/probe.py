@@ -249,11 +249,11 @@ def _static(subjects: list[Subject], options: ProbeOptions) -> Finding:
     if not options.similarity:
         raise UserError("static needs --similarity FILE: two words and a score per line; repeatable.")
     sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in options.similarity}
-    others = {path.name: open_vectors(path) for path in options.against}
+    references = {path.name: open_vectors(path) for path in options.against}
     words = {word for pairs in sets.values() for pair in pairs for word in (pair.one, pair.two)}
     return finding(subjects, {
         subject.name: compare(
-            static_vectors(loaded, texts, sorted(words), length=options.length, size=options.batch), sets, others
+            static_vectors(loaded, texts, sorted(words), length=options.length, size=options.batch), sets, references
         )
         for subject, loaded in _opened(subjects, options)
     })  # fmt: skip

@@ -80,8 +80,8 @@ def _print(checked: Checked) -> None:
         typer.echo(f"  {'the batch may carry':<24} {', '.join(sorted(checked.batch[name]))}")
         for run in entry.passes:
             weights = [(o.name, o.weight.name if isinstance(o.weight, PartSpec) else o.weight) for o in run.objectives]
-            named = ", ".join(f"{name} x {weight}" if weight != 1 else name for name, weight in weights) or "none"
-            typer.echo(f"  pass {run.name:<19} network {run.network}, view {run.view}, objectives: {named}")
+            objectives = ", ".join(f"{name} x {weight}" if weight != 1 else name for name, weight in weights) or "none"
+            typer.echo(f"  pass {run.name:<19} network {run.network}, view {run.view}, objectives: {objectives}")
     typer.echo("")
     for name, count in checked.networks.items():
         exported = " (exported)" if name == recipe.export and len(checked.networks) > 1 else ""

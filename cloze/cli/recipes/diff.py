@@ -37,7 +37,7 @@ def command(
     path_width = max(len(row[0]) for row in table)
     left_width = min(44, max(len(row[1]) for row in table))
     for path, before, after in table:
-        wide = len(before) > left_width
-        typer.echo(f"{path:<{path_width}}  {before:<{left_width}}" + ("" if wide else f"  {after}"))
-        if wide:
+        is_wide = len(before) > left_width
+        typer.echo(f"{path:<{path_width}}  {before:<{left_width}}" + ("" if is_wide else f"  {after}"))
+        if is_wide:
             typer.echo(f"{'':<{path_width}}  {'':<{left_width}}  {after}")

@@ -36,8 +36,8 @@ def command(
         return
     for number, doc in enumerate(docs):
         lines = [f"{doc.name} ({doc.kind})", "", *doc.text.split("\n"), ""] if doc.text else [f"{doc.name} ({doc.kind})", ""]
-        wide = max((len(key.name) for key in doc.keys), default=0)
-        lines += [f"  {key.name:<{wide}}  {key.accepts}; {_default(key.default)}" for key in doc.keys] or ["  no keys"]
+        width = max((len(key.name) for key in doc.keys), default=0)
+        lines += [f"  {key.name:<{width}}  {key.accepts}; {_default(key.default)}" for key in doc.keys] or ["  no keys"]
         lines += ["", f"used by {', '.join(doc.recipes)}" if doc.recipes else "used by no built-in recipe"]
         typer.echo(("\n" if number else "") + "\n".join(lines))
     if listed:
@@ -52,9 +52,9 @@ def _print_list(listed: dict[str, dict[str, str]], as_json: bool) -> None:
         typer.echo(json.dumps(listed, ensure_ascii=False, indent=2))
         return
     rows = {kind: ", ".join(texts) for kind, texts in listed.items()} if len(listed) > 1 else dict(*listed.values())
-    wide = max(map(len, rows))
+    width = max(map(len, rows))
     for name, text in rows.items():
-        typer.echo(textwrap.fill(text, 110, initial_indent=f"{name:<{wide}}  ", subsequent_indent=" " * (wide + 2)))
+        typer.echo(textwrap.fill(text, 110, initial_indent=f"{name:<{width}}  ", subsequent_indent=" " * (width + 2)))
     if len(listed) > 1:
         typer.echo("Next: cloze explain KIND shows what each part of a kind does, cloze explain PART the keys of a part.")
 

@@ -223,8 +223,8 @@ class BuildText(Build):
             )
         began = time.perf_counter()
         if sharded.tokens is not None:
-            named = {"recipe": recipe, "words": self.words, "annotate": self.annotate or []}
-            sharded_store = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=self.workers, say=say)
+            names = {"recipe": recipe, "words": self.words, "annotate": self.annotate or []}
+            sharded_store = sharded.build(paths, chosen, out, text_format=text_format, named=names, workers=self.workers, say=say)
             if sharded_store is None:
                 return
             store = sharded_store

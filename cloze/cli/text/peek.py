@@ -45,9 +45,9 @@ def command(
     bound = {name: paths for name, paths in bound.items() if name not in tabled}
     check_binds(plan, bound, checkpoint_names(plan))
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
-        named = bound_paths(plan, corpus, bound)
+        paths = bound_paths(plan, corpus, bound)
         stores, chosen = open_stores(
-            plan, named, Path(folder), tokenizer=tokenizer, text_format=with_column(text_format, column), seed=seed,
+            plan, paths, Path(folder), tokenizer=tokenizer, text_format=with_column(text_format, column), seed=seed,
             say=lambda text: None,
         )
         tables = make_tables(plan, stores)

@@ -59,9 +59,9 @@ class Sharded(NamedTuple):
 
         if given is not None or self.tokens is None:
             return given
-        begun = out / TOKENIZER
-        if begun.is_dir():
-            return begun
+        folder = out / TOKENIZER
+        if folder.is_dir():
+            return folder
         if self.part is not None:
             raise CorpusError(
                 "--part: all parts need the same tokenizer. Give it with --tokenizer FOLDER, for example that of a small store:\n"

@@ -45,11 +45,11 @@ def fit(
     if as_json:
         typer.echo(json.dumps({name: _data(figures) for name, figures in rows.items()}, indent=2))
         return
-    wide = max(map(len, rows))
-    typer.echo(f"{'':<{wide}}  tokens per word  bytes per token  unknown")
+    width = max(map(len, rows))
+    typer.echo(f"{'':<{width}}  tokens per word  bytes per token  unknown")
     for name, figures in rows.items():
         unknown = figures.unknown / max(figures.tokens, 1)
-        typer.echo(f"{name:<{wide}}  {figures.fertility:<15.4f}  {figures.bytes_per_token:<15.3f}  {unknown:.4%}")
+        typer.echo(f"{name:<{width}}  {figures.fertility:<15.4f}  {figures.bytes_per_token:<15.3f}  {unknown:.4%}")
     sample = sample_text(corpus, text_format)
     for folder in tokenizers:
         costs = costs_of(sample, Tokenizer.load(folder).normalised)

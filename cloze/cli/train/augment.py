@@ -70,7 +70,7 @@ def command(
 
     reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
     augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), function_words, candidates, batch)
-    written = 0
+    count = 0
     progress = DecodingProgress(len(table), "rows")
     with progress, whole_file(out) as fresh, open(fresh, "w", encoding="utf-8", newline="") as stream:
         if kind != "jsonl":
@@ -78,8 +78,8 @@ def command(
         text_columns = [text] if second is None else [text, second]
         for row in augmented_rows(table, augmenter, text_columns, copies=copies, rate=rate, seed=seed, report=progress):
             stream.write(line_of(row, table.columns, kind))
-            written += 1
-    typer.echo(f"{out}: {written:,} rows of {len(table):,}")
+            count += 1
+    typer.echo(f"{out}: {count:,} rows of {len(table):,}")
 
 
 def _checkpoint(with_files: list[Path]) -> Path:

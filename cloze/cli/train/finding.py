@@ -31,7 +31,7 @@ def show(
     if as_json and csv:
         raise UserError("--json and --csv choose the format of the output. Give only one of them.")
     try:
-        finding, written = finish()
+        finding, page_path = finish()
     except Interrupted as stopped:
         typer.echo(
             f"Stopped. Finished cells are kept in {out}; its {page} shows the results so far. To resume, repeat the command.",
@@ -42,5 +42,5 @@ def show(
         typer.echo(json.dumps(forms.data(finding), ensure_ascii=False, indent=2))
     else:
         typer.echo(forms.csv(finding) if csv else forms.table(finding), nl=not csv)
-    typer.echo(f"Next: open {shlex.quote(str(written))} in a browser", err=True)
+    typer.echo(f"Next: open {shlex.quote(str(page_path))} in a browser", err=True)
     return finding

@@ -61,8 +61,8 @@ def command(
     from cloze.errors import UserError
 
     if rows is not None:
-        others = (layers, depth, heads, scores, task, text, magnitude, bits, embeddings)
-        if any(value is not None for value in others) or groups != 1 or asymmetric:
+        other_options = (layers, depth, heads, scores, task, text, magnitude, bits, embeddings)
+        if any(value is not None for value in other_options) or groups != 1 or asymmetric:
             raise UserError("--rows, for classifiers of fasttext-supervised, works alone. Leave the other options out.")
         _keep_rows(checkpoint, out, rows)
         return

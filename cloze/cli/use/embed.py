@@ -99,8 +99,8 @@ def with_ending(out: Path, ending: str) -> Path:
     """The file to write; a name that asks for another format is a `UserError`."""
     from cloze.errors import UserError
 
-    others = {".npy", ".npz", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".safetensors", ".bin", ".vec"}
-    if out.suffix in others - {ending}:
+    suffixes = {".npy", ".npz", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".safetensors", ".bin", ".vec"}
+    if out.suffix in suffixes - {ending}:
         what = "--layers writes" if ending == ".npz" else "cloze embed writes"
         way = "" if ending == ".npz" else "; without --out, numbers or, with --json, JSON lines are printed"
         raise UserError(f"--out {out}: {what} a {ending} file of numpy. Name one, such as {out.with_suffix(ending)}{way}.")

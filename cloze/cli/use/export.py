@@ -149,13 +149,13 @@ def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None
         raise UserError(f"{out}: expected a new file that ends in .onnx, or a new folder with a name without an ending.")
     require_parent(out)
     if out.suffix:
-        written = write_onnx(model, out, int8=int8, task=task)
+        report = write_onnx(model, out, int8=int8, task=task)
     else:
-        written = write_onnx_folder(model, out, int8=int8, task=task)
+        report = write_onnx_folder(model, out, int8=int8, task=task)
     size = (out if out.suffix else out / FILE).stat().st_size
-    print(f"{out}: {', '.join(written.inputs)} → {', '.join(written.outputs)}, {size / 1e6:,.2f} MB")
-    print(f"  opened by onnxruntime; largest difference from the network {written.difference:.1e}")
-    for remark in written.remarks:
+    print(f"{out}: {', '.join(report.inputs)} → {', '.join(report.outputs)}, {size / 1e6:,.2f} MB")
+    print(f"  opened by onnxruntime; largest difference from the network {report.difference:.1e}")
+    for remark in report.remarks:
         print(f"  {remark}")
-    if "logits" in written.outputs:
+    if "logits" in report.outputs:
         suggest("cloze", "evaluate", out, "FILE")

@@ -90,8 +90,8 @@ def command(
 
         imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
         notes += details
-    written = write(imported, out, name or source.resolve().name, as_it_is=as_it_is and not encoder)
-    remarks = [*imported.remarks, *notes, *written]
+    write_remarks = write(imported, out, name or source.resolve().name, as_it_is=as_it_is and not encoder)
+    remarks = [*imported.remarks, *notes, *write_remarks]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
@@ -113,13 +113,13 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     imported, task = import_classifier(model, str(source))
     several = "_multi_label" if task["task"] == "multi_label" else ""
     base = read_tree(f"fasttext-supervised{several}").plain()
-    named = name or source.stem
+    model_name = name or source.stem
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out, new=True) as stage:
-        recipe = recipe_from_data(recipe_of_classifier(imported, base, named), origin=str(source))
+        recipe = recipe_from_data(recipe_of_classifier(imported, base, model_name), origin=str(source))
         export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, labels=imported.labels,
-            card=Card(named, paper=recipe.paper, notes="Imported from a model of fastText.", step=0, folder=out.name),
+            card=Card(model_name, paper=recipe.paper, notes="Imported from a model of fastText.", step=0, folder=out.name),
         )
         (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
         (stage / "cloze" / "task.json").write_text(json.dumps(task, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -117,11 +117,11 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     from cloze.decoding.scores.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.errors import UserError
 
-    others = {
+    other_options = {
         "texts": options.texts, "--file": options.file, "--pairs": options.pairs, "--pointer": options.pointer,
         "--memory": options.memory, "--order": options.order,
     }  # fmt: skip
-    wrong = [name for name, value in others.items() if value]
+    wrong = [name for name, value in other_options.items() if value]
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
     texts = {
@@ -136,12 +136,12 @@ def _score_corpora(options: ScoreOptions, paths: Sequence[str]) -> None:
     if options.as_json:
         typer.echo(json.dumps({path: row.record() for path, row in rows.items()}, indent=2, ensure_ascii=False))
         return
-    wide = max(map(len, rows))
+    width = max(map(len, rows))
     kind = next((BITS[row.method] for row in rows.values() if row.method is not None), "bits per byte")
-    typer.echo(f"{'':<{wide}}  bytes       {kind}  tokens per word  unknown tokens")
+    typer.echo(f"{'':<{width}}  bytes       {kind}  tokens per word  unknown tokens")
     for path, row in rows.items():
         bits = "–" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"
-        typer.echo(f"{path:<{wide}}  {row.bytes:<10,}  {bits:<{len(kind)}}  {row.tokens_per_word:<15.4f}  {row.unknown:,}")
+        typer.echo(f"{path:<{width}}  {row.bytes:<10,}  {bits:<{len(kind)}}  {row.tokens_per_word:<15.4f}  {row.unknown:,}")
     for line in dict.fromkeys(row.why or PSEUDO * (row.method == "pseudo_log_likelihood") for row in rows.values()):
         if line:
             typer.echo(line)
@@ -317,16 +317,16 @@ def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
 def _print_preferences(found: Sequence[Preference], method: str, as_json: bool) -> None:
     from cloze.decoding.scores.minimal_pairs import overall
 
-    whole = overall(found)
+    total = overall(found)
     if as_json:
         import json
 
         def record(one: Preference) -> dict[str, Any]:
             return {"file": one.file, "pairs": one.pairs, "right": one.right, "ties": one.ties, "accuracy": one.accuracy}
 
-        print(json.dumps({"method": method, "overall": record(whole), "files": [record(row) for row in found]}, indent=2))
+        print(json.dumps({"method": method, "overall": record(total), "files": [record(row) for row in found]}, indent=2))
         return
-    width = max(len(row.file) for row in [*found, whole])
+    width = max(len(row.file) for row in [*found, total])
     print(f"{'file':<{width}}  {'pairs':>6}  {'ties':>5}  accuracy")
-    for row in [*found, whole]:
+    for row in [*found, total]:
         print(f"{row.file:<{width}}  {row.pairs:>6}  {row.ties:>5}  {row.accuracy:8.2%}")

@@ -56,10 +56,10 @@ def command(
             raise UserError(f"--as {formats}: unknown format {kind!r}. {propose(kind, FORMATS)}")
     torch_device, subjects = choose_device(device), []
     names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
-    with tempfile.TemporaryDirectory() as written:
+    with tempfile.TemporaryDirectory() as directory:
         for number, (folder, name) in enumerate(zip(checkpoints, names, strict=True)):
             loaded = load_checkpoint(folder, device)
-            files = _files(folder, Path(written) / str(number), chosen)
+            files = _files(folder, Path(directory) / str(number), chosen)
             label = name if names.count(name) == 1 else str(folder)
             subjects.append(TimedNetwork(label, loaded.network, loaded.order, files, loaded.imported.vocab_size))
         rows = measure(

@@ -128,7 +128,7 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
     for part, share in parts.items():
         for draw in range(_DRAWS):
             learned = _drawn(rows, share, draw)
-            train, others = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
+            train, test_rows = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
             inside = np.repeat(learned, rows.linear.decisions(rows.labelled))
             linear = fit_linear(rows.kind, train, labels=rows.labels)
             model, held = fit_vectors(rows.linear, train, vectors[LABELLED][inside], scaling_of(vectors))
@@ -137,9 +137,9 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
             else:
                 words, held_words = fit_with_texts(rows.kind, train, rows.texts, labels=rows.labels)
             shares = shares_of(rows, train, held, held_words)
-            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~inside], others), words.outputs(others), *shares)
-            for system, outputs in (("n-grams", linear.outputs(others)), ("mixture", mixed)):
-                metrics = rows.linear.metrics(rows.linear.judged(others, outputs))
+            mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~inside], test_rows), words.outputs(test_rows), *shares)
+            for system, outputs in (("n-grams", linear.outputs(test_rows)), ("mixture", mixed)):
+                metrics = rows.linear.metrics(rows.linear.judged(test_rows, outputs))
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
     return {
         "seconds": time.perf_counter() - began,

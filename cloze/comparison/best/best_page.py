@@ -19,10 +19,10 @@ _ROW, _AXIS = 34, 26  # pixels
 def write_page(verdict: Verdict, out: Path, *, command: str = "", made: datetime | None = None) -> Path:
     """Write the page into the folder of the question."""
     target = out / "best.html"
-    first, *others = sentences(verdict)
+    first, *more_sentences = sentences(verdict)
     columns, rows = table(verdict)
     text = fill_page(
-        "best.html", made, sentence=first, others=others, verdict=verdict, columns=columns, rows=rows,
+        "best.html", made, sentence=first, others=more_sentences, verdict=verdict, columns=columns, rows=rows,
         figure=_systems(verdict), curve=_curve(verdict), command=command,
     )
     with whole_file(target) as fresh:

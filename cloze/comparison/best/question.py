@@ -215,8 +215,8 @@ def _write_json(path: Path, texts: Sequence[str]) -> None:
 def _pieces(question: BestQuestion, most: float) -> Iterator[str]:
     """The documents of the corpus with at most so many characters, and the lines of the others."""
     for document in islice(read_documents(list(question.corpus), format=question.text_format), _DOCUMENTS):
-        whole = _joined(document.text)
-        yield from [whole] if len(whole) <= most else filter(None, map(_joined, document.text.split("\n")))
+        text = _joined(document.text)
+        yield from [text] if len(text) <= most else filter(None, map(_joined, document.text.split("\n")))
 
 
 def _joined(text: str) -> str:

@@ -242,8 +242,8 @@ def _curve(systems: Systems, start: VectorNetwork | None, standings: Sequence[Sy
     if result is None or start is None or not result["rows"]:
         return None
     full = {standing.name: standing.score.value for standing in standings}
-    whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(frozen_name(start.name)), math.nan)]
-    points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), whole, strict=True)]
+    full_scores = [full.get(NGRAMS, math.nan), full.get(mixed_name(frozen_name(start.name)), math.nan)]
+    points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), full_scores, strict=True)]
     counts = [*result["rows"].values(), round(0.8 * len(systems.rows.labelled))]
     return LearningCurve(counts, points[0], points[1])
 

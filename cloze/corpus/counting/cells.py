@@ -61,10 +61,10 @@ class CooccurrenceCells:
         try:
             header = parse_json((folder / HEADER).read_text(encoding="utf-8"))
             sizes = {name: (folder / name).stat().st_size for name in _FILES}
-            whole = header["version"] == VERSION and sizes == header["bytes"]
+            is_complete = header["version"] == VERSION and sizes == header["bytes"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        if not whole:
+        if not is_complete:
             return None
         cells = cls(folder, header)
         cells._check()
@@ -267,9 +267,9 @@ class CellWriter:
             return first, second, sums
         same = first == second
         # (pairs, 2) flattened, without the second cell of a word next to itself: (cells,).
-        there = np.stack([np.ones(len(keys), np.bool_), ~same], axis=1).ravel()
-        rows, columns = (np.stack(pair, axis=1).ravel()[there] for pair in ((first, second), (second, first)))
-        return rows, columns, np.repeat(np.where(same, 2 * sums, sums), 2)[there]
+        mask = np.stack([np.ones(len(keys), np.bool_), ~same], axis=1).ravel()
+        rows, columns = (np.stack(pair, axis=1).ravel()[mask] for pair in ((first, second), (second, first)))
+        return rows, columns, np.repeat(np.where(same, 2 * sums, sums), 2)[mask]
 
     def _tile(self, rows: Int64, columns: Int64) -> Int64:
         return (rows // TILE) * self.across + columns // TILE

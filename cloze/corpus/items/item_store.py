@@ -77,9 +77,9 @@ class ItemSet:
     @cached_property
     def classes(self) -> Mapping[str, int]:
         """For each array of whole numbers how many classes it has: the number of its names, else its largest number + 1."""
-        whole = [name for name, kind in self.kinds.items() if kind.whole]
+        integers = [name for name, kind in self.kinds.items() if kind.whole]
         return {
-            name: len(self.names[name]) if name in self.names else int(self.arrays[name].max(initial=0)) + 1 for name in whole
+            name: len(self.names[name]) if name in self.names else int(self.arrays[name].max(initial=0)) + 1 for name in integers
         }
 
     def read(self, pictures: Int64, names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -178,8 +178,8 @@ def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
     for array, kind in kinds.items():
         flat = mapped(directory / f"{array}.bin", np.dtype(kind.dtype))
         arrays[array] = flat if kind.whole else flat.reshape(-1, kind.width)
-    wide = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
-    pieces = {array: RowFile(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
-    named = {array: (directory / f"{array}.names") for array, entry in about.items() if entry.get("names")}
-    names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in named.items()}
+    wide_kinds = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
+    pieces = {array: RowFile(directory / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide_kinds.items()}
+    name_files = {array: (directory / f"{array}.names") for array, entry in about.items() if entry.get("names")}
+    names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in name_files.items()}
     return ItemSet(name, mapped(directory / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)

@@ -63,11 +63,11 @@ class ItemsWriter:
         spans = np.full((len(self.numbers), 2), -1, np.int64)
         read = read_pictures(path)
         kinds: dict[str, ItemArray] = {}
-        size = others = 0
+        size = unused_count = 0
         for picture in read.pictures:
             number = self.numbers.get(picture.key, -1)
             if number < 0:
-                others += 1
+                unused_count += 1
                 continue
             where = f"{path}: picture {picture.key!r}"
             if spans[number, 0] >= 0:
@@ -79,9 +79,9 @@ class ItemsWriter:
                 files = {array: self._file(f"{FOLDER}{name}/{array}.bin") for array in kinds}
             elif picture_kinds != kinds:
                 raise CorpusError(f"{where} has {_said(picture_kinds)}; the pictures before it have {_said(kinds)}.")
-            for array, named in read.names.items():
-                if array in rows and rows[array].max(initial=-1) >= len(named):
-                    name_count = counted(len(named), "name")
+            for array, array_names in read.names.items():
+                if array in rows and rows[array].max(initial=-1) >= len(array_names):
+                    name_count = counted(len(array_names), "name")
                     raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {name_count}, from 0.")
             for array, values in rows.items():
                 files[array].write(values.astype(kinds[array].dtype, copy=False))
@@ -92,10 +92,10 @@ class ItemsWriter:
         if linked is not None:
             linked.require(name, spans[:, 1] - spans[:, 0], list(self.numbers))
         self._file(f"{FOLDER}{name}/spans.bin").write(spans)
-        names = {array: named for array, named in read.names.items() if array in kinds}
-        for array, named in names.items():
-            self._lines(f"{FOLDER}{name}/{array}.names", named)
-        unused = f"; {counted(others, 'picture')} without a caption left out" if others else ""
+        names = {array: array_names for array, array_names in read.names.items() if array in kinds}
+        for array, array_names in names.items():
+            self._lines(f"{FOLDER}{name}/{array}.names", array_names)
+        unused = f"; {counted(unused_count, 'picture')} without a caption left out" if unused_count else ""
         report(f"{path}: {counted(size, 'item')} {name!r} of {counted(len(spans), 'picture')}: {_said(kinds)}{unused}")
         made_by = {} if read.extractor is None else {"extractor": read.extractor}
         return {"file": path, **made_by, "arrays": {

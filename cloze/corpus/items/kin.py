@@ -34,13 +34,13 @@ class Kin:
 
     def distractor(self, records: Int64, draw: Draw) -> Int64:
         """A record of another picture, or the record itself if all show the same."""
-        stop, others = self.stop[records], len(self.order) - (self.stop[records] - self.first[records])
-        step = draw.integers("records/distractor", np.maximum(others, 1))
-        return np.where(others > 0, self.order[(stop + step) % len(self.order)], records)
+        stop, other_count = self.stop[records], len(self.order) - (self.stop[records] - self.first[records])
+        step = draw.integers("records/distractor", np.maximum(other_count, 1))
+        return np.where(other_count > 0, self.order[(stop + step) % len(self.order)], records)
 
     def next(self, records: Int64, draw: Draw) -> Int64:
         """The first record of the next picture of the same film, or -1 if there is none; nothing is drawn."""
         stop = self.stop[records]
         after = self.order[np.minimum(stop, len(self.order) - 1)]
-        here, there = self.pictures[records], self.pictures[after]
-        return np.where((there == here + 1) & (self.groups[here] == self.groups[there]), after, -1)
+        here, next_picture = self.pictures[records], self.pictures[after]
+        return np.where((next_picture == here + 1) & (self.groups[here] == self.groups[next_picture]), after, -1)

@@ -60,10 +60,10 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
             names = [name for name in names if name not in binary]
             namings = _namings(part.schema)
             for columns in part.columns(names):
-                named = {name: list(map(namings.get(name, _plain), values)) for name, values in columns.items()}
-                for values in zip(*named.values(), strict=True):
+                plain_columns = {name: list(map(namings.get(name, _plain), values)) for name, values in columns.items()}
+                for values in zip(*plain_columns.values(), strict=True):
                     number += 1
-                    yield number, dict(zip(named, values, strict=True))
+                    yield number, dict(zip(plain_columns, values, strict=True))
 
 
 class _Part:

@@ -39,8 +39,8 @@ def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -
     if requested.format != "auto":
         return DetectedFormat(requested.format, "as asked for")
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    whole = len(sample) < SAMPLE
-    if not whole:
+    is_whole = len(sample) < SAMPLE
+    if not is_whole:
         text = text[: text.rfind("\n") + 1] or text  # the last line is cut
     lines = text.split("\n")
     full = [line for line in lines if line.strip()]
@@ -48,7 +48,7 @@ def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -
         return DetectedFormat("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return DetectedFormat("wiki", "begins with <doc …>")
-    layout = _structured(text, full, path, requested, ending, whole=whole)
+    layout = _structured(text, full, path, requested, ending, whole=is_whole)
     if layout is None and requested.column != COLUMN:
         raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
     return layout or _prose_layout(lines, full)

@@ -65,6 +65,6 @@ class Separator(NamedTuple):
 def separator_of(first: str) -> Separator:
     """The separator by the first line of a CSV file: the named one, or `;` where the line has no comma, as spreadsheets write it
     in half of Europe."""
-    if (named := _SEPARATOR.fullmatch(first)) is not None:
-        return Separator(named[1], True)
+    if (match := _SEPARATOR.fullmatch(first)) is not None:
+        return Separator(match[1], True)
     return Separator(";" if ";" in first and "," not in first else ",", False)

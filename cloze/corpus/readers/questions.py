@@ -139,11 +139,11 @@ class _Document:
         begin = self._skip(0)
         if self._skip(self._decoded(begin)[1]) < len(self.text):
             raise TaskError(f"{self.path}: not JSON: there is more text after the document.")
-        whole = self._decoded(begin)[0]
-        if isinstance(whole, list):
+        document = self._decoded(begin)[0]
+        if isinstance(document, list):
             yield from self._array(begin, names, fault)
             return
-        if isinstance(whole, dict) and _ASKED in whole:
+        if isinstance(document, dict) and _ASKED in document:
             yield from self._paragraph(begin, self._line(begin), "", names, fault)
             return
         for a, (article, _) in enumerate(self._items(self._member(begin, "data", "the document"), "data")):
@@ -277,10 +277,10 @@ def _answer_span(one: Any, field: str) -> AnswerSpan:
 
 def misplaced(answer: AnswerSpan, context: str) -> str:
     """A message about an answer that is not at its start offset in the context."""
-    there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
+    passage = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     position = context.find(answer.text)
     where = f"it starts at {position}" if position >= 0 else "the context does not have it"
-    excerpt = f"the context has {_short(there)}" if there else "the context has ended"
+    excerpt = f"the context has {_short(passage)}" if passage else "the context has ended"
     return f"the answer {_short(answer.text)} does not start at character {answer.start}, where {excerpt}; {where}."
 
 

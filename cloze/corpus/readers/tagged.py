@@ -275,8 +275,8 @@ def _of_width(
     Where all lines have another number of cells, the whole file is at fault."""
     widths = {len(cells) for rows in texts for _, cells in rows}
     fault = None if first is not None and len(widths) == 1 and len(names) not in widths else fault
-    whole = sum(len(cells) == len(names) for rows in texts for _, cells in rows)
-    mostly = 2 * whole > sum(map(len, texts))
+    complete_count = sum(len(cells) == len(names) for rows in texts for _, cells in rows)
+    mostly = 2 * complete_count > sum(map(len, texts))
     complete_texts = []
     for rows in texts:
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]

@@ -111,15 +111,15 @@ class BrokenSchemes:
     def _unprefixed(self) -> list[str]:
         """A remark on each label without a prefix, such as a zero for O, where others have one."""
         kinds = {label for label in self.places if label != "O"}
-        bare = sorted(label for label in kinds if not has_prefix(label))
-        if len(bare) == len(kinds) or standard(self.places):
+        labels = sorted(label for label in kinds if not has_prefix(label))
+        if len(labels) == len(kinds) or standard(self.places):
             return []
-        if 2 * len(bare) >= len(kinds):
-            bare = [label for label in bare if label in _LIKE_O]
+        if 2 * len(labels) >= len(kinds):
+            labels = [label for label in labels if label in _LIKE_O]
         return [
             f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its "
             "words is one. If it means that a word is in no span, write O."
-            for label in bare
+            for label in labels
         ]
 
 
@@ -181,8 +181,8 @@ class OddClasses:
     def _unmarked(self, path: str, rows: Counter[str]) -> list[str]:
         """Whether one name alone has no letter, as `-` in SNLI, or is -1 among 0, 1, 2 and more, as in `datasets`."""
         unnamed = [name for name in rows if not name.strip(string.punctuation)]
-        others = rows.keys() - {"-1"}
-        if "-1" in rows and {"0", "1", "2"} <= others and all(name.isdecimal() for name in others):
+        other_names = rows.keys() - {"-1"}
+        if "-1" in rows and {"0", "1", "2"} <= other_names and all(name.isdecimal() for name in other_names):
             unnamed.append("-1")
         if len(unnamed) != 1 or len(rows) == 1:
             return []

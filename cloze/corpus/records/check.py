@@ -53,7 +53,7 @@ class Shared:
         if not self.rows:
             return f"{self.path}: no text in common with {other}"
         rows = "row has a text that also occurs" if self.rows == 1 else "rows have texts that also occur"
-        examples = ", ".join(f"line {line} = {path}:{there}" for line, path, there in self.places)
+        examples = ", ".join(f"line {line} = {path}:{other_line}" for line, path, other_line in self.places)
         contrary = f"; {self.contrary} of them with a different answer" if self.contrary else ""
         return (
             f"{self.path}: {self.rows:,} of {self.of:,} {rows} in {other} ({self.rows / self.of:.1%}; "

@@ -85,8 +85,8 @@ class ClassOrNone(ClassAnswer):
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table."""
-        for line, (first, *others, label) in table_rows(path, columns, fault):
-            yield from (Record(line, (text, *others), label.strip()) for text in members(first) if text is not None)
+        for line, (first, *more_texts, label) in table_rows(path, columns, fault):
+            yield from (Record(line, (text, *more_texts), label.strip()) for text in members(first) if text is not None)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""

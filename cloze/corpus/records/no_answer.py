@@ -19,8 +19,8 @@ class NoAnswer(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; one without a text cannot be used."""
         options = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        for line, (first, *others) in table_rows(path, columns, fault, options):
+        for line, (first, *more_texts) in table_rows(path, columns, fault, options):
             texts = [text for text in members(first) if text is not None and text.strip()]
             if not texts:
                 unusable(path, line, f"an empty {columns.text!r}; expected a text in every row.", fault=fault)
-            yield from (Record(line, (text, *others), None) for text in texts)
+            yield from (Record(line, (text, *more_texts), None) for text in texts)

@@ -114,8 +114,8 @@ class Records(Source):
         if not self.items:
             return frozenset()
         fields = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
-        others = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
-        return frozenset({*fields, *others, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
+        companion_fields = {f"{name}.{field}" for name in ("distractor", "next") for field in fields | _TEXT}
+        return frozenset({*fields, *companion_fields, *_LINKED, *(f"sibling.{field}" for field in _TEXT)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -221,14 +221,14 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         order = self.shuffled(count, epoch)
         if not self.source.pool or self.batch < 2:
             return order
-        begun = -epoch * count % self.batch  # rows that the last batch of the previous epoch still lacks
-        first, rest = order[:begun], order[begun:]
+        shortfall = -epoch * count % self.batch  # rows that the last batch of the previous epoch still lacks
+        first, rest = order[:shortfall], order[shortfall:]
         pools = np.arange(len(rest)) // (self.batch * self.source.pool)
         rest = rest[np.lexsort((sizes[rest], pools))]
-        whole = len(rest) // self.batch
-        batch_order = rng.permutation(whole, self.seed, self.entry, "batches", epoch)
-        batches = rest[: whole * self.batch].reshape(whole, self.batch)[batch_order]
-        return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
+        batch_count = len(rest) // self.batch
+        batch_order = rng.permutation(batch_count, self.seed, self.entry, "batches", epoch)
+        batches = rest[: batch_count * self.batch].reshape(batch_count, self.batch)[batch_order]
+        return np.concatenate([first, batches.ravel(), rest[batch_count * self.batch :]])
 
     def read_main(self, plan: PassagePlan[RecordCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the

@@ -83,10 +83,10 @@ class ClassesAnswer(CellAnswer):
 
     def _bits(self, path: Path | str, columns: Columns, names: Sequence[str]) -> list[str]:
         """The columns of 0 and 1, by the first rows."""
-        others = [name for name in names if name not in columns.texts]
-        numbered_rows = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, OPTION))
+        candidates = [name for name in names if name not in columns.texts]
+        numbered_rows = table_rows(path, columns, lambda line, why: None, dict.fromkeys(candidates, OPTION))
         rows = [cells for _, cells in islice(numbered_rows, _LOOKED)]
-        return [name for name, cells in zip(others, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
+        return [name for name, cells in zip(candidates, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
 
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
         """Also what notices another separator and odd names of classes."""

@@ -102,9 +102,9 @@ class SpanAnswer(Answer):
         """
         span = np.stack([stored["first"], stored["last"]], axis=1)
         columns = shown.columns(span, -1)
-        whole = np.all(columns >= 0, axis=1)
-        label = np.where(span[:, 0] == UNKNOWN, -1, whole)
-        return {"column/label": label.astype(np.int32), "spans": np.where(whole[:, None], columns, -1)}
+        mask = np.all(columns >= 0, axis=1)
+        label = np.where(span[:, 0] == UNKNOWN, -1, mask)
+        return {"column/label": label.astype(np.int32), "spans": np.where(mask[:, None], columns, -1)}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How many tokens the longest answer has."""

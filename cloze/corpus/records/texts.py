@@ -75,8 +75,8 @@ class TextAnswer(Answer):
         most = max(int(number.max(initial=0)) + 1, 1)
         stop = np.stack([(real & (number <= index)).sum(1) for index in range(most)], axis=1).astype(np.int64)
         start = np.concatenate([np.zeros_like(stop[:, :1]), stop[:, :-1]], axis=1)
-        there = np.arange(most) <= number.max(axis=1, initial=0)[:, None]
-        parts = np.where(there[:, :, None], np.stack([start, stop], axis=2), -1)
+        mask = np.arange(most) <= number.max(axis=1, initial=0)[:, None]
+        parts = np.where(mask[:, :, None], np.stack([start, stop], axis=2), -1)
         filled = np.where(real, tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)
         return {
             "target.tokens": filled.astype(np.int32), "target.length": real.sum(1).astype(np.int32), "target.parts": parts,

@@ -53,9 +53,9 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, TextParts]:
     Windows that would not overlap are a `CorpusError`: tokens between them would never be read, and a span that crosses a border
     would be in none (huggingface/transformers#2548).
     """
-    others, last = lengths[:, :-1], lengths[:, -1]
+    prefixes, last = lengths[:, :-1], lengths[:, -1]
     fits = lengths.sum(1) <= room
-    sizes = np.where(fits[:, None], others, shares(others, room // 2) if others.shape[1] else others)
+    sizes = np.where(fits[:, None], prefixes, shares(prefixes, room // 2) if prefixes.shape[1] else prefixes)
     left = room - sizes.sum(1)
     several = last > left
     if (several & (left <= stride)).any():

@@ -170,10 +170,10 @@ def record_of(store: Path, number: int) -> Mapping[str, Any] | None:
     """The record of a finished task whose shards are there; None for any other."""
     try:
         record: Mapping[str, Any] = json.loads((store / TASKS / f"{number:05d}.json").read_text(encoding="utf-8"))
-        whole = all(Store.is_store(store / SHARDS / name) for name in record["shards"])
+        is_complete = all(Store.is_store(store / SHARDS / name) for name in record["shards"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if whole else None
+    return record if is_complete else None
 
 
 def _blocks(pieces: Sequence[FilePiece], format: str, account: Report) -> Iterator[Block]:

@@ -26,7 +26,7 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
     if f"{write.address}/".startswith(f"{read.address}/") or f"{read.address}/".startswith(f"{write.address}/"):
         raise CorpusError(f"{target}: is the same place as {source}, or one is inside the other. Choose another target.")
     text = read.read(HEADER)
-    there = _require_own(write, target, text)
+    sizes = _require_own(write, target, text)
     copied, names = 0, 0
     header = parsed_header(read, HEADER, text)
     folders = [("", header, text)]
@@ -35,12 +35,12 @@ def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
         data = read.read(f"{inside}{HEADER}")
         folders.insert(-1, (inside, parsed_header(read, f"{inside}{HEADER}", data), data))
     for inside, about, data in folders:
-        other = f"{inside}{HEADER}" in there and write.read(f"{inside}{HEADER}") != data
+        other = f"{inside}{HEADER}" in sizes and write.read(f"{inside}{HEADER}") != data
         for name, entry in about["files"].items():
-            if other or there.get(f"{inside}{name}") != entry["bytes"]:
+            if other or sizes.get(f"{inside}{name}") != entry["bytes"]:
                 write.put(read, f"{inside}{name}", entry["bytes"], entry["sha256"])
                 copied += 1
-        if inside and (other or there.get(f"{inside}{HEADER}") != len(data)):
+        if inside and (other or sizes.get(f"{inside}{HEADER}") != len(data)):
             write.write(data, f"{inside}{HEADER}")
             copied += 1
         names += len(about["files"]) + bool(inside)
@@ -58,11 +58,11 @@ def _require_own(write: RemoteFolder, target: str, text: bytes) -> Mapping[str, 
     """The files of the target with their sizes. Raises `CorpusError` if they are not a part of a copy of this store."""
     if not is_address(target) and Path(target).exists() and not Path(target).is_dir():
         raise CorpusError(f"{target}: is a file. Choose another target.")
-    there = write.sizes()
-    if HEADER in there and write.read(HEADER) != text:
+    sizes = write.sizes()
+    if HEADER in sizes and write.read(HEADER) != text:
         raise CorpusError(f"{target}: already holds another store. Choose another target, or remove that store yourself.")
     expected = {HEADER, SHARDS, PLANS, *(name.split("/")[0] for name in parse_json(text)["files"])}
-    strange = [name for name in there if name.split("/")[0] not in expected]
-    if strange and HEADER not in there:
+    strange = [name for name in sizes if name.split("/")[0] not in expected]
+    if strange and HEADER not in sizes:
         raise CorpusError(f"{target}: already holds something else, such as {strange[0]}. Choose another target.")
-    return there
+    return sizes

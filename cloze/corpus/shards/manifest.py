@@ -245,16 +245,16 @@ def _united(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The report of the whole build."""
     from cloze.corpus.readers.report import Oddities, Report
 
-    whole = Report()
+    total = Report()
     for report in reports:
-        whole.documents += report.get("documents", 0)
-        whole.sentences += report.get("sentences", 0)
-        whole.tokens += report.get("tokens", 0)
-        whole.bytes += report.get("bytes", 0)
+        total.documents += report.get("documents", 0)
+        total.sentences += report.get("sentences", 0)
+        total.tokens += report.get("tokens", 0)
+        total.bytes += report.get("bytes", 0)
         for file in report.get("files", ()):
-            if file not in whole.files:
-                whole.add_file(file["path"], file["format"], file["why"])
+            if file not in total.files:
+                total.add_file(file["path"], file["format"], file["why"])
         odd = report.get("odd", {})
         counts = {kind: entry["count"] for kind, entry in odd.items()}
-        whole.odd.add(Oddities(counts, {kind: entry["places"] for kind, entry in odd.items()}))
-    return whole.as_dict()
+        total.odd.add(Oddities(counts, {kind: entry["places"] for kind, entry in odd.items()}))
+    return total.as_dict()

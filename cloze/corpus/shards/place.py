@@ -144,14 +144,14 @@ def require_main_thread() -> None:
 
 
 def _copied(source: IO[bytes], target: IO[bytes], size: int | None, digest: str | None) -> None:
-    checksum, written = hashlib.sha256(), 0
+    checksum, count = hashlib.sha256(), 0
     while data := source.read(_BLOCK):
         require_main_thread()
         target.write(data)
         checksum.update(data)
-        written += len(data)
-    if size is not None and written != size:
-        raise _Wrong(f"has {written:,} bytes, expected {size:,}")
+        count += len(data)
+    if size is not None and count != size:
+        raise _Wrong(f"has {count:,} bytes, expected {size:,}")
     if digest is not None and checksum.hexdigest() != digest:
         raise _Wrong(f"has the checksum {checksum.hexdigest()[:12]}, expected {digest[:12]}")
 

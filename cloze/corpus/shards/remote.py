@@ -64,11 +64,11 @@ def local_store(address: str, cache: ShardCache) -> Path:
     text = remote.read(HEADER)
     header = parsed_header(remote, HEADER, text)
     sizes = sizes_of(header)
-    of_shards, whole = SHARDS in header, sum(size for size, _ in sizes.values())
+    of_shards, total_size = SHARDS in header, sum(size for size, _ in sizes.values())
     folder = cache.folder / hashlib.sha256(remote.address.encode() + b"\n" + text).hexdigest()[:24]
-    if not of_shards and cache.limit and whole > cache.limit and not Store.is_store(folder):
+    if not of_shards and cache.limit and total_size > cache.limit and not Store.is_store(folder):
         raise CorpusError(
-            f"{address}: this store has {sized(whole)} and is needed as a whole; the "
+            f"{address}: this store has {sized(total_size)} and is needed as a whole; the "
             f"cache may take {sized(cache.limit)}.\n  Give a larger --cache, or build it in shards: cloze corpus build "
             "TEXT --shard 256M"
         )
@@ -198,20 +198,20 @@ class Remote:
         """
         if not self.limit:
             return
-        there: dict[Path, int] = {}
+        folder_sizes: dict[Path, int] = {}
         coming = 0
         for shards in self.folder.parent.glob(f"*/{SHARDS}"):
             coming += sum(map(_reserved, shards.glob(f"*{_FETCHING}")))
             for folder in shards.iterdir():
                 if folder.is_dir() and not folder.name.startswith("."):
-                    there[folder] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        usage, held = coming + sum(there.values()), 0
+                    folder_sizes[folder] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        usage, held = coming + sum(folder_sizes.values()), 0
 
         def turn(folder: Path) -> tuple[bool, float]:
             lock = folder.with_name(f"{folder.name}.lock")
             return self._expects(folder), lock.stat().st_mtime if lock.exists() else 0.0
 
-        for folder in sorted(there, key=turn):
+        for folder in sorted(folder_sizes, key=turn):
             if usage + wanted <= self.limit or (ahead and self._expects(folder)):
                 break
             with folder.with_name(f"{folder.name}.lock").open("a") as lock:
@@ -221,7 +221,7 @@ class Remote:
                     held += 1
                     continue
                 shutil.rmtree(folder, ignore_errors=True)
-                usage -= there[folder]
+                usage -= folder_sizes[folder]
         if usage + wanted > self.limit:
             raise NoRoom(
                 f"{self.folder}: the cache may take {sized(self.limit)}; the {held} shards that are being read and those "

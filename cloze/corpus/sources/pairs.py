@@ -158,8 +158,8 @@ class BoundPairs(BoundSplit):
         """For each item, of which the side `shown` is read, a pair and its side that do not belong to it: the other side of
         another pair of the same languages, or of the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
-        others = np.maximum(kin.number[index] - 1, 1)
-        step = 1 + self.draw(plan, items).integers("pairs/distractor", others)
+        other_count = np.maximum(kin.number[index] - 1, 1)
+        step = 1 + self.draw(plan, items).integers("pairs/distractor", other_count)
         return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]], 1 - shown
 
     @cached_property

@@ -259,8 +259,8 @@ class BoundPassages(BoundSplit):
         if self.source.across_documents:
             spanned = np.searchsorted(split.start, plan.passages.stop[index], "left") - document
         low, high = self._range_of_language(document)
-        others = high - low - spanned
-        if np.min(others) < 1:
+        other_count = high - low - spanned
+        if np.min(other_count) < 1:
             raise CorpusError(
                 f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
                 f"only the passage's own document ({len(split.documents)} in the {self.part} part).\n"

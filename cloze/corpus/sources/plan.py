@@ -166,12 +166,12 @@ def by_sentence(
         head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
         if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
             # Stops need not ascend: a part that is put back may begin a short passage.
-            whole = int(np.argmax(stop == len(ends)))
-            if not whole:
+            complete_count = int(np.argmax(stop == len(ends)))
+            if not complete_count:
                 size *= 2
                 continue
-            position, piece = units.place(int(head[whole]))
-            head, stop = head[:whole], stop[:whole]
+            position, piece = units.place(int(head[complete_count]))
+            head, stop = head[:complete_count], stop[:complete_count]
         else:
             position, piece = position + size, 0
         tail = stop - 1

@@ -201,7 +201,7 @@ class BoundSingle(BoundSplit):
         by_length = mixed[np.argsort(length[mixed], kind="stable")]
         _, counts = np.unique(length, return_counts=True)
         rank = ranges(counts)
-        whole = rank < np.repeat(counts - counts % self.batch, counts)
-        groups = by_length[whole].reshape(-1, self.batch)
+        mask = rank < np.repeat(counts - counts % self.batch, counts)
+        groups = by_length[mask].reshape(-1, self.batch)
         shuffled = groups[rng.permutation(len(groups), self.seed, self.entry, "groups", epoch)]
-        return np.concatenate([shuffled.reshape(-1), by_length[~whole]])
+        return np.concatenate([shuffled.reshape(-1), by_length[~mask]])

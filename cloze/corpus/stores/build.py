@@ -216,8 +216,8 @@ def write_blocks(
     """Append every block to the store. Returns the records of each annotator's file that the text matches."""
     matches: dict[str, frozenset[int]] = {}
     file = FileFaults("")
-    is_open = False   # the last document may continue
-    written = False   # ... and some of it has been written
+    is_open = False  # the last document may continue
+    is_written = False  # ... and some of it has been written
     for block, encoding in encoded:
         account.odd.add(encoding.odd)
         file = add_faults(file, encoding.faults)
@@ -225,7 +225,7 @@ def write_blocks(
             file.check()
         counts = encoding.document_lengths
         goes_on = is_open and encoding.goes_on and len(counts) > 0
-        merged = goes_on and written
+        merged = goes_on and is_written
         words = np.unpackbits(encoding.word_bits, count=len(encoding.ids), bitorder="little").view(np.bool_)
         has_tokens = counts > 0
         first_counts = bool(len(counts)) and bool(has_tokens[0])
@@ -239,9 +239,9 @@ def write_blocks(
         )
         # Whether the last document has something written after this block.
         if len(counts) > 1 or not goes_on:
-            written = bool(len(counts)) and bool(has_tokens[-1])
+            is_written = bool(len(counts)) and bool(has_tokens[-1])
         else:
-            written = written or bool(has_tokens[-1])
+            is_written = is_written or bool(has_tokens[-1])
         _note_empty(encoding, has_tokens, goes_on, block, account)
         is_open = encoding.open_end
         progress()

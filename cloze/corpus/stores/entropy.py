@@ -46,33 +46,33 @@ def entropy(tokens: NDArray[np.integer], *, vocab_size: int) -> Entropy:
     weights (1991, method C): an unseen continuation of `a` has the share u(a) / (n(a) + u(a)), where `a` was continued n(a)
     times in u(a) ways.
     """
-    wide = np.asarray(tokens, dtype=np.int64)
-    if len(wide) < 2:
+    ids = np.asarray(tokens, dtype=np.int64)
+    if len(ids) < 2:
         uniform = math.log(max(vocab_size, 1))
-        return Entropy(uniform, uniform, uniform, len(wide))
-    block = np.arange(len(wide)) // max(1, min(_BLOCK, len(wide) // (2 * _MEASURED) or 1))
+        return Entropy(uniform, uniform, uniform, len(ids))
+    block = np.arange(len(ids)) // max(1, min(_BLOCK, len(ids) // (2 * _MEASURED) or 1))
     measured = block % _MEASURED == _MEASURED // 2
     if not measured.any():
-        measured[len(wide) // 2 :] = True
-    counts = np.bincount(wide[~measured], minlength=vocab_size) + 1.0
+        measured[len(ids) // 2 :] = True
+    counts = np.bincount(ids[~measured], minlength=vocab_size) + 1.0
     single = counts / counts.sum()
     inside = block[1:] == block[:-1]  # a pair must not cross a block border
     train_pairs, test_pairs = inside & ~measured[1:], inside & measured[1:]
     if not test_pairs.any():
-        loss = float(-np.log(single[wide[measured]]).mean())
-        return Entropy(math.log(vocab_size), loss, loss, len(wide))
-    pairs, times = np.unique(wide[:-1][train_pairs] * vocab_size + wide[1:][train_pairs], return_counts=True)
+        loss = float(-np.log(single[ids[measured]]).mean())
+        return Entropy(math.log(vocab_size), loss, loss, len(ids))
+    pairs, times = np.unique(ids[:-1][train_pairs] * vocab_size + ids[1:][train_pairs], return_counts=True)
     before = pairs // vocab_size
     continued = np.bincount(before, weights=times, minlength=vocab_size)
     ways = np.bincount(before, minlength=vocab_size).astype(float)
-    first, second = wide[:-1][test_pairs], wide[1:][test_pairs]
+    first, second = ids[:-1][test_pairs], ids[1:][test_pairs]
     keys = first * vocab_size + second
     index = np.minimum(np.searchsorted(pairs, keys), max(len(pairs) - 1, 0))
     frequencies = np.where(pairs[index] == keys, times[index], 0) if len(pairs) else np.zeros(len(keys))
     mass = continued[first] + ways[first]
     shares = np.where(mass > 0, (frequencies + ways[first] * single[second]) / np.maximum(mass, 1.0), single[second])
     return Entropy(
-        math.log(vocab_size), float(-np.log(single[wide[measured]]).mean()), float(-np.log(shares).mean()), len(wide)
+        math.log(vocab_size), float(-np.log(single[ids[measured]]).mean()), float(-np.log(shares).mean()), len(ids)
     )
 
 

@@ -108,9 +108,11 @@ class Graph:
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(target) as folder:
             write_values(folder / _TRIPLES, np.asarray(self.triples, np.int32))
-            named = {_ENTITIES: self.entities, _RELATIONS: self.relations, _ENTITY_TEXTS: self.entity_texts,
-                     _RELATION_TEXTS: self.relation_texts}
-            for name, lines in named.items():
+            lines_by_file = {
+                _ENTITIES: self.entities, _RELATIONS: self.relations,
+                _ENTITY_TEXTS: self.entity_texts, _RELATION_TEXTS: self.relation_texts,
+            }
+            for name, lines in lines_by_file.items():
                 if lines is not None:
                     (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
             files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}

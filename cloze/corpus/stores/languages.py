@@ -134,7 +134,7 @@ def language_sizes(folders: Mapping[str, list[str]]) -> dict[str, int]:
 
 def _whole(amounts: NDArray[np.float64], total: int) -> Int64:
     """Whole numbers nearest to the amounts that sum to `total`: the largest remainders are rounded up."""
-    whole = np.floor(amounts).astype(np.int64)
-    order = np.argsort(-(amounts - whole), kind="stable")
-    whole[order[: total - int(whole.sum())]] += 1
-    return whole
+    integers = np.floor(amounts).astype(np.int64)
+    order = np.argsort(-(amounts - integers), kind="stable")
+    integers[order[: total - int(integers.sum())]] += 1
+    return integers

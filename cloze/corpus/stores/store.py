@@ -201,8 +201,8 @@ class Store:
 
     def words(self, index: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Whether the tokens at these flat indices start a word; the result has the shape of `index`."""
-        wide = np.asarray(index, dtype=np.int64)
-        return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
+        indices = np.asarray(index, dtype=np.int64)
+        return ((self.word_bits[indices >> 3] >> (indices & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
     def mixture_size(self, batch: int) -> int:
         """Its size in a mixture: its number of tokens, whatever the batch."""

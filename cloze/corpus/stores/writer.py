@@ -96,9 +96,9 @@ class StoreWriter:
         self._files["tokens.bin"].write(ids.astype(self.dtype))
         self.counts += np.bincount(ids, minlength=len(self.counts))
         bits = np.concatenate([self._bits, word_start])
-        whole = len(bits) & ~7
-        self._files["words.bin"].write(np.packbits(bits[:whole], bitorder="little"))
-        self._bits = bits[whole:]
+        bit_count = len(bits) & ~7
+        self._files["words.bin"].write(np.packbits(bits[:bit_count], bitorder="little"))
+        self._bits = bits[bit_count:]
         ends = np.cumsum(sentence_lengths, dtype=np.int64) + self.tokens
         self._files["sentences.bin"].write(ends - sentence_lengths)
         ends = np.cumsum(document_lengths, dtype=np.int64) + self.sentences
@@ -119,9 +119,9 @@ class StoreWriter:
         self._files["words.bin"].write(np.packbits(self._bits, bitorder="little"))
         self._files["sentences.bin"].write(np.array([self.tokens], dtype=np.int64))
         self._files["documents.bin"].write(np.array([self.sentences], dtype=np.int64))
-        for name, named in self.labels.items():
+        for name, names in self.labels.items():
             self._files[names_file(name)] = HashedFile(self.folder / names_file(name))
-            self._files[names_file(name)].write(np.frombuffer("".join(f"{label}\n" for label in named).encode(), np.uint8))
+            self._files[names_file(name)].write(np.frombuffer("".join(f"{label}\n" for label in names).encode(), np.uint8))
         for file in self._files.values():
             file.close()
         save_tokenizer(self.folder / TOKENIZER)

@@ -160,11 +160,11 @@ class BoundLexicon:
 
 def _hashes(tokens: NDArray[Any], size: int) -> Hashes:
     """A 64-bit hash of every n-gram of `size` tokens: (B, L) → (B, L - size + 1). Collisions are improbable enough to ignore."""
-    wide = tokens.astype(np.uint64) + np.uint64(1)
-    count = wide.shape[1] - size + 1
-    rolling = np.zeros((len(wide), count), dtype=np.uint64)
+    ids = tokens.astype(np.uint64) + np.uint64(1)
+    count = ids.shape[1] - size + 1
+    rolling = np.zeros((len(ids), count), dtype=np.uint64)
     for offset in range(size):
-        rolling += wide[:, offset : offset + count]
+        rolling += ids[:, offset : offset + count]
         rolling *= _STEP
         rolling ^= rolling >> _SHIFT
     return rolling

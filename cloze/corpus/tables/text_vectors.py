@@ -60,8 +60,8 @@ class BoundTextVectors:
         return np.asarray(vectors / np.where(length > 0, length, 1.0), np.float32)
 
     def _vector(self, text: str) -> NDArray[np.float32] | float:
-        whole = self.vectors.find(text)
-        if whole is not None:
-            return whole
+        text_vector = self.vectors.find(text)
+        if text_vector is not None:
+            return text_vector
         words = [vector for vector in map(self.vectors.find, text.split()) if vector is not None]
         return np.asarray(np.mean(words, axis=0), np.float32) if words else 0.0

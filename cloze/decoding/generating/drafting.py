@@ -86,9 +86,9 @@ def assisted(
             tokens = torch.cat([before, before.new_tensor([[token]])], dim=1)
             if told is not None:
                 told([token])
-            written = tokens[0, start:].tolist()
-            if token == end or len(written) == new or (stops is not None and stops(written)):
-                return cut_at(written, end)
+            new_ids = tokens[0, start:].tolist()
+            if token == end or len(new_ids) == new or (stops is not None and stops(new_ids)):
+                return cut_at(new_ids, end)
             if token != proposal:
                 break
         writer.forget(tokens.shape[1] - 1)

@@ -140,16 +140,16 @@ class ByDecoder(_AtOnce):
         """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
         room = manner.room(reader, 1)
-        written: dict[int, Continuation] = {}
+        continuations: dict[int, Continuation] = {}
         for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
                 batch = [sources[i] for i in index]
                 first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
                 drafter = None if manner.draft is None else _answering(manner.draft.reader, manner.draft.head, batch)
                 batch_written = write(_answering(reader, head, batch), first, index, room, end, manner, drafter)
-            written.update(zip(index.tolist(), batch_written, strict=True))
+            continuations.update(zip(index.tolist(), batch_written, strict=True))
             manner.report(len(index))
-        return [written[number] for number in range(len(sources))]
+        return [continuations[number] for number in range(len(sources))]
 
     def with_targets(self, rows: Sequence[TextPair], set: str) -> Batch:
         """Every token of the target, predicted where the decoder has read the tokens before it."""
@@ -192,14 +192,14 @@ class _InOneRow(Form):
 
     def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
         """Everything of a pair before its second text."""
-        whole = least(max_length, self.reader.max_length)
-        left = None if whole is None else whole - min(room, self._half(whole))
+        limit = least(max_length, self.reader.max_length)
+        left = None if limit is None else limit - min(room, self._half(limit))
         return self.reader.writing.until_last([ids], max_length=left)
 
     def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The ids and the end token."""
-        whole = least(max_length, self.reader.max_length)
-        bound = least(most, None if whole is None else self._half(whole))
+        limit = least(max_length, self.reader.max_length)
+        bound = least(most, None if limit is None else self._half(limit))
         beginning = ids if bound is None else ids[: bound - 1]
         return np.append(beginning, np.int32(end_id(self.reader))), len(ids) - len(beginning)
 

@@ -88,10 +88,10 @@ def generate(
         write = _answer if answers(reader) else extend
         stops = (lambda ids: _end_of(reader.tokenizer.decode(list(ids)), stop) is not None) if stop else None
         manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told, draft)
-        written = write(reader, head, prompts, manner)
+        sequences = write(reader, head, prompts, manner)
         return [
             _as_generated(reader, prompt, candidate, tokens, stop)
-            for prompt, best in zip(prompts, written, strict=True) for candidate in (best, *best.others)
+            for prompt, best in zip(prompts, sequences, strict=True) for candidate in (best, *best.others)
         ]  # fmt: skip
     starts = [first_ids(reader, prompt) for prompt in prompts]
     continuations: dict[int, tuple[list[int], Stopped]] = {}
@@ -169,8 +169,8 @@ def _end_of(text: str, stop: Sequence[str]) -> int | None:
 def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:
     """The new tokens as text to append to the prompt: decoded together with it, so that spaces are kept."""
     before = reader.tokenizer.decode(start)
-    whole = reader.tokenizer.decode([*start.tolist(), *ids])
-    return whole[len(before) :] if whole.startswith(before) else reader.tokenizer.decode(ids)
+    text = reader.tokenizer.decode([*start.tolist(), *ids])
+    return text[len(before) :] if text.startswith(before) else reader.tokenizer.decode(ids)
 
 
 class Lanes:

@@ -224,8 +224,8 @@ def _ranked(groups: Sequence[_Search], several: int) -> list[Continuation]:
     """The best ended sequence of each row among all groups, with the others that are wanted."""
     best = []
     for row in zip(*(group.ended() for group in groups), strict=True):
-        first, *others = sorted((sequence for group in row for sequence in group), key=_worth, reverse=True)[:several]
-        best.append(first._replace(others=tuple(others)))
+        first, *runners_up = sorted((sequence for group in row for sequence in group), key=_worth, reverse=True)[:several]
+        best.append(first._replace(others=tuple(runners_up)))
     return best
 
 

@@ -103,15 +103,15 @@ def write_behind(
     """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
     nothing is padded. `drafter` makes what proposes tokens.
     """
-    written: dict[int, Continuation] = {}
+    continuations: dict[int, Continuation] = {}
     for index in of_one_length([len(start) for start in starts], manner.together):
         room = manner.room(reader, len(starts[index[0]]))
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
             batch_written = write(writer(index), first, index, room, end, manner, None if drafter is None else drafter())
-        written.update(zip(index.tolist(), batch_written, strict=True))
+        continuations.update(zip(index.tolist(), batch_written, strict=True))
         manner.report(len(index))
-    return [written[number] for number in range(len(starts))]
+    return [continuations[number] for number in range(len(starts))]
 
 
 def answer_text(reader: Reader, ids: Sequence[int]) -> str:
@@ -178,11 +178,11 @@ def write(
     numbers = torch.from_numpy(draw.uniform("token", max(1, room))).to(first.device)
     if drafter is not None and manner.draft is not None:
         proposing, accepting = (torch.from_numpy(draw.uniform(name, room)[0]).to(first.device) for name in ("propose", "accept"))
-        written = assisted(
+        continuation = assisted(
             writer, drafter, first, draft=manner.draft, new=room, end=end, sampling=manner.sampling,
             numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
         )
-        return [written]
+        return [continuation]
     return sample(
         writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
         told=manner.told,

@@ -71,7 +71,7 @@ class PointerCache:
             shares = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=1)
             same = (key_tokens[first : before + stop][None] == tokens[start:stop, None]) & seen
             copied = torch.where(same, shares, 0.0).sum(1).double()
-            whole = (1 - self.pointer.share) * found[start:stop].double().exp() + self.pointer.share * copied
-            mixed.append(torch.where(full, whole.log(), found[start:stop].double()))
+            mixture = (1 - self.pointer.share) * found[start:stop].double().exp() + self.pointer.share * copied
+            mixed.append(torch.where(full, mixture.log(), found[start:stop].double()))
         self._states, self._tokens = keys[-window:], key_tokens[-window:]
         return torch.cat(mixed) if mixed else found.double()

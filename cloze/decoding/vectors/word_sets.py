@@ -77,8 +77,8 @@ def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: i
     matrix = np.array(vectors.own, np.float32)
     for start in range(0, vectors.width, _COLUMNS):
         part = matrix[:, start : start + _COLUMNS].copy()
-        begun = part[moved].copy()
+        initial = part[moved].copy()
         for _ in range(passes):
-            part[moved] = (begun + np.add.reduceat(part[target], first, axis=0) / degree) / 2
+            part[moved] = (initial + np.add.reduceat(part[target], first, axis=0) / degree) / 2
         matrix[:, start : start + _COLUMNS] = part
     return replace(vectors, own=matrix), len(moved)

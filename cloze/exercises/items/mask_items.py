@@ -86,9 +86,9 @@ class MaskItems(Edit):
     ) -> None:
         """Give the chosen items (row, place) that are to be exchanged the vector of an item of another picture."""
         row, place = row[which], place[which]
-        there = rows[f"distractor.item_length/{self.set}"][row]
-        row, place, there = row[there > 0], place[there > 0], there[there > 0]
-        drawn = draw.bits_at("mask_items.other", row, place).astype(np.int64) * there >> 32
+        item_count = rows[f"distractor.item_length/{self.set}"][row]
+        row, place, item_count = row[item_count > 0], place[item_count > 0], item_count[item_count > 0]
+        drawn = draw.bits_at("mask_items.other", row, place).astype(np.int64) * item_count >> 32
         shown[row, place] = rows[f"distractor.item_vectors/{self.set}"][row, drawn]
 
 

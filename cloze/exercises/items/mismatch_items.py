@@ -50,8 +50,8 @@ class MismatchItems(Edit):
             raise RecipeError("mismatch_items: cannot exchange items that mask_items has hidden; put mismatch_items before it.")
         changed: NDArray[np.bool_] = draw.uniform("mismatch_items") < self.rate
         names = [name for name in rows if "." not in name and _set_of(name) in self.sets]
-        there = [f"{self.wrong}.{name}" for name in names]
-        items = {name: chosen(changed, rows[wrong], rows[name]) for name, wrong in zip(names, there, strict=True)}
+        wrong_names = [f"{self.wrong}.{name}" for name in names]
+        items = {name: chosen(changed, rows[wrong], rows[name]) for name, wrong in zip(names, wrong_names, strict=True)}
         arrays = {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
         return rows.having_all(items | arrays)
 

@@ -81,8 +81,8 @@ def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tu
         return rows, None, [stacked.weight, stacked.bias, None, None]
     source = norm(rows).to(x.dtype) if place.pre else rows
     (w, w_memory), (b, b_memory) = (
-        (None, None) if whole is None else (whole[: module.inside], whole[module.inside :])
-        for whole in (stacked.weight, stacked.bias)
+        (None, None) if tensor is None else (tensor[: module.inside], tensor[module.inside :])
+        for tensor in (stacked.weight, stacked.bias)
     )
     return inputs.take(x), source, [w, b, w_memory, b_memory]
 

@@ -51,8 +51,8 @@ class Residual(NamedTuple):
             return x, None, None
         if offset is not None:
             return _norm(x, gain, offset, self.epsilon)
-        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype).square_().div_(x.shape[1])
         spread = mean.add_(self.epsilon).rsqrt_().to(x.dtype)
         return (x * spread).mul_(gain.to(x.dtype)), None, spread
 

@@ -97,9 +97,9 @@ class Visual(Bert):
         stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
         # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
         # that are read.
-        whole = not stack.per_token or record is not None or "item_hidden" in want
+        reads_all = not stack.per_token or record is not None or "item_hidden" in want
         read = (_in_wide_rows(flat, length, x.shape[1]) for flat in (inputs.positions, inputs.summaries))
-        at = None if whole else self._read_tokens(x[..., 0], want, *read)
+        at = None if reads_all else self._read_tokens(x[..., 0], want, *read)
         passed = stack.run(x, at=at)
         last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], inputs.summaries)

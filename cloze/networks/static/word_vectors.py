@@ -214,8 +214,8 @@ class WordVectors(Network):
         """The mean of the other words of each token's example, (B*L, D)."""
         example, words = self._examples(tokens, block)
         total, number, vectors = _by_example(hidden, example, words, int(example.max()) + 1 if len(example) else 1)
-        others = (number[example] - words.to(hidden.dtype)).clamp(min=1)
-        return (total[example] - vectors) / others[:, None]
+        other_count = (number[example] - words.to(hidden.dtype)).clamp(min=1)
+        return (total[example] - vectors) / other_count[:, None]
 
     def _summary(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The mean over the words of each example, (E, D), examples row by row."""

@@ -60,8 +60,8 @@ class ContrastItems(TargetsAtPositions):
         similarities = query @ key.t() / self.temperature
         if self.weights not in batch:
             return similarities
-        others = (batch[self.weights] == 0)[None] & ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
-        return similarities.masked_fill(others, float("-inf"))
+        mask = (batch[self.weights] == 0)[None] & ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+        return similarities.masked_fill(mask, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""

@@ -66,11 +66,11 @@ class TripleContrast(Objective):
         vectors, triple = readings[self.reads[0]], batch["triple"].long()
         first = _first(batch["owner"])
         base = first.nonzero().view(-1)[first.long().cumsum(0) - 1]
-        there = triple[:, 0] >= 0
-        head, relation, tail = triple[there].unbind(1)
-        steps = vectors[base[there] + batch["relation_row"].long()[there]] if self.describe else self.head(relation)
+        mask = triple[:, 0] >= 0
+        head, relation, tail = triple[mask].unbind(1)
+        steps = vectors[base[mask] + batch["relation_row"].long()[mask]] if self.describe else self.head(relation)
         with torch.autocast(vectors.device.type, enabled=False):
-            return self.distances(vectors[base[there] + head], steps, vectors[base[there] + tail])
+            return self.distances(vectors[base[mask] + head], steps, vectors[base[mask] + tail])
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""

@@ -125,7 +125,7 @@ def over_pairs(
     if clock is not None:
         now = min(int(float(clock.share) * count), count - 1)
         pairs = pairs[now : now + 1]
-    total = torch.stack([distance(here, there) for here, there in pairs]).sum()
+    total = torch.stack([distance(here, teacher_layer) for here, teacher_layer in pairs]).sum()
     return total / count if over == "mean" else total
 
 
@@ -263,17 +263,17 @@ class MatchHidden(DistillationMatch):
 
     def _distance(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
         """The sum over the vectors (M, D) that are compared."""
-        here, there = (wide(self._chosen(states, batch)) for states in (student, teacher))
+        here, target = (wide(self._chosen(states, batch)) for states in (student, teacher))
         here = wide(self.head(here))
-        advice = f"With `project: {there.shape[-1]}`, the student's states are mapped to the teacher's width."
-        _alike(here.shape[-1], there.shape[-1], "match_hidden: width", advice)
+        advice = f"With `project: {target.shape[-1]}`, the student's states are mapped to the teacher's width."
+        _alike(here.shape[-1], target.shape[-1], "match_hidden: width", advice)
         if self.kind_of_loss == "cosine":
-            return (1.0 - F.cosine_similarity(here, there, dim=-1)).sum()
+            return (1.0 - F.cosine_similarity(here, target, dim=-1)).sum()
         if self.kind_of_loss == "mean":
-            return (here.mean(-1) - there.mean(-1)).square().sum()
+            return (here.mean(-1) - target.mean(-1)).square().sum()
         if self.kind_of_loss == "variance":
-            return (here.var(-1, unbiased=False) - there.var(-1, unbiased=False)).abs().sum()
-        apart = (self._normalised(here) - self._normalised(there)).square()
+            return (here.var(-1, unbiased=False) - target.var(-1, unbiased=False)).abs().sum()
+        apart = (self._normalised(here) - self._normalised(target)).square()
         return apart.sum() / (apart.shape[-1] if self.over == "mean" else 1)
 
     def _normalised(self, vectors: Tensor) -> Tensor:
@@ -348,13 +348,13 @@ class MatchAttention(DistillationMatch):
 
     def _distance(self, student: Tensor, teacher: Tensor, sees: Tensor, batch: Batch) -> Tensor:
         """The sum over the tokens of one pair of layers."""
-        here, there = (self._compared(states, sees) for states in (student, teacher))
+        here, target = (self._compared(states, sees) for states in (student, teacher))
         if self.kind_of_loss == "squared":
             seen = sees.to(here.dtype).expand(len(here), 1, *here.shape[-2:])
-            apart = ((here - there) * seen).square().sum(-1) / seen.sum(-1).clamp(min=1.0)
+            apart = ((here - target) * seen).square().sum(-1) / seen.sum(-1).clamp(min=1.0)
         else:
-            log_attention, goal = here.clamp(min=_LEAST).log(), there.clamp(min=_LEAST).log()
-            apart = (there * (goal - log_attention if self.kind_of_loss == "kl_divergence" else -log_attention)).sum(-1)
+            log_attention, goal = here.clamp(min=_LEAST).log(), target.clamp(min=_LEAST).log()
+            apart = (target * (goal - log_attention if self.kind_of_loss == "kl_divergence" else -log_attention)).sum(-1)
         of_tokens = apart.mean(1)  # over heads: (B, L)
         return of_tokens[batch["block"] > 0].sum() if "block" in batch else of_tokens.sum()
 

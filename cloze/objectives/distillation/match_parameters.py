@@ -59,7 +59,7 @@ class MatchParameters(DistillationMatch):
         teacher = project if isinstance(project, int) else width  # a teacher that is not bound yet counts as equally wide
         sizes = [(times * teacher, times * width) for times in dict.fromkeys((1, inner))] if teacher != width else []
         self.head = nn.ModuleDict({
-            side: nn.ParameterDict({_key(there, here): _orthonormal(there, here, side) for there, here in sizes})
+            side: nn.ParameterDict({_key(source, here): _orthonormal(source, here, side) for source, here in sizes})
             for side in ("rows", "columns")
         })
 
@@ -88,10 +88,10 @@ class MatchParameters(DistillationMatch):
         student, teacher = wide(pair.student), wide(pair.teacher)
         moved = teacher if self.direction == "down" else student
         for axis, side in enumerate(("rows", "columns")[: student.dim()]):
-            there, here = teacher.shape[axis], student.shape[axis]
-            if there == here:
+            teacher_size, here = teacher.shape[axis], student.shape[axis]
+            if teacher_size == here:
                 continue
-            mapping = self._map(pair.name, side, there, here)
+            mapping = self._map(pair.name, side, teacher_size, here)
             mapping = mapping if self.direction == "down" else mapping.t()
             moved = mapping @ moved if side == "rows" else moved @ mapping
         apart = (moved - (student if self.direction == "down" else teacher)).square()

@@ -48,7 +48,7 @@ class CooccurrenceRegression(Objective):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss. Metric `error`: the sum of squared differences, without weights."""
-        wide = scores if scores.dtype == torch.float64 else scores.float()
-        counts = batch["cell_count"].to(wide.dtype)
-        squares = (wide - counts.log()).square()
+        estimates = scores if scores.dtype == torch.float64 else scores.float()
+        counts = batch["cell_count"].to(estimates.dtype)
+        squares = (estimates - counts.log()).square()
         return Loss((0.5 * self.weigh(counts) * squares).sum(), {"error": squares.detach().sum()})

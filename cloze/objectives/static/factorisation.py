@@ -74,9 +74,9 @@ class Factorisation(Objective):
         """Store what `ppmi` needs of the whole matrix: the sums of its rows and columns (V,), zero where they are empty."""
         smooth = column_sums.double().pow(self.smoothing) * (column_sums > 0)
         offset = smooth.sum().log() - smooth.log()
-        for name, value, there in (("row_offset", -row_sums.double().log(), row_sums > 0),
-                                   ("column_offset", offset, column_sums > 0)):
-            self.get_buffer(name).copy_(torch.where(there, value, 0.0))
+        for name, value, mask in (("row_offset", -row_sums.double().log(), row_sums > 0),
+                                  ("column_offset", offset, column_sums > 0)):
+            self.get_buffer(name).copy_(torch.where(mask, value, 0.0))
         self.get_buffer("known").fill_(True)
 
     @torch.no_grad()
@@ -114,18 +114,18 @@ class Factorisation(Objective):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The squared errors of the cells, or of the documents. Metric `explained`: the part of the squares that is explained."""
-        wide = scores if scores.dtype == torch.float64 else scores.float()
+        output = scores if scores.dtype == torch.float64 else scores.float()
         if self.of == "cells":
-            value = self.values(batch["cell_count"].to(wide.dtype), *batch["cell"].unbind(1))
-            total, whole = (wide - value).square().sum(), value.square().sum()
+            value = self.values(batch["cell_count"].to(output.dtype), *batch["cell"].unbind(1))
+            total, square_sum = (output - value).square().sum(), value.square().sum()
         else:
-            value = self.values(batch["weights/main"].to(wide.dtype), batch["targets/main"])
+            value = self.values(batch["weights/main"].to(output.dtype), batch["targets/main"])
             document = batch["positions/main"] // sequence(batch).shape[1]
-            projections = wide.new_zeros(len(sequence(batch)), wide.shape[1]).index_add(0, document, wide * value[:, None])
-            basis = self.basis().to(wide.dtype)
-            whole = value.square().sum()
-            total = whole - 2 * projections.square().sum() + ((projections @ (basis.T @ basis)) * projections).sum()
-        return Loss(total, {"explained": (whole - total).detach()})
+            projections = output.new_zeros(len(sequence(batch)), output.shape[1]).index_add(0, document, output * value[:, None])
+            basis = self.basis().to(output.dtype)
+            square_sum = value.square().sum()
+            total = square_sum - 2 * projections.square().sum() + ((projections @ (basis.T @ basis)) * projections).sum()
+        return Loss(total, {"explained": (square_sum - total).detach()})
 
     def fold_in(self, counts: Tensor, terms: Tensor) -> Tensor:
         """The vector (width,) of a new document of these words and counts: qᵀ U S⁻¹, the weighted counts q."""

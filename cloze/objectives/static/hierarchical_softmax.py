@@ -88,5 +88,5 @@ class HierarchicalSoftmax(OutputWords):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
-        wide = scores if scores.dtype == torch.float64 else scores.float()
-        return self.summed(F.softplus(-wide).sum(1), (wide.detach() > 0).all(1), batch)
+        logits = scores if scores.dtype == torch.float64 else scores.float()
+        return self.summed(F.softplus(-logits).sum(1), (logits.detach() > 0).all(1), batch)

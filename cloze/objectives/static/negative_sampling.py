@@ -156,7 +156,7 @@ class NegativeSampling(OutputWords):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
-        wide = scores if scores.dtype == torch.float64 else scores.float()
-        losses = F.softplus(-wide[:, 0]) + F.softplus(wide[:, 1:]).sum(1)
-        right = wide[:, 0] > wide[:, 1:].amax(1) if self.negatives else wide[:, 0] > 0
+        logits = scores if scores.dtype == torch.float64 else scores.float()
+        losses = F.softplus(-logits[:, 0]) + F.softplus(logits[:, 1:]).sum(1)
+        right = logits[:, 0] > logits[:, 1:].amax(1) if self.negatives else logits[:, 0] > 0
         return self.summed(losses, right.detach(), batch)

@@ -107,9 +107,9 @@ class AdaptiveHead(nn.Module):
         if isinstance(table, AdaptiveEmbedding) and len(table.tables) > 1:
             weight: Tensor = table.tables[number].weight  # type: ignore[assignment]
             return weight
-        whole: Tensor = table.tables[0].weight if isinstance(table, AdaptiveEmbedding) else table.weight  # type: ignore[assignment]
+        rows: Tensor = table.tables[0].weight if isinstance(table, AdaptiveEmbedding) else table.weight  # type: ignore[assignment]
         low, high = self.bounds[number]
-        return whole[low:high]
+        return rows[low:high]
 
     def _down(self, number: int, x: Tensor) -> Tensor:
         if not self.projected:
@@ -164,9 +164,9 @@ def adaptive_prediction(
         raise RecipeError("adaptive_prediction: tie is true, but the network it reads has no token table.")
     tied = table if tie else None
     if isinstance(tied, AdaptiveEmbedding):
-        wide, parts = tied.width, tied.bounds
+        table_width, parts = tied.width, tied.bounds
     else:
-        wide = (embedding_width or width) if tied is None else tied.embedding_dim
+        table_width = (embedding_width or width) if tied is None else tied.embedding_dim
         parts = [(0, vocab_size)]
     fits = tied is None or len(parts) == 1 and divide == 1 or parts == bounds(cutoffs, vocab_size) and tied.divide == divide
     if not fits:
@@ -175,7 +175,7 @@ def adaptive_prediction(
             "`divide` in both, or `tie: false`."
         )
     head = AdaptiveHead(
-        width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=wide, table=tied,
+        width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=table_width, table=tied,
         tie_projections=tie_projections,
     )
     return AdaptivePrediction(head, set=set)

@@ -36,8 +36,8 @@ class JoinedPrediction(TokenPrediction):
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """The same from scores of all ids."""
         ids = torch.arange(logits.shape[1], device=logits.device)
-        others = (ids < self.first) != (batch[self.targets].long() < self.first)[:, None]
-        return super().loss(logits.masked_fill(others, float("-inf")), batch)
+        mask = (ids < self.first) != (batch[self.targets].long() < self.first)[:, None]
+        return super().loss(logits.masked_fill(mask, float("-inf")), batch)
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics: those of both vocabularies together."""

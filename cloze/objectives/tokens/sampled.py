@@ -77,11 +77,11 @@ class SampledPrediction(TokenPrediction):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The sample in training, otherwise the whole softmax."""
-        whole = self.head.weight
-        seen = len(whole) if self.samples is None or not self.training else self.samples
+        weight = self.head.weight
+        seen = len(weight) if self.samples is None or not self.training else self.samples
         rows = batch[self.target_positions].shape[0]
         counted.maps(rows, self.head.dense)
-        counted.weights(rows * seen * whole.shape[1], trained=whole.requires_grad)
+        counted.weights(rows * seen * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never a target score -inf."""
@@ -105,20 +105,20 @@ class SampledPrediction(TokenPrediction):
         return Loss(total, {"correct": correct})
 
     def _sampled_loss(self, rows: Tensor, targets: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
-        # Shapes: M targets, S samples, `rows` (M, D); `drawn` and `others` (S,) ids, `every` (ids,).
+        # Shapes: M targets, S samples, `rows` (M, D); `drawn` and `sample` (S,) ids, `every` (ids,).
         seed, step, _ = self.clock.numbers
         drawn, draws = draw_log_uniform(number, self.size, rng.fold(seed, step, "sampled", self.set))
         every = torch.from_numpy(log_expected(np.arange(self.size), self.size, draws)).float().to(rows.device)
-        others = torch.from_numpy(drawn).to(rows.device)
+        sample = torch.from_numpy(drawn).to(rows.device)
         table, bias = self.head.weight, self.head.bias
-        chosen = table.index_select(0, torch.cat([targets, others])).to(rows.dtype)
+        chosen = table.index_select(0, torch.cat([targets, sample])).to(rows.dtype)
         true, false = chosen[: len(targets)], chosen[len(targets) :]  # (M, D) and (S, D)
         # `right` (M, 1), each row with its own vector; `wrong` (M, S), each row with all samples.
         right = (rows * true).sum(1, keepdim=True).float() - every[targets][:, None]
-        wrong = (rows @ false.t()).float() - every[others]
+        wrong = (rows @ false.t()).float() - every[sample]
         if bias is not None:
-            right, wrong = right + bias[targets][:, None], wrong + bias[others]
-        wrong = wrong.masked_fill(others == targets[:, None], torch.finfo(wrong.dtype).min)
+            right, wrong = right + bias[targets][:, None], wrong + bias[sample]
+        wrong = wrong.masked_fill(sample == targets[:, None], torch.finfo(wrong.dtype).min)
         # Among (M, 1 + S) the target is column 0.
         return cross_entropy_sum(torch.cat([right, wrong], dim=1), torch.zeros_like(targets), weights)
 

@@ -106,9 +106,9 @@ def sense_prediction(
     """
     vectors = (vector_tables or {}).get(senses)
     if vectors is None:
-        named = [name for name in vector_tables or {} if name != "tokens"]
+        table_names = [name for name in vector_tables or {} if name != "tokens"]
         raise RecipeError(
-            f"sense_prediction: the network has no vectors of {senses!r}. {propose(senses, named)}\n"
+            f"sense_prediction: the network has no vectors of {senses!r}. {propose(senses, table_names)}\n"
             f"  Write `embedding: {{table_with_senses: {{senses: {senses}}}}}` in the network."
         )
     senses_of = (tables or {})[senses].allowed  # None while a recipe is only checked

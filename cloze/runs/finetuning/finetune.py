@@ -171,9 +171,9 @@ def assign(options: FinetuneOptions) -> Assigned:
         for line in blind_tasks(recipe):
             note(line)
     files = _files(recipe, options)
-    named = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
-    require_files(named)
-    require_apart(named, options.out or Path("out"))
+    paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
+    require_files(paths)
+    require_apart(paths, options.out or Path("out"))
     labels = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
     require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     require_same_classes(recipe, files, options.checkpoints)

@@ -116,9 +116,9 @@ def require_same_layout(out: Path, seeds: Sequence[int]) -> None:
     several = (out / SEEDS).is_dir()
     old = read_run_record(out)
     if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:
-        there = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
+        old_seeds = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
         raise CheckpointError(
-            f"{out}: was started with {there}; now --seeds {','.join(map(str, seeds))} is given.\n"
+            f"{out}: was started with {old_seeds}; now --seeds {','.join(map(str, seeds))} is given.\n"
             "  To resume, give the same --seeds. To train with others, choose another --out."
         )
 

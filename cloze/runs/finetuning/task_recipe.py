@@ -86,16 +86,16 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
+    base_recipe = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
     source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
     # First, because longer rows are illegal.
-    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, source_lengths, most)]
+    lengths = [*fit_lengths(base_recipe, {}, most), *fit_targets(base_recipe, source_lengths, most)]
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    of_network = [] if from_scratch else fit_changes(written, plain, facts)
+    of_network = [] if from_scratch else fit_changes(base_recipe, plain, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
     proposals = [*lengths, *fit_task(plain, facts)]
@@ -151,10 +151,10 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
         )
     recipe: Any = recipe_for(options, loaded)
     recipe = going_on(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
-    named, bound = origins_in(read_tree(recipe)), options.checkpoints
+    origins, bound = origins_in(read_tree(recipe)), options.checkpoints
     make = partial(
         recipe_onto, recipe, loaded, checkpoints=bound,
-        teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in named},
+        teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items() if name in origins},
         overrides=options.overrides, changes=options.changes, auxiliary=options.auxiliary,
         annotate=parse_annotators(options.annotate), items=options.items, picture=options.picture,
         with_files=options.with_files, from_scratch=options.from_scratch,

@@ -89,13 +89,13 @@ def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any])
     is."""
     if not given:
         return loaded
-    named = [
+    picture_keys = [
         example_set.pictures for example_set in examples
         if isinstance(example_set, AboutPictures) and example_set.pictures is not None
     ]
-    if not named:
+    if not picture_keys:
         raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
-    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))
+    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in picture_keys for key in keys]))
 
 
 def _remark_on_loss(tuned: FinetuningResult, classes: int) -> str | None:

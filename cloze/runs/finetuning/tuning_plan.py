@@ -52,10 +52,10 @@ def _lengths(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[str]:
                 continue
             entry = next(entry for entry in stage.entries.values() if entry.source == name)
             rows = {length: reading_of(entry, lengths, length) for length in sorted({*_OTHERS, chosen})}
-            for length, (whole, tokens) in rows.items():
+            for length, (share, tokens) in rows.items():
                 times = f"{tokens / max(rows[chosen][1], 1.0):.2f} times the tokens"
                 mark = "chosen" if length == chosen else times
-                lines.append(f"  {length:>5} tokens  {whole:>4.0%} of the rows whole  {mark}")
+                lines.append(f"  {length:>5} tokens  {share:>4.0%} of the rows whole  {mark}")
             lines.insert(len(lines) - len(rows), f"length of a row{'' if len(labels) == 1 else f' of {name}'}:")
     return lines
 

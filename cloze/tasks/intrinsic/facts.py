@@ -96,14 +96,14 @@ def read_facts(path: Path | str) -> list[FactPrompt]:
 
 def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, relation: str) -> FactPrompt:
     where = f"{table.path}:{line}"
-    whole = text if "text" in table.columns else text.replace("[Y]", MASK).replace("[X]", subject.strip())
-    if whole.count(MASK) != 1:
+    prompt = text if "text" in table.columns else text.replace("[Y]", MASK).replace("[X]", subject.strip())
+    if prompt.count(MASK) != 1:
         expected = "one [MASK]" if "text" in table.columns else "one [Y]"
-        raise TaskError(f"{where}: {text[:60]!r} has {whole.count(MASK)} gaps, expected {expected} for the object.")
+        raise TaskError(f"{where}: {text[:60]!r} has {prompt.count(MASK)} gaps, expected {expected} for the object.")
     answers = tuple(dict.fromkeys(answer.strip() for answer in objects.split("|") if answer.strip()))
     if not answers:
         raise TaskError(f"{where}: no object. Write the right answer, or several separated by |.")
-    return FactPrompt(whole, answers, relation.strip(), subject.strip(), where)
+    return FactPrompt(prompt, answers, relation.strip(), subject.strip(), where)
 
 
 def without_leaks(facts: Sequence[FactPrompt]) -> list[FactPrompt]:
@@ -192,8 +192,8 @@ def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float6
     for number, gap in enumerate(gaps):
         right = torch.tensor(gap.right, device=scores.device)
         best = scores[number, right].max()
-        others = scores[number].index_fill(0, right, -torch.inf)
-        ranks[number] = 1 + int((others > best).sum()) + int((others == best).sum()) / 2
+        rivals = scores[number].index_fill(0, right, -torch.inf)
+        ranks[number] = 1 + int((rivals > best).sum()) + int((rivals == best).sum()) / 2
     return ranks
 
 

@@ -257,9 +257,9 @@ def evaluate_links(
     rows: list[Mapping[str, Any]] = [{"side": name, **measures(side_ranks)} for name, (side_ranks, _) in by_side.items()]
     remarks = [] if last else list(questions.remarks)
     if candidates is not None:
-        whole = asked[0][1]
+        side = asked[0][1]
         remarks.append(
-            f"ranked among {candidates} random {_kind(whole)}: not comparable with ranks among all {len(scorer.names(whole)):,}"
+            f"ranked among {candidates} random {_kind(side)}: not comparable with ranks among all {len(scorer.names(side)):,}"
         )
     return Evaluation(
         examples=len(every) // len(asked), metrics=measures(every), baseline={"always": "the same score", **measures(alike)},

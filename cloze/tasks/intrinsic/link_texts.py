@@ -154,7 +154,7 @@ def _read(reader: Reader, rows: Sequence[Framed], want: Sequence[str]) -> Iterat
 def _framed(loaded: Any) -> Mapping[str, Any] | None:
     """The frame around head, relation and tail, or head and tail, that the checkpoint was trained with."""
     for frame in recorded_parts(loaded.recipe, "edit", Frame):
-        named = {text for kind, text in split_template(str(frame.get("template", ""))) if kind == "part"}
-        if named in (set(_PLACES), {"A", "tail"}):
+        parts = {text for kind, text in split_template(str(frame.get("template", ""))) if kind == "part"}
+        if parts in (set(_PLACES), {"A", "tail"}):
             return frame
     return None

@@ -226,8 +226,8 @@ class ByVectors(Matcher):
                 texts, pictures = numbers % len(captions.texts), numbers % len(captions.pictures.keys)
                 batch = rows.batch([rows.row(text, 0) for text in texts.tolist()], pictures)
                 states = reader.states(batch, head.reads)
-                named = {name: states[state] for name, state in zip(head.objective.reads, head.reads, strict=True)}
-                batch_vectors = head.objective.kept(named, batch)
+                readings = {name: states[state] for name, state in zip(head.objective.reads, head.reads, strict=True)}
+                batch_vectors = head.objective.kept(readings, batch)
                 for name, parts in sides.items():
                     parts.append(batch_vectors[name].float().cpu().numpy())
         vectors = {state: np.concatenate(sides[name]) for name, state in zip(("query", "key"), head.reads, strict=True)}
@@ -288,16 +288,16 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
     reader, network = Reader.of(loaded), loaded.network
     exercises = list(exercises_of(loaded.recipe))
     matching = [(edits, next(recorded_parts(edits, "edit", MismatchItems), None)) for edits in exercises]
-    written = next(
+    word_edits = next(
         (edits for edits, match in matching if match is not None and any(recorded_parts(edits, "edit", WriteItems))), None
     )
-    if written is not None:
-        recorded = next(recorded_parts(written, "edit", WriteItems))
+    if word_edits is not None:
+        recorded = next(recorded_parts(word_edits, "edit", WriteItems))
         arguments = {name: value for name, value in recorded.items() if name in ("set", "array", "to")}
         write = WriteItems(**arguments, tokenizer=TokenFacts.of(loaded.tokenizer))
         if write.set not in captions.pictures.sets or write.array not in captions.pictures.sets[write.set].kinds:
             raise TaskError(f"{whose}: has no items {write.set!r} with {write.array!r}, which the checkpoint reads as words.")
-        frame = next(recorded_parts(written, "edit", Frame))
+        frame = next(recorded_parts(word_edits, "edit", Frame))
         template = frame["template"].replace(f"{{{write.to}}}", "{B}")
         rows: PairRows = WrittenRows(reader, captions, write=write, layout=Layout(
             template, loaded.tokenizer, frame.get("segments") or ()

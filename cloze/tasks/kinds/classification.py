@@ -168,9 +168,9 @@ class Classifier(SummaryLearner):
         rows = self.encode(examples)
         outputs = self.answer_mixed(examples, rows, size, report)
         for line, texts, row, shares in zip(examples.lines, examples.rows(), rows, outputs.tolist(), strict=True):
-            lost, named = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
+            lost, columns = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
             cut = {"cut": lost} if lost else {}
-            yield {"line": line, **cut, **named, self.task.label: dict(zip(self.names, shares, strict=True))}
+            yield {"line": line, **cut, **columns, self.task.label: dict(zip(self.names, shares, strict=True))}
 
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:

@@ -222,13 +222,13 @@ class Parser(WordsLearner):
 def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
     """What the metrics need of one sentence: the tree of the file against another one."""
     heads = np.array(truth[0]) == np.array(guess[0])
-    whole = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
+    arcs = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
     true, predicted = ([relation.partition(":")[0] for relation in side[1]] for side in (truth, guess))
     both = heads & np.array([a == b for a, b in zip(true, predicted, strict=True)], bool)
     plain = np.array([relation != PUNCTUATION for relation in true], bool)
     content, claimed = (np.array([relation in CONTENT for relation in side], bool) for side in (true, predicted))
     counted = (
-        heads | True, heads, both, whole, plain, heads & plain, both & plain, content, claimed, both & content
+        heads | True, heads, both, arcs, plain, heads & plain, both & plain, content, claimed, both & content
     )  # fmt: skip
     return JudgedTree(*(int(mask.sum()) for mask in counted))
 

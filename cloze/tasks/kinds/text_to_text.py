@@ -128,8 +128,8 @@ class TextToText(TableTask):
 
     def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The figures of always writing one target."""
-        written = [always] * len(truth)
-        return {**overlap(written, truth), "chrf": chrf(written, truth), **self.corpus_figures(written, truth)}
+        outputs = [always] * len(truth)
+        return {**overlap(outputs, truth), "chrf": chrf(outputs, truth), **self.corpus_figures(outputs, truth)}
 
     def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
         """The figures that others than cloze compute, of all texts together: BLEU, if it is asked for."""
@@ -255,12 +255,12 @@ class Answerer(Learner):
                     losses[i] = -value
             if metric == "loss":
                 return [JudgedPair(loss, len(row.target)) for loss, row in zip(losses, rows, strict=True)]
-        written = self.answer([row.source for row in rows], size, report)
+        outputs = self.answer([row.source for row in rows], size, report)
         return [
             JudgedPair(
                 loss, len(row.target), text, row.references, figures(text, row.references), chrf_counts(text, row.references)
             )
-            for loss, row, (text, _) in zip(losses, rows, written, strict=True)
+            for loss, row, (text, _) in zip(losses, rows, outputs, strict=True)
         ]
 
     @torch.inference_mode()
@@ -269,8 +269,8 @@ class Answerer(Learner):
         count = max(1, size // (self.task.search.count if self.task.search else 1))
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=count, report=report)
         with evaluating(self):
-            written = self._form.write(self.head, rows, manner)
-        return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in written]
+            continuations = self._form.write(self.head, rows, manner)
+        return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in continuations]
 
     def evaluate(
         self, examples: AnsweredTexts[References], always: str | None = None, *, size: int = 64, report: Report = silent

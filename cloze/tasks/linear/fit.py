@@ -114,9 +114,9 @@ def by_folds(training: TrainingExamples) -> tuple[float, NDArray[np.float32]]:
     """The constant that is best on training examples, each answered by weights that are learned without its fold, and the scores
     (D, K) of all decisions by these weights."""
     scores: dict[float, NDArray[np.float32]] = {}
-    for inside, others in folds_of(training):
+    for inside, rest in folds_of(training):
         for constant in training.linear.estimator.constants:
-            held = scores_of(training.rows, others.weights(constant))
+            held = scores_of(training.rows, rest.weights(constant))
             scores[constant] = np.where(inside[:, None], held, scores.get(constant, held))
     worth = {
         constant: worth_of(training.linear, training.examples, training.outputs(held)) for constant, held in scores.items()

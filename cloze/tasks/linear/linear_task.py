@@ -104,8 +104,8 @@ class LinearTexts(LinearTask):
 
     def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
         """The n-grams of words and of characters; of two texts also which words both have, and which only one has."""
-        for text, *others in examples.rows():
-            yield of_pair(text, others[0], cutter) if others else (cutter.words(text), cutter.characters(text))
+        for text, *more_texts in examples.rows():
+            yield of_pair(text, more_texts[0], cutter) if more_texts else (cutter.words(text), cutter.characters(text))
 
 
 def of_pair(text: str, other: str, cutter: Cutter) -> tuple[list[str], list[str]]:

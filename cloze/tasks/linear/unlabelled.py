@@ -65,10 +65,10 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     features, rows = FeatureSpace.learned(linear.blocks, chain(linear.bags(train, cutter), linear.bags(texts, cutter)))
     training = TrainingExamples.of(linear, train, _part(rows, 0, len(train)), features.width)
     columns = _columns(features, rows)
-    others = TrainingRows.of(*rows, features.width).matrix[len(train) :, columns].tocsr()
-    others = others[: _enough(others.indptr, NUMBERS // len(linear.labels))]
+    text_matrix = TrainingRows.of(*rows, features.width).matrix[len(train) :, columns].tocsr()
+    text_matrix = text_matrix[: _enough(text_matrix.indptr, NUMBERS // len(linear.labels))]
     constant, alone = by_folds(training)
-    second, held = _NaiveBayes(training, others, columns).best()
+    second, held = _NaiveBayes(training, text_matrix, columns).best()
     targets = training.targets
     share, sharpness = choose_shares(
         lambda share, sharp: linear.estimator.loss(linear.estimator.outputs(sharp * _mixed(alone, held, share)), targets),
@@ -80,7 +80,7 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     weights = Weights(coefficients.astype(np.float16).astype(np.float32), intercepts.astype(np.float32))
     chosen_on = f"{FOLDS} folds of the training rows"
     fit = LinearFit(
-        constant, chosen_on, len(train), len(train), features.width, round(perf_counter() - began, 2), others.shape[0],
+        constant, chosen_on, len(train), len(train), features.width, round(perf_counter() - began, 2), text_matrix.shape[0],
         round(share, 2),
     )
     return CrossFittedModel(

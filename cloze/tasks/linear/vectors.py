@@ -57,8 +57,8 @@ def fit_vectors(task: LinearTask, train: Any, vectors: Vectors, scaling: Scaling
     held: dict[float, Outputs] = {}
     for constant in task.estimator.unit_constants:
         scores = scores_of(training.rows, training.weights(constant))
-        for inside, others in folds_of(training):
-            scores = np.where(inside[:, None], scores_of(training.rows, others.weights(constant)), scores)
+        for inside, rest in folds_of(training):
+            scores = np.where(inside[:, None], scores_of(training.rows, rest.weights(constant)), scores)
         held[constant] = training.outputs(scores)
     best = min(held, key=lambda constant: task.loss(train, held[constant]))
     return VectorModel(task, scaling, training.weights(best)), held[best]

@@ -141,10 +141,10 @@ def chrf_of(counts: Counts) -> float:
     Popović, "chrF: character n-gram F-score for automatic MT evaluation", 2015, §3; over a corpus the counts of all texts are
     added first, as in mjpost/sacrebleu (metrics/chrf.py), whose score is this one times 100.
     """
-    written, reference, both = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)].T
+    hypothesis, reference, both = counts[(counts[:, 0] > 0) & (counts[:, 1] > 0)].T
     if not both.any():
         return 0.0
-    precision, recall = float((both / written).mean()), float((both / reference).mean())
+    precision, recall = float((both / hypothesis).mean()), float((both / reference).mean())
     return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
 
 

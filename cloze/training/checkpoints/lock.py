@@ -96,8 +96,8 @@ def _refused(folder: Path, holder: str) -> CheckpointError:
 def _is_at(file: TextIO, path: Path) -> bool:
     """Whether an open file still has this name."""
     try:
-        there = path.stat()
+        path_stat = path.stat()
     except FileNotFoundError:
         return False
     here = os.fstat(file.fileno())
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    return (here.st_dev, here.st_ino) == (path_stat.st_dev, path_stat.st_ino)

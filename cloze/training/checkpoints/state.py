@@ -49,10 +49,10 @@ def gather_parameters(module: nn.Module, gathering: Gathering = EVERYWHERE) -> d
 def with_shared_names(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same state under all names: a tied parameter under each name it has."""
     first: dict[int, str] = {}
-    named: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        named[name] = state[first.setdefault(id(parameter), name)]
-    return {**state, **named}
+        tensors[name] = state[first.setdefault(id(parameter), name)]
+    return {**state, **tensors}
 
 
 def without(state: Mapping[str, Tensor], parts: frozenset[str]) -> dict[str, Tensor]:

@@ -124,13 +124,13 @@ def forecast(
     held = memory.resident() if device.type == "cpu" else 0
     base = held + int((update.state + 1) * bytes_)  # and a copy of the weights while they are exported
     data: Any = run.data
-    whole = Costs(run, batch or data.batch)
+    run_costs = Costs(run, batch or data.batch)
     trials = {} if trials is None else trials
     used: Trials = {}
     room = free if free is not None else 1 << 62
-    for phase in whole.phases:
+    for phase in run_costs.phases:
         for entry in step.entries:
-            length = phase.set.get("length") or whole.length(entry)
+            length = phase.set.get("length") or run_costs.length(entry)
             if (entry, length) not in trials:
                 trials[entry, length] = tried(
                     step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
@@ -138,9 +138,9 @@ def forecast(
                     elsewhere=lambda rows, entry=entry, length=length: _elsewhere(data, entry, rows, length),  # type: ignore[misc]
                 )
             used[entry, length] = trials[entry, length]
-    costs = [whole.cost(phase, used, update.seconds * bytes_) for phase in whole.phases]
+    costs = [run_costs.cost(phase, used, update.seconds * bytes_) for phase in run_costs.phases]
     amount, kind = run.budget.amount - run.budget.begun, run.budget.kind
-    updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
+    updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(run_costs.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
     measured = 0.0 if kind == "seconds" or run.selection is None else _measuring(data, used)
     total["seconds"] += total["epochs"] * measured
@@ -149,7 +149,7 @@ def forecast(
     return Forecast(
         updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
         parameters=sum(p.numel() for p in step.parameters()),
-        batch=max(int(phase.set.get("batch", whole.batch)) for phase in whole.phases),
+        batch=max(int(phase.set.get("batch", run_costs.batch)) for phase in run_costs.phases),
         micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
         available=None if free is None else free + held, earliest=_earliest(run, total["epochs"]),
     )
@@ -237,11 +237,11 @@ def _rounded(number: float) -> str:
     if number < 1:
         return f"{number:.2g}"
     scale = 10 ** max(math.floor(math.log10(number)) - 2, 0)
-    whole = round(number / scale) * scale
+    value = round(number / scale) * scale
     for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if whole >= size:
-            return f"{whole / size:.3g} {name}"
-    return f"{whole:,}"
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:,}"
 
 
 def _time(seconds: float) -> str:

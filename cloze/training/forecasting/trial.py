@@ -80,15 +80,15 @@ def tried(
     slope = max(slope, (peak - fixed) // many)
     trial = RowCosts(seconds, LinearCost(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
     few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
-    others = [micro for micro in elsewhere(few) if micro.tokens]
-    sizes = [single.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
+    micro_batches = [micro for micro in elsewhere(few) if micro.tokens]
+    sizes = [single.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in micro_batches)]
     if not min(sizes) or max(sizes) < _UNLIKE * min(sizes):  # passes over cells read no tokens
         return trial
     times = [seconds.of(few)]
-    for micro in others:
+    for micro in micro_batches:
         run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
-    flops = [step.flops(entry, micro.batch) / few for micro in (single if few == 1 else batch, *others)]
+    flops = [step.flops(entry, micro.batch) / few for micro in (single if few == 1 else batch, *micro_batches)]
     return _over(trial, times, sizes, flops, few)
 
 

@@ -47,11 +47,11 @@ class Muon(Moments):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        named = list(parameters)
-        inner = {id(parameter): stacked(name) for name, parameter in named if parameter.dim() == 2 and ".layers." in f".{name}"}
-        param_groups = self.groups((name, parameter) for name, parameter in named if id(parameter) not in inner)
+        pairs = list(parameters)
+        inner = {id(parameter): stacked(name) for name, parameter in pairs if parameter.dim() == 2 and ".layers." in f".{name}"}
+        param_groups = self.groups((name, parameter) for name, parameter in pairs if id(parameter) not in inner)
         for count in sorted(set(inner.values())):
-            matrices = [(name, parameter) for name, parameter in named if inner.get(id(parameter)) == count]
+            matrices = [(name, parameter) for name, parameter in pairs if inner.get(id(parameter)) == count]
             param_groups += [
                 {**group, "stacked": count}
                 for group in groups(matrices, weight_decay=self.weight_decay, decay=self.decay)

@@ -52,9 +52,9 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 
     `matrices` decays tensors of two or more dimensions, including embeddings, but no bias and no norm.
     """
-    named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
-    decayed = [(name, p) for name, p in named if decay == "all" or p.dim() > 1]
-    spared = [(name, p) for name, p in named if not (decay == "all" or p.dim() > 1)]
+    pairs = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
+    decayed = [(name, p) for name, p in pairs if decay == "all" or p.dim() > 1]
+    spared = [(name, p) for name, p in pairs if not (decay == "all" or p.dim() > 1)]
     parts = [(decayed, weight_decay), (spared, 0.0)]
     return [{"params": [p for _, p in part], "weight_decay": value, "lr": 0.0} for part, value in parts if part]
 
@@ -189,10 +189,10 @@ class Lamb(Moments):
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        named = list(parameters)
-        stacks = {id(parameter): stacked(name) for name, parameter in named}
+        pairs = list(parameters)
+        stacks = {id(parameter): stacked(name) for name, parameter in pairs}
         param_groups: list[dict[str, Any]] = []
-        for group in self.groups(named):
+        for group in self.groups(pairs):
             parts: dict[int, list[nn.Parameter]] = {}
             for parameter in group["params"]:
                 parts.setdefault(stacks[id(parameter)], []).append(parameter)

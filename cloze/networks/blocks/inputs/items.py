@@ -347,8 +347,8 @@ class AddedItems(ItemEmbeddings):
         where = torch.cat([self.across(cells[..., 0::2]).flatten(-2), self.down(cells[..., 1::2]).flatten(-2)], -1)
         placed = rows.features.to(dtype) + where
         mask = (rows.real & ~rows.hidden)[..., None].to(dtype)
-        whole = (placed * mask).sum(1) / mask.sum(1).clamp(min=1)
-        read = torch.cat([whole[:, None], whole.new_zeros(len(tokens), tokens.shape[1] - 1, whole.shape[1])], 1)
+        mean = (placed * mask).sum(1) / mask.sum(1).clamp(min=1)
+        read = torch.cat([mean[:, None], mean.new_zeros(len(tokens), tokens.shape[1] - 1, mean.shape[1])], 1)
         if rows.links is not None:
             of_tokens = placed.flatten(0, 1)[rows.links[:, 1]]
             read = read.flatten(0, 1).index_add(0, rows.links[:, 0], of_tokens).view_as(read)

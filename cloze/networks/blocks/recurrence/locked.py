@@ -78,8 +78,8 @@ class WordDropout(WeightDropout):
         if not self.active:
             return x
         mask = self.keep_hidden((1, len(table)), table.device)[0]
-        whole = drop(torch.ones(len(table), device=table.device, dtype=table.dtype), mask, self.scale)
-        return x * whole[tokens][..., None]
+        scales = drop(torch.ones(len(table), device=table.device, dtype=table.dtype), mask, self.scale)
+        return x * scales[tokens][..., None]
 
 
 class Noise(nn.Module):

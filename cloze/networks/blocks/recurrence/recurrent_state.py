@@ -44,8 +44,8 @@ def ends_before(reuse: int, tokens: Tensor, lengths: Tensor | None) -> Tensor | 
     """
     if not reuse:
         return None
-    whole = torch.full((len(tokens),), tokens.shape[1], device=tokens.device) if lengths is None else lengths
-    return (whole - reuse).clamp(min=0)
+    row_lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device) if lengths is None else lengths
+    return (row_lengths - reuse).clamp(min=0)
 
 
 def recall_states(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> list[State] | None:
