@@ -25,8 +25,9 @@ from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.
 VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
     "evaluate": (["DIR", "F"], evaluate.MODES, {
-        "Facts": "--facts F", "Senses": "--senses F", "Links": "--task link_prediction", "WordVectors": "--analogies F",
-        "Prompted": "--template '{text} {answer}'", "Pictures": "--task retrieval STORE",
+        "FactsMode": "--facts F", "SensesMode": "--senses F", "LinksMode": "--task link_prediction",
+        "WordVectorsMode": "--analogies F",
+        "PromptedMode": "--template '{text} {answer}'", "PicturesMode": "--task retrieval STORE",
     }),
     "corpus build": (["F", "--out", "OUT"], corpus.BUILDS, {
         "BuildGraph": "--format triples", "BuildItems": "--items r=F", "BuildLabelled": "--task regression",
