@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "cloze"
@@ -22,6 +23,7 @@ MOST_CLASSES = 2  # public names that more than one class has
 MOST_MODULES = 0  # names that more than one module of a folder's tree has, `__init__` left out
 
 
+@cache
 def trees() -> dict[Path, ast.Module]:
     """The syntax tree of every module."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
