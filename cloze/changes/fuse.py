@@ -14,7 +14,7 @@ from cloze.changes.change import Change
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, uniform_by_row
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
@@ -49,9 +49,9 @@ class Averaged(nn.Module):
         weight = torch.where(alone, 1.0, torch.where(other, 0.0, 0.5))
         return weight, 1.0 - weight
 
-    def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
+    def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
-        inputs, further = change.given, change.given.further
+        inputs, further = attention.given, attention.given.further
         if further is None:
             raise RecipeError(f"a fused network reads the states of another one, and the pass has none. {_TAKE}")
         full_cache = inputs.cache
@@ -60,10 +60,10 @@ class Averaged(nn.Module):
         own_weight, other_weight = self.shares()
 
         def both(states: Tensor) -> Tensor:
-            own_output, other_output = drop(change(states)), self.dropout(self.attention(states, further), inputs.positions)
+            own_output, other_output = drop(attention(states)), self.dropout(self.attention(states, further), inputs.positions)
             return own_output * own_weight + other_output * other_weight
 
-        fused: Tensor = self.place.around(x, both, norm, lambda output: output, take)
+        fused: Tensor = self.place.connect(x, both, norm, lambda output: output, take)
         if full_cache is not None and cache is not None:
             full_cache[2:] = cache
         return fused
@@ -84,7 +84,7 @@ class Averaged(nn.Module):
         counted.maps(tokens, attention.out)
 
 
-class Fused(nn.Module, Outside):
+class Fused(nn.Module, NetworkHook):
     """Gives the layers of both stacks the states of the network `reads`: the `vectors` (B, S, W) of the view `fused`."""
 
     view = VIEW

@@ -15,7 +15,7 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.changes.keep_layers import KeepLayers, stacks_of
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, SequenceSize
@@ -23,7 +23,7 @@ from cloze.registry import Live, lookup, register
 from cloze.uncompiled import uncompiled
 
 
-class Predecessors(nn.Module, Around):
+class Predecessors(nn.Module, LayerHook):
     """The layers of the predecessor, `group` for each layer of the network, which stand in for it while training.
 
     In each step every layer is replaced by its group or not, for the whole batch. Nothing of the group is trained, but gradients

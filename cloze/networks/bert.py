@@ -12,7 +12,7 @@ from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.blocks.cross import LayerSettings
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.items import ItemRows, fields_of
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
@@ -39,7 +39,7 @@ class BertInputs(NamedTuple):
     cache: Cache | None = None
     positions: Tensor | None = None
     gates: Tensor | None = None
-    around: Sequence[Around] = ()
+    layer_hooks: Sequence[LayerHook] = ()
     item_vectors: Mapping[str, Tensor] | None = None
     items: Mapping[str, Tensor] | None = None
     item_length: Mapping[str, Tensor] | None = None

@@ -17,7 +17,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
-from cloze.networks.blocks.hooks import count_around
+from cloze.networks.blocks.hooks import count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.layer import EncodedSource, Layer
@@ -314,7 +314,7 @@ def _reads_decoder(want: frozenset[str]) -> bool:
 def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: EncodedSource | None = None) -> None:
     for number, layer in enumerate(stack.layers):
         layer.count_operations(counted, size.tokens, size.length, source)
-        count_around(counted, stack.around, number, size)
+        count_hooks(counted, stack.around, number, size)
 
 
 def _inward(layer: Layer) -> list[Tensor]:

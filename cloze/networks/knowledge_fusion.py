@@ -16,7 +16,7 @@ from cloze.networks import config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
@@ -45,15 +45,15 @@ class EntityLayer(nn.Module):
         self.inward, self.outward = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm, self.dropout = nn.LayerNorm(width, eps=epsilon), Dropout(rates.hidden, clock)
 
-    def meet(self, x: Tensor, given: AttentionInputs) -> Tensor:
+    def meet(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
         """Entities (E, R, W) after attention among those of the same text."""
         if self.attention is None:
             return x
-        entities: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, given)))
+        entities: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, inputs)))
         return entities
 
 
-class EntityFusion(Around):
+class EntityFusion(LayerHook):
     """Joins entities to the feed-forward of layers, from the layer `first` on.
 
     `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `given` what attention among them is given. `pairs` (N, 2)
@@ -61,11 +61,11 @@ class EntityFusion(Around):
     """
 
     def __init__(
-        self, layers: Sequence[EntityLayer], first: int, x: Tensor, real: Tensor, given: AttentionInputs, pairs: Tensor,
+        self, layers: Sequence[EntityLayer], first: int, x: Tensor, real: Tensor, inputs: AttentionInputs, pairs: Tensor,
         home: Tensor,
     ) -> None:
         self.layers, self.first, self.x, self.real = layers, first, x, real
-        self.given, self.pairs, self.home = given, pairs, home
+        self.inputs, self.pairs, self.home = inputs, pairs, home
 
     def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
         """The feed-forward of a layer with entities is called through a `FusionMaps`."""
@@ -101,7 +101,7 @@ class FusionMaps:
         return output
 
 
-class CountedEntities(Around):
+class CountedEntities(LayerHook):
     """Counts what `EntityFusion` computes: `items` entities in rows of `length`, `joins` of them with a token."""
 
     def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
@@ -191,7 +191,7 @@ class KnowledgeFusion(Bert):
 
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """As `transformer`, with the entities around the layers."""
-        return super().read(inputs._replace(around=[self._entities(inputs), *inputs.around]))
+        return super().read(inputs._replace(layer_hooks=[self._entities(inputs), *inputs.layer_hooks]))
 
     def _entities(self, inputs: BertInputs) -> EntityFusion:
         """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
@@ -217,7 +217,7 @@ class KnowledgeFusion(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the entities' way through their layers."""
         rows = len(fields["summaries"]) if "summaries" in fields else fields["tokens"].shape[0]
@@ -227,4 +227,4 @@ class KnowledgeFusion(Bert):
             pairs = fields["links/entity"].long()
             joins = rows + int((fields["items/entity"].flatten()[pairs[:, 1]] > 0).sum())
         fused = CountedEntities(self.entity_layers, self.mix_at, rows * length, length, joins)
-        super().count_operations(counted, fields, want=want, positions=positions, around=[fused, *around])
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[fused, *layer_hooks])

@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.candidates import Candidates
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
@@ -106,7 +106,7 @@ class Linker(nn.Module):
         return torch.where(has_candidate[:, None], means, null.to(means.dtype))
 
 
-class LinkerHook(Around):
+class LinkerHook(LayerHook):
     """Runs a `Linker` after the layer `link_after`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
     its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
 
@@ -166,7 +166,7 @@ class LinkerHook(Around):
         return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)
 
 
-class CountedLinker(Around):
+class CountedLinker(LayerHook):
     """Counts what `LinkerHook` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
 
     def __init__(self, network: LinkedTransformer, names: int, length: int, links: int, pairs: int) -> None:
@@ -269,12 +269,12 @@ class LinkedTransformer(Bert):
         want, tokens = inputs.want, inputs.tokens
         names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
         linked = LinkerHook(self, names, links, inputs.block)
-        states = super().read(inputs._replace(want=want - {"linking"}, around=[linked, *inputs.around]))
+        states = super().read(inputs._replace(want=want - {"linking"}, layer_hooks=[linked, *inputs.layer_hooks]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the linker's."""
         rows, length, links, pairs = fields["tokens"].shape[0], 1, 0, 0
@@ -283,4 +283,4 @@ class LinkedTransformer(Bert):
             length, links = max(int((items > 0).sum(1).max()), 1), len(fields["links/surface"])
             pairs = len(self.candidates(items).item)
         counting = CountedLinker(self, rows * length, length, links, pairs)
-        super().count_operations(counted, fields, want=want, positions=positions, around=[counting, *around])
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[counting, *layer_hooks])

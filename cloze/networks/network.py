@@ -161,18 +161,18 @@ class Network(nn.Module, ABC):
     def __call__(self, **given: Any) -> Any:
         """`forward`, through the objects around the whole network, which a change has added (`blocks/hooks.py`)."""
         call: Callable[..., Any] = super().__call__
-        for change in self.outside:
-            call = partial(change.call, self, call)
+        for hook in self.outside:
+            call = partial(hook.call, self, call)
         return call(**given)
 
     @property
     def outside(self) -> Sequence[Any]:
         """The objects around the whole network."""
-        changes: Any = self._modules.get("outside")
-        return () if changes is None else changes
+        hooks: Any = self._modules.get("outside")
+        return () if hooks is None else hooks
 
     def put_outside(self, each: nn.Module) -> None:
-        """Add an object around the whole network (`Outside`); it is called before those that are there."""
+        """Add an object around the whole network (`NetworkHook`); it is called before those that are there."""
         if not self.outside:
             self._modules["outside"] = nn.ModuleList()
         self.outside.append(each)  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
@@ -161,7 +161,8 @@ class Transformer(Network):
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,
         order: AnyOrder = "open", block: Tensor | None = None, summaries: Tensor | None = None,
         vectors: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
-        cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
+        cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None,
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
@@ -182,7 +183,7 @@ class Transformer(Network):
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        stack = Stack(self.layers, inputs_by_layer, [*self.around, *around])
+        stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
         at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, at=at)
         hidden = self.finish(passed[-1])
@@ -212,7 +213,7 @@ class Transformer(Network):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The tokens' way through the layers, after reading words by their characters.
 
@@ -225,14 +226,14 @@ class Transformer(Network):
             counted.weights(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
         counted.above(self.embeddings)
         counted.maps(size.tokens, self.project)
-        self.count_layers(counted, size, around)
+        self.count_layers(counted, size, layer_hooks)
 
     def rotate_by(self, positions: Any) -> None:
         """Turn queries and keys by other bases from now on, where positions are rotary."""
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 
-    def count_layers(self, counted: Operations, size: SequenceSize, around: Sequence[Around]) -> None:
+    def count_layers(self, counted: Operations, size: SequenceSize, layer_hooks: Sequence[LayerHook]) -> None:
         """The products of the layers, and of the objects around them, for rows of this size."""
         where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.FunctionalPositions) else 0
@@ -240,7 +241,7 @@ class Transformer(Network):
             self._count_buckets(counted, layer, size)
             layer.count_operations(counted, size.tokens, size.length)
             counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
-            count_around(counted, [*self.around, *around], number, size)
+            count_hooks(counted, [*self.around, *layer_hooks], number, size)
 
     def _count_buckets(self, counted: Operations, layer: Layer, size: SequenceSize) -> None:
         """The vectors of distances that meet a layer's maps, its queries and its keys."""

@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, recall, with_memory
@@ -31,27 +31,27 @@ from cloze.registry import Given, PartMark, register
 QUERY_DROPS = ("shares", "attention", "activation", "inner")
 
 
-class QueryStream(Around):
+class QueryStream(LayerHook):
     """The query stream: its states know their position, but not the token at that position (Yang et al., 2019, §2.3).
 
     `rows` (M, D) are its states at the selected tokens; `given` and `distances` are the inputs of their attention. Keys and
     values are those of the content stream.
     """
 
-    def __init__(self, rows: Tensor, given: AttentionInputs, distances: Distances) -> None:
-        self.rows, self.given, self.distances = rows, given, distances
+    def __init__(self, rows: Tensor, inputs: AttentionInputs, distances: Distances) -> None:
+        self.rows, self.inputs, self.distances = rows, inputs, distances
 
-    def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
+    def before(self, number: int, layer: Layer, x: Tensor, inputs: AttentionInputs) -> AttentionInputs:
         """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
         # Keys and values (B, H, Lk, W) are those of the content stream, memory included; queries are (B, H, K, W), laid out from
         # the rows (M, D), where K is the number of cells for the chosen tokens of a row.
-        content, at = layer.attention.project(x, given), self.given.at
+        content, at = layer.attention.project(x, inputs), self.inputs.at
         assert at is not None and isinstance(content.relation, LearnedDistances)
         query = layer.attention.project_queries(self.rows, at)
         projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
-        self.rows = layer(self.rows, replace(self.given, projected=projected, gates=given.gates), drops=drops)
-        return replace(given, projected=content)
+        self.rows = layer(self.rows, replace(self.inputs, projected=projected, gates=inputs.gates), drops=drops)
+        return replace(inputs, projected=content)
 
 
 @register("network", "two_stream")
@@ -123,7 +123,7 @@ class TwoStream(RelativeTransformer):
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, order: Tensor | str = "open",
         block: Tensor | None = None, reversed: Tensor | None = None, restarts: Tensor | None = None,
         summaries: Tensor | None = None, positions: Tensor | None = None, carry: Mapping[str, Tensor] | None = None,
-        gates: Tensor | None = None, around: Sequence[Around] = (),
+        gates: Tensor | None = None, layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of
@@ -137,7 +137,7 @@ class TwoStream(RelativeTransformer):
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
         bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
-            x, inputs, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
+            x, inputs, memory, want, gates, [*layer_hooks, *([] if stream is None else [stream])], unread=bare
         )
         if stream is not None:
             chosen = stream.given.at
@@ -201,4 +201,4 @@ class TwoStream(RelativeTransformer):
         for number, layer in enumerate(self.layers):
             content = not (bare and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
-            count_around(counted, self.around, number, size)
+            count_hooks(counted, self.around, number, size)

@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
@@ -25,15 +25,15 @@ from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.registry import Given, PartMark, register
 
 
-class NGrams(Around):
+class NGrams(LayerHook):
     """Adds to the states of tokens, after each layer, those of the n-grams that cover them, which run through `layers`.
 
     `x` (B, R, D) are the n-grams, `given` what attention among them is given, `pairs` (E, 2) the flat positions of a
     token and of an n-gram that covers it.
     """
 
-    def __init__(self, layers: Sequence[Layer], x: Tensor, given: AttentionInputs, pairs: Tensor) -> None:
-        self.layers, self.x, self.given, self.pairs = layers, x, given, pairs
+    def __init__(self, layers: Sequence[Layer], x: Tensor, inputs: AttentionInputs, pairs: Tensor) -> None:
+        self.layers, self.x, self.inputs, self.pairs = layers, x, inputs, pairs
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x plus the sums over n-grams."""
@@ -43,7 +43,7 @@ class NGrams(Around):
         return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
 
 
-class CountedNGrams(Around):
+class CountedNGrams(LayerHook):
     """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `live`: their embeddings need a gradient."""
 
     def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
@@ -117,18 +117,18 @@ class Zen(Bert):
         """As `transformer`, with the n-grams around the layers."""
         linked = inputs.linked("ngram")
         grams = [] if linked is None else [self._grams(*linked, inputs.segments, inputs.block)]
-        return super().read(inputs._replace(around=[*grams, *inputs.around]))
+        return super().read(inputs._replace(layer_hooks=[*grams, *inputs.layer_hooks]))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the n-grams' way through their layers."""
         grams = []
         if "items/ngram" in fields:
             rows, length = fields["items/ngram"].shape
             grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), live=is_trained(self.ngrams))]
-        super().count_operations(counted, fields, want=want, positions=positions, around=[*grams, *around])
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[*grams, *layer_hooks])
 
     def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""

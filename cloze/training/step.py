@@ -202,12 +202,12 @@ class Step(nn.Module):
             operations = Operations(live=pass_.grad and bool(sources & live), gradients=pass_.grad)
             if self._runs_network(resolved):
                 network, inputs = self._network(pass_), fields
-                for change in network.outside:
-                    inputs = change.begin_operations(operations, inputs)
+                for hook in network.outside:
+                    inputs = hook.begin_operations(operations, inputs)
                 network.count_operations(operations, inputs, want=resolved.want, positions=positions)
-                for change in network.outside:
-                    if change.makes & resolved.want:
-                        change.end_operations(operations, inputs)
+                for hook in network.outside:
+                    if hook.makes & resolved.want:
+                        hook.end_operations(operations, inputs)
             if operations.live and pass_.grad:
                 live.add(pass_.name)
             for weighted in pass_.objectives:
@@ -270,11 +270,11 @@ class Step(nn.Module):
         for name, network in self.networks.items():
             passes = [resolved for resolved in self._all_passes if resolved.pass_.network == name and resolved.pass_.grad]
             wants = [resolved.want for resolved in passes]
-            for change in network.outside if isinstance(network, Network) else ():
-                if wants and change.makes and not any(change.makes & want for want in wants):
+            for hook in network.outside if isinstance(network, Network) else ():
+                if wants and hook.makes and not any(hook.makes & want for want in wants):
                     read = ", ".join(sorted(set[str]().union(*wants)))
                     raise RecipeError(
-                        f"networks.{name}: a change replaces {' and '.join(sorted(change.makes))} of this network, but the "
+                        f"networks.{name}: a change replaces {' and '.join(sorted(hook.makes))} of this network, but the "
                         f"recipe reads only {read}.\n  Use another change, such as lora, or train the network."
                     )
         if not any(parameter.requires_grad for parameter in self.parameters()):

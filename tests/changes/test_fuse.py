@@ -99,7 +99,7 @@ def test_a_layer_that_uses_the_other_attention_alone_reads_what_is_not_padding(m
     mixed = (query @ keys.transpose(1, 2) / 2.0).softmax(-1) @ values
     expected = layer.attention_norm(x + attention.out(mixed.transpose(0, 1).reshape(1, 1, 8)))
     change = type("Call", (), {"given": given_to(memory), "__call__": lambda self, x: torch.zeros_like(x)})()
-    found = place.around(x, change, layer.attention_norm, lambda output: output, lambda states: states)
+    found = place.connect(x, change, layer.attention_norm, lambda output: output, lambda states: states)
     torch.testing.assert_close(found, expected)
 
 

@@ -12,7 +12,7 @@ from cloze.bounds import BelowOne
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
 from cloze.networks import TwoStream
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock, clock_of
@@ -20,7 +20,7 @@ from cloze.registry import register
 from cloze.uncompiled import uncompiled
 
 
-class Skips(nn.Module, Around):
+class Skips(nn.Module, LayerHook):
     """Replaces the output of a layer by its input with probability `odds`, in training; nothing is scaled.
 
     The draw is a function of the layer, the step and the first row of the micro-batch. The output of a skipped layer is

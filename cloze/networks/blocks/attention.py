@@ -126,7 +126,7 @@ class Attention(nn.Module):
         output   (B, Lq, D)      `out`
 
     With `at` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend` can,
-    a GPU kernel makes the context of q, k and v at once. Objects `Around` act outside, on the inputs and on the layer's output.
+    a GPU kernel makes the context of q, k and v at once. A `LayerHook` acts outside, on the inputs and the layer's output.
     """
 
     projections: nn.Linear
@@ -159,25 +159,25 @@ class Attention(nn.Module):
         """The maps that make queries, keys and values."""
         return [getattr(self, name) for name in self.projecting.names]
 
-    def forward(self, x: Tensor, given: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
-        projected = self.project(x, given) if given.projected is None else given.projected
-        context = self._attend(projected, given, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
-        context = context if given.query_tokens is None else given.query_tokens.collect(context)
-        context = context if self.gate is None else context * F.gelu(self.gate(given.take(x)))
+        projected = self.project(x, inputs) if inputs.projected is None else inputs.projected
+        context = self._attend(projected, inputs, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
+        context = context if inputs.query_tokens is None else inputs.query_tokens.collect(context)
+        context = context if self.gate is None else context * F.gelu(self.gate(inputs.take(x)))
         output: Tensor = self.out(context if self.norm is None else self.norm(context))
         return output
 
-    def project(self, x: Tensor, given: AttentionInputs) -> QueryKeyValue:
+    def project(self, x: Tensor, inputs: AttentionInputs) -> QueryKeyValue:
         """Queries, keys and values after rotation; the keys and values of a memory or a cache come first."""
-        relation, cache, maps = given.relation.bind(self), given.cache, self.projecting
-        if given.source is None and given.at is None:
-            query, key, value = self._project_all(x, given)
+        relation, cache, maps = inputs.relation.bind(self), inputs.cache, self.projecting
+        if inputs.source is None and inputs.at is None:
+            query, key, value = self._project_all(x, inputs)
         else:
-            query = self.project_queries(given.take(x), given.query_tokens)
-            if given.source is not None and cache:
+            query = self.project_queries(inputs.take(x), inputs.query_tokens)
+            if inputs.source is not None and cache:
                 return QueryKeyValue(query, cache[0], cache[1], relation)
-            read, rows = (x, given.rows) if given.source is None else (given.source, given.source_rows)
+            read, rows = (x, inputs.rows) if inputs.source is None else (inputs.source, inputs.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
         query, key = relation.rotate(query, key)
         if cache is not None:
@@ -190,13 +190,13 @@ class Attention(nn.Module):
         """Only the queries, (B, H, Lq, W), of x (B, L, D), or of the states (M, D) of `tokens`."""
         return self._heads(self.projecting.queries(self, x), 1, tokens)[0]
 
-    def _project_all(self, x: Tensor, given: AttentionInputs) -> tuple[Tensor, ...]:
+    def _project_all(self, x: Tensor, inputs: AttentionInputs) -> tuple[Tensor, ...]:
         """Queries, keys and values of all tokens; keys and values of the memory `past` come first."""
         projected = self.projections(x)
-        if given.past is None:
-            return self._heads(projected, 3, given.rows)
+        if inputs.past is None:
+            return self._heads(projected, 3, inputs.rows)
         query, keys_values = projected.split([self.inside, 2 * self.inside], dim=-1)
-        before = self.projecting.memory(self, given.past.to(x.dtype)).to(keys_values.dtype)
+        before = self.projecting.memory(self, inputs.past.to(x.dtype)).to(keys_values.dtype)
         return (*self._heads(query, 1, None), *self._heads(torch.cat([before, keys_values], dim=1), 2, None))
 
     def _heads(self, x: Tensor, kinds: int, rows: Selected | None) -> tuple[Tensor, ...]:
@@ -204,27 +204,27 @@ class Attention(nn.Module):
         block = x if rows is None else rows.lay_out(x)
         return block.unflatten(-1, (kinds, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _attend(self, projected: QueryKeyValue, given: AttentionInputs, dropout: Dropout) -> Tensor:
+    def _attend(self, projected: QueryKeyValue, inputs: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""
         query, key, value, relation = projected
-        if query.device.type == "cuda" and relation.by_kernel and given.gates is None and given.record is None:
-            return attend_by_kernel(query, key, value, given.seen, relation.bias, self.scale, dropout)
+        if query.device.type == "cuda" and relation.by_kernel and inputs.gates is None and inputs.record is None:
+            return attend_by_kernel(query, key, value, inputs.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
         scores = (content * self.scale if self.scale != 1.0 else content) @ key.transpose(-2, -1)
         added = relation.scores(query, key, self.scale)
         scores = scores if added is None else scores + added.to(scores.dtype)
-        weights = probabilities(scores, given.seen.mask_of(scores), may_see_nothing=given.seen.may_see_nothing)
-        if given.record is not None:
-            given.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
+        weights = probabilities(scores, inputs.seen.mask_of(scores), may_see_nothing=inputs.seen.may_see_nothing)
+        if inputs.record is not None:
+            inputs.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
         if dropout.active:
-            columns = None if given.at is None else given.at.columns
-            queries = weights.shape[2] if given.at is None else given.at.length
+            columns = None if inputs.at is None else inputs.at.columns
+            queries = weights.shape[2] if inputs.at is None else inputs.at.length
             batch, heads, _, keys = weights.shape
             keep = dropout.keep_scores(batch, heads, queries, keys, weights.device, columns)
             weights = drop(weights, keep, dropout.scale)
         context, positional = weights @ value, relation.values(weights)
         context = context if positional is None else context + positional
-        return context if given.gates is None else context * given.gates[..., None, None]
+        return context if inputs.gates is None else context * inputs.gates[..., None, None]
 
 
 @dataclass(frozen=True)

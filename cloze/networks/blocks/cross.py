@@ -95,9 +95,9 @@ class CrossLayer(nn.Module):
         items = self._read(states.items, of_text, self.item_attention_dropout, 1)
         return TextAndItems(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
 
-    def _read(self, x: Tensor, given: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
-        call = AttentionCall(self.crossing, given, dropout)
-        return Post().around(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
+    def _read(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
+        call = AttentionCall(self.crossing, inputs, dropout)
+        return Post().connect(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
 
     def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""

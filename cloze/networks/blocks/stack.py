@@ -16,7 +16,7 @@ from torch import Tensor
 from cloze import rng
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 
@@ -50,7 +50,7 @@ class Stack:
 
     layers: Sequence[Layer]
     given: Sequence[AttentionInputs]
-    around: Sequence[Around] = ()
+    layer_hooks: Sequence[LayerHook] = ()
     across: Sequence[AttentionInputs] | None = None
 
     def run(self, x: Tensor, *, at: Selected | None = None, unread: bool = False) -> list[Tensor]:
@@ -60,29 +60,29 @@ class Stack:
         is not needed: the objects around are called before that layer, and the layer is skipped.
         """
         self._seed_kernels(x.device)
-        for change in self.around:
-            x = change.enter(x)
+        for hook in self.layer_hooks:
+            x = hook.enter(x)
         passed, last = [x], len(self.layers) - 1
         earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
             inputs = self.given[number] if earlier is None else replace(self.given[number], earlier=earlier)
-            for change in self.around:
-                inputs = change.before(number, layer, passed[-1], inputs)
+            for hook in self.layer_hooks:
+                inputs = hook.before(number, layer, passed[-1], inputs)
             if unread and number == last:
                 break
             selected = at if number == last else None
             if selected is not None:
                 inputs = replace(inputs, seen=inputs.seen.at(selected), relation=inputs.relation.at(selected), at=selected)
             output = layer(passed[-1], inputs, None if self.across is None else self.across[number])
-            for change in self.around:
-                output = change.after(number, output, selected)
+            for hook in self.layer_hooks:
+                output = hook.after(number, output, selected)
             passed.append(output)
         return passed
 
     @property
     def per_token(self) -> bool:
         """Whether the last layer may compute only some tokens."""
-        return len(self.layers) > 0 and all(change.per_token for change in self.around)
+        return len(self.layers) > 0 and all(hook.per_token for hook in self.layer_hooks)
 
     def _seed_kernels(self, device: torch.device) -> None:
         """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
@@ -94,21 +94,21 @@ class Stack:
 
 
 def each_layer(
-    given: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
+    inputs: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
     gates: Tensor | None = None, record: AttentionRecord | None = None,
 ) -> list[AttentionInputs]:
     """`given` completed by what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
 
     Raises `RecipeError` if there are not as many gates as layers and heads.
     """
-    if gates is not None and len(gates) != len(given):
+    if gates is not None and len(gates) != len(inputs):
         raise RecipeError(f"gates: {tuple(gates.shape)}, expected (N, H) or (N, B, H) for N = {len(given)} layers.")
     if caches is None and past is None and gates is None and record is None:
-        return list(given)
+        return list(inputs)
     return [
         replace(
             inputs, record=record, cache=None if caches is None else caches[number],
             past=None if past is None else past[:, number], gates=None if gates is None else gates[number],
         )
-        for number, inputs in enumerate(given)
+        for number, inputs in enumerate(inputs)
     ]

@@ -87,10 +87,10 @@ def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tu
     return inputs.take(x), source, [w, b, w_memory, b_memory]
 
 
-def _added(given: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
+def _added(inputs: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
     """What is added to the scores: the bias of a relation, and minus infinity where the mask hides a key."""
-    mask = given.seen.bias(dtype, keys, torch.device("cpu"))
-    return given.relation.joined(mask, dtype) if isinstance(given.relation, Bias) else mask
+    mask = inputs.seen.bias(dtype, keys, torch.device("cpu"))
+    return inputs.relation.joined(mask, dtype) if isinstance(inputs.relation, Bias) else mask
 
 
 class Sequences(NamedTuple):

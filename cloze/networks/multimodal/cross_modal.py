@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CrossLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
@@ -120,13 +120,13 @@ class CrossModal(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
         size = shown(fields)
         rows = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
         items = counted.branch(live=False)
-        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
         self.items.count_operations(items, rows.tokens)
         for layer in self.item_layers:
             layer.count_operations(items, rows.tokens, rows.length)

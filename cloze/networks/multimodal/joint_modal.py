@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.layer import EncodedSource, Layer
 from cloze.networks.blocks.projections import Across
@@ -187,13 +187,13 @@ class JointModal(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
         size = shown(fields)
         _, real, widest = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
         film = counted.branch(live=False)
-        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
         film.above(self.items)
         film.maps(real, self.items.features)
         for layer in self.item_layers:

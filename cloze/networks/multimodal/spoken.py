@@ -81,14 +81,14 @@ class Spoken(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Any = (),
+        layer_hooks: Any = (),
     ) -> None:
         """The encoder of recordings, then the way of the tokens."""
         features = fields.get(f"item_vectors/{self.set}")
         if features is not None:
             self.sounds.count_operations(counted, features.shape[0] * features.shape[1], features.shape[2])
         if want - {"item_hidden", "word_vectors"}:
-            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
 
 
 def _means(vectors: Tensor, item: Tensor, like: Tensor) -> Tensor:

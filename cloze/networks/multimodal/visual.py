@@ -13,7 +13,7 @@ from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemInputs, ItemRows, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
@@ -94,7 +94,7 @@ class Visual(Bert):
         record, length = AttentionRecord.of(want), tokens.shape[1]
         x = self._embedded(inputs, joined)  # (B, L + S, D): the tokens, then the S positions that the items append
         seen = [AttentionInputs(self._seen(x, inputs.block, joined))] * len(self.layers)
-        stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
+        stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.layer_hooks])
         # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
         # that are read.
         whole = not stack.per_token or record is not None or "item_hidden" in want
@@ -131,19 +131,19 @@ class Visual(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of tokens and items through the layers."""
         size, items = shown(fields), shown_items(fields, self.items.set)
         if items is None:
-            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
             return
         branch = counted.branch(live=False)
         self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
         counted.join(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
-        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), around)
+        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), layer_hooks)
 
 
 def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:
