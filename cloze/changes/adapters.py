@@ -71,7 +71,7 @@ class InResidual(nn.Module):
     def count_operations(self, counted: Operations, tokens: int) -> None:
         """The adapter, for so many tokens."""
         self.place.count_operations(counted, tokens)
-        counted.maps(tokens, self.bottleneck)
+        counted.add_linear(tokens, self.bottleneck)
 
 
 class AfterResidual(InResidual):
@@ -103,7 +103,7 @@ class AfterLayers(nn.Module, LayerHook):
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The layer's adapter, for every token."""
-        counted.maps(size.tokens, self.layers[number])
+        counted.add_linear(size.tokens, self.layers[number])
 
 
 @register("change", "adapters")

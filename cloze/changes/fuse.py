@@ -51,7 +51,7 @@ class Averaged(nn.Module):
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
-        inputs, further = attention.given, attention.given.further
+        inputs, further = attention.inputs, attention.inputs.further
         if further is None:
             raise RecipeError(f"a fused network reads the states of another one, and the pass has none. {_TAKE}")
         full_cache = inputs.cache
@@ -76,12 +76,12 @@ class Averaged(nn.Module):
         """The products of so many tokens that attend to the other network's states."""
         self.place.count_operations(counted, tokens)
         size, attention = self.size, self.attention
-        read = counted.branch(live=False)
-        read.maps(size.tokens, attention.memory)
-        counted.maps(tokens, attention.query)
-        counted.join(read)
-        counted.products(2 * tokens * size.length * attention.inside)
-        counted.maps(tokens, attention.out)
+        read = counted.branch(needs_grad=False)
+        read.add_linear(size.tokens, attention.memory)
+        counted.add_linear(tokens, attention.query)
+        counted.add_branches(read)
+        counted.add_row_products(2 * tokens * size.length * attention.inner_width)
+        counted.add_linear(tokens, attention.out)
 
 
 class Fused(nn.Module, NetworkHook):

@@ -56,10 +56,10 @@ class AdapterModule(nn.Module):
 
     def count_operations(self, counted: Operations, tokens: int, length: int) -> None:
         """Count the products for so many tokens in rows of this length."""
-        counted.maps(tokens, self.down)
+        counted.add_linear(tokens, self.down)
         for layer in self.layers:
             layer.count_operations(counted, tokens, length)
-        counted.maps(tokens, self.up)
+        counted.add_linear(tokens, self.up)
 
 
 class KnowledgeAdapted(nn.Module, NetworkHook):
@@ -114,7 +114,7 @@ class KnowledgeAdapted(nn.Module, NetworkHook):
         size = shown(fields)
         for module in self.blocks:
             module.count_operations(counted, size.tokens, size.length)
-        counted.maps(size.tokens, self.join, self.both)
+        counted.add_linear(size.tokens, self.join, self.both)
 
 
 @register("change", "knowledge_adapter")

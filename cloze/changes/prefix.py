@@ -35,11 +35,11 @@ class InFront(nn.Module):
 
     def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`. A cache keeps the keys and values of tokens alone."""
-        count, past = len(self.rows), attention.given.cache
+        count, past = len(self.rows), attention.inputs.cache
         prefix = [vectors.expand(len(x), -1, -1, -1).to(x.dtype) for vectors in self.rows.permute(1, 2, 0, 3)]
         cache = [torch.cat(both, dim=2) for both in zip(prefix, past, strict=True)] if past else prefix
-        seen = _widened(attention.given.seen, count, x)
-        call = replace(attention, given=replace(attention.given, cache=cache, seen=seen))
+        seen = _widened(attention.inputs.seen, count, x)
+        call = replace(attention, inputs=replace(attention.inputs, cache=cache, seen=seen))
         output: Tensor = self.place.connect(x, call, norm, drop, take)
         if past is not None:
             past[:] = [tensor[:, :, count:] for tensor in cache]
@@ -47,8 +47,8 @@ class InFront(nn.Module):
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """The products of so many tokens with the keys and values in front."""
-        counted.above(self)
-        counted.products(tokens * self.rows.numel())
+        counted.pass_through(self)
+        counted.add_row_products(tokens * self.rows.numel())
         self.place.count_inside(counted, tokens)
 
     def count_operations(self, counted: Operations, tokens: int) -> None:

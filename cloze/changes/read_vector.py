@@ -87,7 +87,7 @@ class ReadsVector(nn.Module, NetworkHook):
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Counts the maps of every row's vector; the fields stay as they are."""
         for crossing in self.crossings if FIELD in fields else ():
-            counted.maps(len(fields["tokens"]), crossing.value, crossing.out)
+            counted.add_linear(len(fields["tokens"]), crossing.value, crossing.out)
         return fields
 
 

@@ -298,12 +298,12 @@ class EncoderDecoder(Network):
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
         target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
-        begun = counted.branch(live=is_trained(self.embeddings))
-        counted.above(self.embeddings)
+        begun = counted.branch(needs_grad=is_trained(self.embeddings))
+        counted.pass_through(self.embeddings)
         _count_stack(counted, self.encoder, source)
         if _reads_decoder(want):
-            _count_stack(begun, self.decoder, target, EncodedSource(source.tokens, source.length, counted.live))
-            counted.join(begun)
+            _count_stack(begun, self.decoder, target, EncodedSource(source.tokens, source.length, counted.needs_grad))
+            counted.add_branches(begun)
 
 
 def _reads_decoder(want: frozenset[str]) -> bool:

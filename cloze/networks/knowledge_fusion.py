@@ -56,7 +56,7 @@ class EntityLayer(nn.Module):
 class EntityFusion(LayerHook):
     """Joins entities to the feed-forward of layers, from the layer `first` on.
 
-    `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `given` what attention among them is given. `pairs` (N, 2)
+    `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `inputs` the inputs of attention among them. `pairs` (N, 2)
     are the flat positions of a token and of its entity, `home` (E·R,) the flat position of the token that each entity reads.
     """
 
@@ -67,13 +67,13 @@ class EntityFusion(LayerHook):
         self.layers, self.first, self.x, self.real = layers, first, x, real
         self.inputs, self.pairs, self.home = inputs, pairs, home
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """The feed-forward of a layer with entities is called through a `FusionMaps`."""
         if number < self.first:
-            return given
+            return inputs
         entity_layer = self.layers[number - self.first]
-        self.x = entity_layer.meet(self.x, self.given) * self.real
-        return replace(given, host=FusionMaps(layer, entity_layer, self))
+        self.x = entity_layer.meet(self.x, self.inputs) * self.real
+        return replace(inputs, host=FusionMaps(layer, entity_layer, self))
 
 
 class FusionMaps:
@@ -106,27 +106,27 @@ class CountedEntities(LayerHook):
 
     def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
         self.layers, self.first, self.items, self.length, self.joins = layers, first, items, length, joins
-        self.live = False
+        self.needs_grad = False
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The entity layer of this layer, if there is one."""
         if number < self.first:
             return
         layer = self.layers[number - self.first]
-        branch = counted.branch(live=self.live)
+        branch = counted.branch(needs_grad=self.needs_grad)
         if layer.attention is not None:
-            branch.maps(self.items, *layer.attention.projection_maps)
-            branch.products(2 * self.items * self.length * layer.attention.inside)
-            branch.maps(self.items, layer.attention.out)
-            branch.above(layer.attention_norm)
-        branch.weights(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
-        counted.join(branch)
+            branch.add_linear(self.items, *layer.attention.projection_maps)
+            branch.add_row_products(2 * self.items * self.length * layer.attention.inner_width)
+            branch.add_linear(self.items, layer.attention.out)
+            branch.pass_through(layer.attention_norm)
+        branch.add_weight_products(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
+        counted.add_branches(branch)
         if layer is not self.layers[-1]:
             back = counted.branch()
-            back.maps(self.items, layer.outward)
-            back.above(layer.norm)
-            counted.join(back)
-            self.live = counted.live
+            back.add_linear(self.items, layer.outward)
+            back.pass_through(layer.norm)
+            counted.add_branches(back)
+            self.needs_grad = counted.needs_grad
 
 
 @register("network", "knowledge_fusion")

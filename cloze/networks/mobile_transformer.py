@@ -166,13 +166,14 @@ class MobileLayer(nn.Module):
 
     def count_operations(self, counted: Operations, tokens: int, keys: int) -> None:
         """The products of so many tokens that each meet so many `keys`."""
-        counted.maps(tokens, self.enter, *([self.shared] if self.reads == "shared" else []), *self.attention.projection_maps)
-        counted.products(2 * tokens * keys * self.attention.inside)
-        counted.maps(tokens, self.attention.out)
+        shared = [self.shared] if self.reads == "shared" else []
+        counted.add_linear(tokens, self.enter, *shared, *self.attention.projection_maps)
+        counted.add_row_products(2 * tokens * keys * self.attention.inner_width)
+        counted.add_linear(tokens, self.attention.out)
         for part in self.feed_forwards:
-            counted.maps(tokens, part.inner, part.outer)
-        counted.maps(tokens, self.leave)
-        counted.above(self)
+            counted.add_linear(tokens, part.inner, part.outer)
+        counted.add_linear(tokens, self.leave)
+        counted.pass_through(self)
 
 
 @register("network", "mobile_transformer")
@@ -270,8 +271,8 @@ class MobileTransformer(Network):
     ) -> None:
         """The tokens' way through the layers."""
         size = shown(fields)
-        counted.maps(size.tokens, self.embeddings.project)
-        counted.above(self.embeddings)
+        counted.add_linear(size.tokens, self.embeddings.project)
+        counted.pass_through(self.embeddings)
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens, size.length)
             count_hooks(counted, [*self.around, *layer_hooks], number, size)

@@ -221,7 +221,7 @@ class Network(nn.Module, ABC):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """Count the products of a pass over these fields, from its input upwards; by default there are none."""
-        counted.above(self)
+        counted.pass_through(self)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None = None) -> float:
         """Floating-point operations of a pass, forward and backward."""

@@ -184,10 +184,10 @@ class Transformer(Network):
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
         stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
-        at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
-        passed = stack.run(x, at=at)
+        selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
+        passed = stack.run(x, selected=selected)
         hidden = self.finish(passed[-1])
-        states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
+        states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
         return states if record is None else {**states, **record.stacked()}
 
     @property
@@ -223,9 +223,9 @@ class Transformer(Network):
         if reads is not None:
             reads.count_operations(counted, fields["tokens"], fields.get("characters"))
         for senses in self.embeddings.senses.values():
-            counted.weights(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
-        counted.above(self.embeddings)
-        counted.maps(size.tokens, self.project)
+            counted.add_weight_products(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
+        counted.pass_through(self.embeddings)
+        counted.add_linear(size.tokens, self.project)
         self.count_layers(counted, size, layer_hooks)
 
     def rotate_by(self, positions: Any) -> None:
@@ -240,19 +240,19 @@ class Transformer(Network):
         for number, layer in enumerate(self.layers):
             self._count_buckets(counted, layer, size)
             layer.count_operations(counted, size.tokens, size.length)
-            counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
+            counted.add_frozen_products(size.tokens * distances)  # vectors of distances, which are not trained
             count_hooks(counted, [*self.around, *layer_hooks], number, size)
 
     def _count_buckets(self, counted: Operations, layer: Layer, size: SequenceSize) -> None:
         """The vectors of distances that meet a layer's maps, its queries and its keys."""
         if self.distances is None:
             return
-        rows, inside = self.distances.table.num_embeddings, layer.attention.inside
+        rows, inside = self.distances.table.num_embeddings, layer.attention.inner_width
         (maps,) = layer.attention.projection_maps
-        vectors = counted.branch(live=is_trained(self.distances))
-        vectors.weights(rows * 2 * inside * self.width, trained=is_trained(maps))
-        counted.join(vectors)
-        counted.products(2 * size.tokens * rows * inside)
+        vectors = counted.branch(needs_grad=is_trained(self.distances))
+        vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
+        counted.add_branches(vectors)
+        counted.add_row_products(2 * size.tokens * rows * inside)
 
 
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:

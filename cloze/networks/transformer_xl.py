@@ -237,27 +237,27 @@ def count_relative(
     `queries` are those of a second stream, None for none, in rows of `block`; without `content` the layer's own is not run.
     """
     attention = layer.attention
-    inside, keys = attention.inside, size.length + past
+    inside, keys = attention.inner_width, size.length + past
     (projections,), distances = attention.projection_maps, attention.get_submodule("distances")
-    counted.maps(size.tokens, projections)
+    counted.add_linear(size.tokens, projections)
     remembered = size.rows * past * 2 * inside * projections.in_features
-    counted.weights(remembered, trained=is_trained(projections), live=False)
-    branch = counted.branch(live=False)
-    branch.maps(far, distances)
-    counted.join(branch)
+    counted.add_weight_products(remembered, trained=is_trained(projections), needs_grad=False)
+    branch = counted.branch(needs_grad=False)
+    branch.add_linear(far, distances)
+    counted.add_branches(branch)
     second = counted.branch()
     ways = [(counted, size.tokens, size.tokens)] if content else []
     if queries is not None:
-        second.weights(queries * inside * projections.in_features, trained=is_trained(projections))
+        second.add_weight_products(queries * inside * projections.in_features, trained=is_trained(projections))
         ways.append((second, queries, size.rows * block))
     for way, tokens, cells in ways:
-        way.products(2 * cells * inside * keys)  # scores by content, and values
-        (way.products if is_trained(distances) else way.constants)(cells * inside * far)  # scores by distance
-        way.maps(tokens, attention.out)
+        way.add_row_products(2 * cells * inside * keys)  # scores by content, and values
+        (way.add_row_products if is_trained(distances) else way.add_frozen_products)(cells * inside * far)  # scores by distance
+        way.add_linear(tokens, attention.out)
         layer.place_of("attention").count_operations(way, tokens)
         layer.count_feed_forward(way, tokens)
     if queries is not None:
-        counted.join(second)
+        counted.add_branches(second)
 
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:

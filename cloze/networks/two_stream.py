@@ -34,7 +34,7 @@ QUERY_DROPS = ("shares", "attention", "activation", "inner")
 class QueryStream(LayerHook):
     """The query stream: its states know their position, but not the token at that position (Yang et al., 2019, §2.3).
 
-    `rows` (M, D) are its states at the selected tokens; `given` and `distances` are the inputs of their attention. Keys and
+    `rows` (M, D) are its states at the selected tokens; `inputs` and `distances` are the inputs of their attention. Keys and
     values are those of the content stream.
     """
 
@@ -45,9 +45,9 @@ class QueryStream(LayerHook):
         """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
         # Keys and values (B, H, Lk, W) are those of the content stream, memory included; queries are (B, H, K, W), laid out from
         # the rows (M, D), where K is the number of cells for the chosen tokens of a row.
-        content, at = layer.attention.project(x, inputs), self.inputs.at
-        assert at is not None and isinstance(content.relation, LearnedDistances)
-        query = layer.attention.project_queries(self.rows, at)
+        content, selected = layer.attention.project(x, inputs), self.inputs.selected
+        assert selected is not None and isinstance(content.relation, LearnedDistances)
+        query = layer.attention.project_queries(self.rows, selected)
         projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
         self.rows = layer(self.rows, replace(self.inputs, projected=projected, gates=inputs.gates), drops=drops)
@@ -140,7 +140,7 @@ class TwoStream(RelativeTransformer):
             x, inputs, memory, want, gates, [*layer_hooks, *([] if stream is None else [stream])], unread=bare
         )
         if stream is not None:
-            chosen = stream.given.at
+            chosen = stream.inputs.selected
             assert chosen is not None  # a query stream is made of some tokens
             states["query"] = chosen.put_back(self.query_dropout(stream.rows, chosen.positions))
         return states | self._read(want, passed, memory, tokens, block, summaries)
@@ -183,7 +183,7 @@ class TwoStream(RelativeTransformer):
         # Every chosen token begins with the same vector, (D,); only the distances say where it stands.
         rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.positions)
         seen = Visibility("mask", mask, may_see_nothing=True)
-        return QueryStream(rows, AttentionInputs(seen.at(chosen), at=chosen), relation.at(chosen))
+        return QueryStream(rows, AttentionInputs(seen.select(chosen), selected=chosen), relation.select(chosen))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
@@ -197,7 +197,7 @@ class TwoStream(RelativeTransformer):
             chosen = Selected.of(positions, size.rows, size.length)
             queries, block = len(chosen.flat), chosen.across
         bare = want.isdisjoint({"hidden", "summary", "layers"})
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         for number, layer in enumerate(self.layers):
             content = not (bare and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)

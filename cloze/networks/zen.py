@@ -28,7 +28,7 @@ from cloze.registry import Given, PartMark, register
 class NGrams(LayerHook):
     """Adds to the states of tokens, after each layer, those of the n-grams that cover them, which run through `layers`.
 
-    `x` (B, R, D) are the n-grams, `given` what attention among them is given, `pairs` (E, 2) the flat positions of a
+    `x` (B, R, D) are the n-grams, `inputs` the inputs of attention among them, `pairs` (E, 2) the flat positions of a
     token and of an n-gram that covers it.
     """
 
@@ -38,24 +38,24 @@ class NGrams(LayerHook):
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x plus the sums over n-grams."""
         if number < len(self.layers):
-            self.x = self.layers[number](self.x, self.given)
+            self.x = self.layers[number](self.x, self.inputs)
         added = self.x.flatten(0, 1).index_select(0, self.pairs[:, 1])
         return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
 
 
 class CountedNGrams(LayerHook):
-    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `live`: their embeddings need a gradient."""
+    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `needs_grad`: their embeddings need a gradient."""
 
-    def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
-        self.layers, self.items, self.length, self.live = layers, items, length, live
+    def __init__(self, layers: Sequence[Any], items: int, length: int, *, needs_grad: bool) -> None:
+        self.layers, self.items, self.length, self.needs_grad = layers, items, length, needs_grad
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The n-gram layer next to this layer, if there is one."""
         if number < len(self.layers):
-            branch = counted.branch(live=self.live)
+            branch = counted.branch(needs_grad=self.needs_grad)
             self.layers[number].count_operations(branch, self.items, self.length)
-            counted.join(branch)
-            self.live = branch.live
+            counted.add_branches(branch)
+            self.needs_grad = branch.needs_grad
 
 
 @register("network", "zen")
@@ -127,7 +127,7 @@ class Zen(Bert):
         grams = []
         if "items/ngram" in fields:
             rows, length = fields["items/ngram"].shape
-            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), live=is_trained(self.ngrams))]
+            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), needs_grad=is_trained(self.ngrams))]
         super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[*grams, *layer_hooks])
 
     def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:

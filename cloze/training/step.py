@@ -199,7 +199,7 @@ class Step(nn.Module):
             fields = self._fields_before(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
             sources = {path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)}
-            operations = Operations(live=pass_.grad and bool(sources & live), gradients=pass_.grad)
+            operations = Operations(needs_grad=pass_.grad and bool(sources & live), gradients=pass_.grad)
             if self._runs_network(resolved):
                 network, inputs = self._network(pass_), fields
                 for hook in network.outside:
@@ -208,11 +208,11 @@ class Step(nn.Module):
                 for hook in network.outside:
                     if hook.makes & resolved.want:
                         hook.end_operations(operations, inputs)
-            if operations.live and pass_.grad:
+            if operations.needs_grad and pass_.grad:
                 live.add(pass_.name)
             for weighted in pass_.objectives:
                 if weighted.weight != 0 or weighted.name in resolved.scored:
-                    head = operations.branch(live=operations.live or bool(_passes_read(weighted) & live))
+                    head = operations.branch(needs_grad=operations.needs_grad or bool(_passes_read(weighted) & live))
                     self._objective(weighted).count_operations(head, fields)
                     total += head.total
             total += operations.total

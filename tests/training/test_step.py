@@ -155,7 +155,7 @@ class Patches(Network):
         return {"hidden": self.map(vectors)}
 
     def count_operations(self, counted, fields, *, want, positions):
-        counted.maps(shown(fields).tokens, self.map)
+        counted.add_linear(shown(fields).tokens, self.map)
 
 
 def test_a_network_may_read_a_view_without_tokens() -> None:

@@ -32,10 +32,10 @@ class Skips(nn.Module, LayerHook):
         self.odds, self.clock, self.name = odds, clock, name
         self.entered: Tensor | None = None
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """Keeps x (B, L, D) until the layer is done."""
         self.entered = x if self.training else None
-        return given
+        return inputs
 
     @uncompiled
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:

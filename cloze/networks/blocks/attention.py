@@ -41,9 +41,9 @@ class QueryKeyValue(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """The inputs of one call of attention besides the states x. `Stack`, `Layer` and the fast functions call them `given`.
+    """The inputs of one call of attention besides the states x.
 
-    `seen`: who sees whom. `relation`: how positions enter. `at`: only these tokens have queries, and the result is (M, D).
+    `seen`: who sees whom. `relation`: how positions enter. `selected`: only these tokens have queries, and the result is (M, D).
     `rows`: x is (M, D), the tokens that are not padding. `past`: a memory of states (B, M, D) before the row, which is only read.
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
@@ -55,7 +55,7 @@ class AttentionInputs:
 
     seen: Visibility
     relation: Relation = NONE
-    at: Selected | None = None
+    selected: Selected | None = None
     rows: Selected | None = None
     past: Tensor | None = None
     cache: list[Tensor] | None = None
@@ -71,7 +71,7 @@ class AttentionInputs:
     @property
     def query_tokens(self) -> Selected | None:
         """The tokens that have queries; None: all tokens of (B, L)."""
-        return self.rows if self.at is None else self.at
+        return self.rows if self.selected is None else self.selected
 
     @property
     def positions(self) -> Positions | None:
@@ -80,7 +80,7 @@ class AttentionInputs:
 
     def take(self, x: Tensor) -> Tensor:
         """The states of the tokens that have queries, (M, D) out of (B, L, D); x itself if it holds no others."""
-        return x if self.at is None or x.dim() == 2 else self.at.take(x)
+        return x if self.selected is None or x.dim() == 2 else self.selected.take(x)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Attention(nn.Module):
         joined   (B, Lq, H·W)    the heads side by side, times GELU(`gate` of x), then `norm`
         output   (B, Lq, D)      `out`
 
-    With `at` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend` can,
-    a GPU kernel makes the context of q, k and v at once. A `LayerHook` acts outside, on the inputs and the layer's output.
+    With `selected` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend`
+    can, a GPU kernel makes the context of q, k and v at once. A `LayerHook` acts outside, on the inputs and the layer's output.
     """
 
     projections: nn.Linear
@@ -144,14 +144,14 @@ class Attention(nn.Module):
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
         self.heads, self.head_width = heads, head_width or width // heads
-        self.inside = heads * self.head_width
+        self.inner_width = heads * self.head_width
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
         self.projecting: Projections = projections or StackedProjections()
-        for name, part in {**self.projecting.maps(width, self.inside, bias=bias), **(learned or {})}.items():
+        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias), **(learned or {})}.items():
             setattr(self, name, part)
-        self.gate = nn.Linear(width, self.inside, bias=bias) if gated else None
-        self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inside, norm_epsilon)
-        self.out = nn.Linear(self.inside, width, bias=bias)
+        self.gate = nn.Linear(width, self.inner_width, bias=bias) if gated else None
+        self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inner_width, norm_epsilon)
+        self.out = nn.Linear(self.inner_width, width, bias=bias)
         self.dropout = dropout
 
     @property
@@ -171,7 +171,7 @@ class Attention(nn.Module):
     def project(self, x: Tensor, inputs: AttentionInputs) -> QueryKeyValue:
         """Queries, keys and values after rotation; the keys and values of a memory or a cache come first."""
         relation, cache, maps = inputs.relation.bind(self), inputs.cache, self.projecting
-        if inputs.source is None and inputs.at is None:
+        if inputs.source is None and inputs.selected is None:
             query, key, value = self._project_all(x, inputs)
         else:
             query = self.project_queries(inputs.take(x), inputs.query_tokens)
@@ -195,7 +195,7 @@ class Attention(nn.Module):
         projected = self.projections(x)
         if inputs.past is None:
             return self._heads(projected, 3, inputs.rows)
-        query, keys_values = projected.split([self.inside, 2 * self.inside], dim=-1)
+        query, keys_values = projected.split([self.inner_width, 2 * self.inner_width], dim=-1)
         before = self.projecting.memory(self, inputs.past.to(x.dtype)).to(keys_values.dtype)
         return (*self._heads(query, 1, None), *self._heads(torch.cat([before, keys_values], dim=1), 2, None))
 
@@ -217,8 +217,8 @@ class Attention(nn.Module):
         if inputs.record is not None:
             inputs.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
         if dropout.active:
-            columns = None if inputs.at is None else inputs.at.columns
-            queries = weights.shape[2] if inputs.at is None else inputs.at.length
+            columns = None if inputs.selected is None else inputs.selected.columns
+            queries = weights.shape[2] if inputs.selected is None else inputs.selected.length
             batch, heads, _, keys = weights.shape
             keep = dropout.keep_scores(batch, heads, queries, keys, weights.device, columns)
             weights = drop(weights, keep, dropout.scale)
@@ -232,11 +232,11 @@ class AttentionCall:
     """Attention with the inputs of one call: a function of x, which `Layer` puts into a residual connection."""
 
     attention: Attention
-    given: AttentionInputs
+    inputs: AttentionInputs
     dropout: Dropout
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.attention(x, self.given, self.dropout)
+        output: Tensor = self.attention(x, self.inputs, self.dropout)
         return output
 
 

@@ -15,7 +15,7 @@ class LayerHook:
     """An object that a stack calls around every layer; this one does nothing.
 
     A network calls the hooks in its `around` in every pass (modules with parameters, such as adapters), and those that
-    `forward` is given for one pass. Recurrent networks call only `after`, a GRU also for its last states.
+    `forward` gets as `layer_hooks` for one pass. Recurrent networks call only `after`, a GRU also for its last states.
 
     `per_token`: what it does to a token depends on no other token, so that the last layer may compute only some tokens.
     """
@@ -62,7 +62,7 @@ class NetworkHook:
 
     def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
         """Count the products of what it makes of the network's states; by default there are none."""
-        counted.above(self)  # type: ignore[arg-type]
+        counted.pass_through(self)  # type: ignore[arg-type]
 
 
 def after_layer(layer_hooks: Iterable[Any], number: int, x: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class EncodedSource(NamedTuple):
 
     tokens: int
     keys: int
-    live: bool
+    needs_grad: bool
 
 
 class DepthMean(nn.Module):
@@ -125,31 +125,31 @@ class Layer(nn.Module):
     def count_operations(self, counted: Operations, tokens: int, keys: int, source: EncodedSource | None = None) -> None:
         """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
         attention, pre = self.attention, self.place.pre
-        counted.above(self.attention_norm if pre else None)
-        counted.maps(tokens, *attention.projection_maps, attention.gate)
-        counted.products(2 * tokens * keys * attention.inside)
+        counted.pass_through(self.attention_norm if pre else None)
+        counted.add_linear(tokens, *attention.projection_maps, attention.gate)
+        counted.add_row_products(2 * tokens * keys * attention.inner_width)
         self.place_of("attention").count_inside(counted, tokens)
-        counted.maps(tokens, attention.out)
+        counted.add_linear(tokens, attention.out)
         self.place_of("attention").count_operations(counted, tokens)
-        counted.above(self.attention_norm)
+        counted.pass_through(self.attention_norm)
         if self.crossing is not None and source is not None:
             query, memory = self.crossing.projection_maps
-            counted.above(self.crossing_norm if pre else None)
-            read = counted.branch(live=source.live)
-            read.maps(source.tokens, memory)
-            counted.maps(tokens, query)
-            counted.join(read)
-            counted.products(2 * tokens * source.keys * self.crossing.inside)
-            counted.maps(tokens, self.crossing.out)
+            counted.pass_through(self.crossing_norm if pre else None)
+            read = counted.branch(needs_grad=source.needs_grad)
+            read.add_linear(source.tokens, memory)
+            counted.add_linear(tokens, query)
+            counted.add_branches(read)
+            counted.add_row_products(2 * tokens * source.keys * self.crossing.inner_width)
+            counted.add_linear(tokens, self.crossing.out)
             self.place_of("crossing").count_operations(counted, tokens)
         self.count_feed_forward(counted, tokens)
 
     def count_feed_forward(self, counted: Operations, tokens: int) -> None:
         """The products of the layer's second half."""
-        counted.above(self.inner_norm if self.place.pre else None)
-        counted.maps(tokens, *self.feed_forward_maps)
+        counted.pass_through(self.inner_norm if self.place.pre else None)
+        counted.add_linear(tokens, *self.feed_forward_maps)
         self.place_of("inner").count_operations(counted, tokens)
-        counted.above(self)
+        counted.pass_through(self)
 
     def place_of(self, name: str) -> Any:
         """The place of the norm at a residual connection, or what a change put there, such as an adapter."""

@@ -166,13 +166,13 @@ class CoAttentionTransformer(Bert):
         """The way of the text and of the items through their layers, and through those that join them."""
         size, item_size = shown(fields), shown_items(fields, self.items.items.set) or SequenceSize(0, 0, 0)
         rows = SequenceSize(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
-        items = counted.branch(live=False)
+        items = counted.branch(needs_grad=False)
         self.items.count_operations(items, rows.tokens)
         if self.first == 0:
-            counted.above(self.embeddings)
+            counted.pass_through(self.embeddings)
             self.co_layers[0].count_operations(counted, items, (size, rows))
         stream = CountedStream(self, items, rows)
         super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[stream, *layer_hooks])
-        counted.join(items)
+        counted.add_branches(items)
         if "pooled" in want:
-            counted.maps(size.rows, self.text_pooler, self.item_pooler)
+            counted.add_linear(size.rows, self.text_pooler, self.item_pooler)

@@ -125,7 +125,7 @@ class CrossModal(Bert):
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
         size = shown(fields)
         rows = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
-        items = counted.branch(live=False)
+        items = counted.branch(needs_grad=False)
         super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
         self.items.count_operations(items, rows.tokens)
         for layer in self.item_layers:
@@ -133,8 +133,8 @@ class CrossModal(Bert):
         for cross in self.cross_layers:
             cross.count_operations(counted, items, (size, rows))
         if "item_transformed" in want:
-            items.maps(rows.tokens, self.item_map)
-            items.above(self.item_norm)
-        counted.join(items)
+            items.add_linear(rows.tokens, self.item_map)
+            items.pass_through(self.item_norm)
+        counted.add_branches(items)
         if "pooled" in want:
-            counted.maps(size.rows, self.pooler)
+            counted.add_linear(size.rows, self.pooler)

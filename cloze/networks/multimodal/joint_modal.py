@@ -192,22 +192,22 @@ class JointModal(Bert):
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
         size = shown(fields)
         _, real, widest = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
-        film = counted.branch(live=False)
+        film = counted.branch(needs_grad=False)
         super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
-        film.above(self.items)
-        film.maps(real, self.items.features)
+        film.pass_through(self.items)
+        film.add_linear(real, self.items.features)
         for layer in self.item_layers:
             layer.count_operations(film, real, widest)
-        counted.join(film)
+        counted.add_branches(film)
         times = (size.rows if "pair_pooled" in want else 0) + bool(want & _JOINT)
         for layer in self.joint_layers:
             layer.count_operations(counted, times * (size.tokens + real), size.length + widest)
         pooled = (size.rows**2 if "pair_pooled" in want else 0) + (size.rows if "pooled" in want else 0)
         if pooled:
-            counted.maps(pooled, self.pooler)
+            counted.add_linear(pooled, self.pooler)
         if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
             target = shown(fields, "decoder.tokens", "decoder.block")
-            source = EncodedSource(size.tokens + real, size.length + widest, counted.live)
+            source = EncodedSource(size.tokens + real, size.length + widest, counted.needs_grad)
             for layer in self.decoder.layers:
                 layer.count_operations(counted, target.tokens, target.length, source)
 

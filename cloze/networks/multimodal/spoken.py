@@ -126,9 +126,9 @@ class SoundEncoder(nn.Module):
     def count_operations(self, counted: Operations, recordings: int, width: int) -> None:
         """Both maps, for every frame of the recordings."""
         frames = recordings * width // self.bands
-        inside, first = counted.branch(live=False), counted.branch(live=False)
-        inside.maps(frames, self.read)
-        first.maps(recordings, self.carry)  # of the state before the first frame, a constant
-        inside.join(first)
-        inside.maps(frames - recordings, self.carry)
-        counted.join(inside)
+        inside, first = counted.branch(needs_grad=False), counted.branch(needs_grad=False)
+        inside.add_linear(frames, self.read)
+        first.add_linear(recordings, self.carry)  # of the state before the first frame, a constant
+        inside.add_branches(first)
+        inside.add_linear(frames - recordings, self.carry)
+        counted.add_branches(inside)

@@ -99,9 +99,9 @@ class Visual(Bert):
         # that are read.
         whole = not stack.per_token or record is not None or "item_hidden" in want
         read = (_in_wide_rows(flat, length, x.shape[1]) for flat in (inputs.positions, inputs.summaries))
-        at = None if whole else self._read_tokens(x[..., 0], want, *read)
-        passed = stack.run(x, at=at)
-        last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
+        selected = None if whole else self._read_tokens(x[..., 0], want, *read)
+        passed = stack.run(x, selected=selected)
+        last = passed[-1] if selected is None else selected.put_back(passed[-1])  # (B, L + S, D); below it is cut to (B, L, D)
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], inputs.summaries)
         if "item_hidden" in want:
             states["item_hidden"] = self._of_items(last, length, rows)
@@ -138,11 +138,11 @@ class Visual(Bert):
         if items is None:
             super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
             return
-        branch = counted.branch(live=False)
+        branch = counted.branch(needs_grad=False)
         self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
-        counted.join(branch)
+        counted.add_branches(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), layer_hooks)
 
 

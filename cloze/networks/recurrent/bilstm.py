@@ -210,7 +210,7 @@ class BiLSTM(Network):
             for number, layer in enumerate(self.layers):
                 getattr(layer, read).count_operations(way, size.tokens)
                 count_hooks(way, self.around, number, size)
-        counted.join(*ways.values(), share=share)
+        counted.add_branches(*ways.values(), share=share)
 
 
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:

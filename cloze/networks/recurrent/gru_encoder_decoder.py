@@ -145,6 +145,6 @@ class GRU(Network):
     ) -> None:
         """The tokens' way through the layers, which all read the embeddings."""
         size = shown(fields)
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         count_directions(counted, self.layers, size.tokens)
         count_hooks(counted, self.around, 0, size)

@@ -272,18 +272,18 @@ class LSTMEncoderDecoder(Network):
     ) -> None:
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         begun = counted.branch()
         for both in self.encoder.directions:
             count_directions(counted, both, source.tokens)
         if self.decoder is None or "decoder_hidden" not in want or "decoder.tokens" not in fields:
             return
         tokens = fields["decoder.tokens"].numel()
-        begun.live = counted.live
-        begun.above(self.decoder)  # what it has put out is read with the next token
+        begun.needs_grad = counted.needs_grad
+        begun.pass_through(self.decoder)  # what it has put out is read with the next token
         for layer in self.decoder.layers:
             layer.count_operations(begun, tokens)
-        begun.maps(tokens, self.decoder.query)
-        begun.products(tokens * 2 * self.decoder.query.out_features * source.length)
-        begun.maps(tokens, self.decoder.attended)
-        counted.join(begun)
+        begun.add_linear(tokens, self.decoder.query)
+        begun.add_row_products(tokens * 2 * self.decoder.query.out_features * source.length)
+        begun.add_linear(tokens, self.decoder.attended)
+        counted.add_branches(begun)

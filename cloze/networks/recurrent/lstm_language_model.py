@@ -57,7 +57,7 @@ class WordInputs(nn.Module):
         """The products for these ids."""
         if self.characters is not None:
             self.characters.count_operations(counted, tokens, characters)
-        counted.above(self)
+        counted.pass_through(self)
 
 
 @register("network", "lstm")
@@ -231,4 +231,4 @@ class LSTM(Network):
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens)
             count_hooks(counted, self.around, number, size)
-        counted.maps(size.tokens, self.down)
+        counted.add_linear(size.tokens, self.down)

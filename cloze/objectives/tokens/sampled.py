@@ -80,8 +80,8 @@ class SampledPrediction(TokenPrediction):
         whole = self.head.weight
         seen = len(whole) if self.samples is None or not self.training else self.samples
         rows = batch[self.target_positions].shape[0]
-        counted.maps(rows, self.head.dense)
-        counted.weights(rows * seen * whole.shape[1], trained=whole.requires_grad)
+        counted.add_linear(rows, self.head.dense)
+        counted.add_weight_products(rows * seen * whole.shape[1], trained=whole.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never a target score -inf."""
