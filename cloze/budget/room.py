@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 _MONTHS = 90 * 86_400.0  # seconds; a longer published budget gets a hint
 
 
-def make_room(
+def choose_micro_batch(
     run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None,
     pace: Pace | None = None,
 ) -> Forecast | None:

@@ -73,7 +73,7 @@ class Edit(Changing, ABC):
 
     @property
     def shortens(self) -> bool:
-        """Whether it replaces each span that an earlier edit marked by one token (see `raw`)."""
+        """Whether it replaces each span that an earlier edit marked by one token (see `max_input_before_infill`)."""
         return False
 
     @property
@@ -102,19 +102,19 @@ class Edit(Changing, ABC):
         passage with that part, and gives `border` and `apart`: where the parts meet, and whether the second one is replaced."""
         return 0.0
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """How many tokens may enter so that at most `length` leave."""
         return length
 
-    def raw(self, length: int) -> int:
+    def max_input_before_infill(self, length: int) -> int:
         """How many tokens may enter if a later edit replaces each span that this one marks by one token."""
         return length
 
-    def at(self: E, length: int) -> E:
+    def for_length(self: E, length: int) -> E:
         """The same edit, knowing that at most `length` tokens may leave it."""
         return self
 
-    def within(self: E) -> E:
+    def without_growth(self: E) -> E:
         """The same edit, never adding text to a passage."""
         return self
 

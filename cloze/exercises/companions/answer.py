@@ -217,7 +217,7 @@ class DecoderAnswer(ByForm):
         }  # fmt: skip
         return rows.having_all({f"{self.second}.{name}": value for name, value in {**arrays, **further}.items()})
 
-    def at(self, length: int) -> DecoderAnswer:
+    def for_length(self, length: int) -> DecoderAnswer:
         """The same edit; a companion is cut to the length that the text may have."""
         if self.of is None or self.max_length is not None:
             return self

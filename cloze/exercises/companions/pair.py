@@ -120,15 +120,15 @@ class Pair(Edit):
         targets = {f"targets/{self.set}"} if self.has_target else set[str]()
         return frozenset({"parts"} | targets | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """Unchanged: the frame accounts for the length of a pair."""
         return length
 
-    def at(self, length: int) -> Pair:
+    def for_length(self, length: int) -> Pair:
         """The same edit with at most `length` tokens in A and B together."""
         return replace(self, limit=length)
 
-    def within(self) -> Pair:
+    def without_growth(self) -> Pair:
         """The same edit giving no more tokens than the passage has: packing plans rows by the passages' lengths."""
         return replace(self, _within=True)
 

@@ -75,11 +75,11 @@ class ReplaceMentions(Edit):
     def gives(self) -> frozenset[str]:
         return self.takes | {f"layers/{self.set}", f"labels/{self.set}"}
 
-    def at(self, length: int) -> ReplaceMentions:
+    def for_length(self, length: int) -> ReplaceMentions:
         """The same edit with at most `length` tokens in a row."""
         return replace(self, limit=length)
 
-    def within(self) -> ReplaceMentions:
+    def without_growth(self) -> ReplaceMentions:
         """The same edit, cutting rows that have grown: packing plans them by the lengths of the passages."""
         return replace(self, _within=True)
 

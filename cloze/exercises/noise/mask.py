@@ -177,7 +177,7 @@ class Mask(Edit):
             number = np.maximum(np.rint(expected) if self.rounding == "nearest" else np.ceil(expected - 1e-9), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
-    def raw(self, length: int) -> int:
+    def max_input_before_infill(self, length: int) -> int:
         """How many tokens may enter so that at most `length` remain when every span is replaced by one token."""
         if self.unit != "alternating":
             return length
