@@ -94,12 +94,12 @@ _UNLIMITED = 1 << 30  # the room of an edit that cuts its rows itself
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
-    The constructor computes, from the last edit to the first, how many tokens each edit may return (`at`), how many the source
-    may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows of a record,
-    if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates texts (None:
-    no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer than its
-    passage plus what frames insert, because packing is planned by the lengths of the passages (`Edit.without_growth`). `keep` names fields
-    that stay to the end, for display.
+    The constructor computes, from the last edit to the first, how many tokens each edit may return (`Edit.for_length`), how many
+    the source may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows
+    of a record, if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates
+    texts (None: no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer
+    than its passage plus what frames insert, because packing is planned by the lengths of the passages (`Edit.without_growth`).
+    `keep` names fields that stay to the end, for display.
     """
 
     def __init__(

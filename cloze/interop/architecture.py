@@ -218,7 +218,7 @@ class Architecture:
             wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
         if self.project is None and self.setting("embedding.width") is None and _narrower(arguments):
             wrong.append(f"transformers' {self.title} has embeddings as wide as the layers")
-        if arguments.get("embedding", "table") != "table":
+        if arguments.get("embedding") not in (None, "table"):
             wrong.append(f"words are read by their characters, transformers' {self.title} has a table of tokens")
         if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
