@@ -30,7 +30,7 @@ _ROW_BITS = 24
 
 
 @dataclass(frozen=True)
-class Weighted:
+class PassObjective:
     """An objective in a pass: `name` in the log, `key` that of its objective in `Step.objectives`.
 
     `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
@@ -70,7 +70,7 @@ class Pass:
     network: str
     view: str = "main"
     take: Mapping[str, str | Rewrite] = field(default_factory=dict)
-    objectives: tuple[Weighted, ...] = ()
+    objectives: tuple[PassObjective, ...] = ()
     order: str = "open"
     grad: bool = True
 
@@ -126,7 +126,7 @@ class Step(nn.Module):
         for average in self._averages:
             average.begin()
 
-    def follow(self) -> None:
+    def update_averages(self) -> None:
         """Bring the networks that average others up to date, after an update."""
         for average in self._averages:
             average.follow()
@@ -144,14 +144,14 @@ class Step(nn.Module):
         """Whether some network has a memory that the loop must give back in the next step."""
         return any(bool(network.carries) for network in self.networks.values())
 
-    def comparing(self, entry: str) -> list[StepObjective]:
+    def step_scope_objectives(self, entry: str) -> list[StepObjective]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
         weighted = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
         objectives = {w.key: self._objective(w) for w in weighted}
         return [objective for objective in objectives.values() if objective.scope == "step"]
 
     @property
-    def whole(self) -> list[str]:
+    def batch_scope_objectives(self) -> list[str]:
         """The objectives that compare the rows of a step with each other, so that rows cannot be processed independently."""
         return [name for name, objective in self.objectives.items() if objective.scope == "batch"]
 
@@ -297,7 +297,7 @@ class Step(nn.Module):
     def _network(self, pass_: Pass) -> Any:
         return self.networks[pass_.network]
 
-    def _objective(self, weighted: Weighted) -> Any:
+    def _objective(self, weighted: PassObjective) -> Any:
         return self.objectives[weighted.key]
 
     def _rewriter(self, take: Rewrite) -> Any:
@@ -410,7 +410,7 @@ class Step(nn.Module):
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if few(positions, fields) else None
 
-    def _reads(self, weighted: Weighted, state: str) -> bool:
+    def _reads(self, weighted: PassObjective, state: str) -> bool:
         reads = self._objective(weighted).reads
         return any(weighted.read.get(name, name) == state for name in reads)
 
@@ -484,7 +484,7 @@ def _positions_state(network: Any) -> str:
     return str(network.positions_state)
 
 
-def _passes_read(weighted: Weighted) -> set[str]:
+def _passes_read(weighted: PassObjective) -> set[str]:
     """The earlier passes whose states an objective reads."""
     return {path.partition(".")[0] for path in weighted.read.values() if "." in path}
 

@@ -17,7 +17,7 @@ from cloze.networks import Clock
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.training.step import Pass, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Step
 from tests.making import network_of
 
 TEXT, BLOCK = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -139,7 +139,7 @@ def stepped() -> tuple[Step, Batch]:
     passes = (
         Pass("bert", "bert", view="fused", grad=False),
         Pass("main", "main", take={"fused.vectors": "bert.hidden"}, objectives=(
-            Weighted("token_prediction", "token_prediction", read={"hidden": "decoder_hidden"}),
+            PassObjective("token_prediction", "token_prediction", read={"hidden": "decoder_hidden"}),
         )),
     )  # fmt: skip
     head = token_prediction(width=8, vocab_size=12)
