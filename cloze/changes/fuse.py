@@ -151,7 +151,7 @@ class Fuse(Change):
 
     def apply(self, network: Any) -> None:
         """Add an attention to every layer of both stacks."""
-        if not network.coders:
+        if not network.encoder_and_decoder:
             raise CheckpointError(
                 f"fuse: {type(network).__name__} is not an encoder-decoder of Transformer layers.\n"
                 "  Use a translator with such a network, or leave the change out."
@@ -168,7 +168,7 @@ class Fuse(Change):
                 "  To train it longer, resume its run with --extend; to read another network, start from the plain translator."
             )
         places: list[Averaged] = []
-        for coder, where in zip(network.coders, ("attention", "crossing"), strict=True):
+        for coder, where in zip(network.encoder_and_decoder, ("attention", "crossing"), strict=True):
             for number, layer in enumerate(coder.layers):
                 places.append(self._averaged(network.clock, layer, where, f"{where}:{number}"))
                 layer.around[where] = places[-1]

@@ -84,7 +84,7 @@ class Bert(Transformer):
     of.
     """
 
-    grafts = frozenset({"transformer"})
+    compatible_parts = frozenset({"transformer"})
     max_length: int
 
     def __init__(

@@ -206,7 +206,7 @@ class EncoderDecoder(Network):
         name_dropouts(self)
 
     @property
-    def coders(self) -> tuple[Coder, Coder]:
+    def encoder_and_decoder(self) -> tuple[Coder, Coder]:
         """The encoder and the decoder."""
         return self.encoder, self.decoder
 
@@ -233,8 +233,8 @@ class EncoderDecoder(Network):
             initialise_t5(self)
             return
         initialise(self, self.initial)
-        inward = [[_inward(layer) for layer in coder.layers] for coder in self.coders]
-        initialise_apart(self.initial, [coder.positions for coder in self.coders], inward)
+        inward = [[_inward(layer) for layer in coder.layers] for coder in self.encoder_and_decoder]
+        initialise_apart(self.initial, [coder.positions for coder in self.encoder_and_decoder], inward)
         tables = [
             self.embeddings.tokens.weight * self.embeddings.scale,
             *(table.weight for table in self.embeddings.inputs.values()),
@@ -331,7 +331,7 @@ def initialise_t5(network: EncoderDecoder) -> None:
     inside = network.heads * network.head_width
     narrow, inner = network.width**-0.5, network.inner**-0.5
     draw(network.embeddings.tokens.weight, "normal", 1.0)
-    for stack in network.coders:
+    for stack in network.encoder_and_decoder:
         if stack.buckets is not None:
             draw(stack.buckets.table.weight, "normal", narrow)
         for layer in stack.layers:

@@ -147,7 +147,7 @@ class KnowledgeFusion(Bert):
     Parameters: those of `transformer`, and `entity_layers.<n>.*`, 4,568,004 at the published size.
     """
 
-    fresh = (*Bert.fresh, "entity_layers")
+    may_be_missing = (*Bert.may_be_missing, "entity_layers")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Bert.sizes.items()

@@ -224,7 +224,7 @@ class LinkedTransformer(Bert):
     Parameters: those of `transformer`, and `linker.*`, 2,422,153 at the size of the authors' Wikipedia linker.
     """
 
-    fresh = (*Bert.fresh, "linker")
+    may_be_missing = (*Bert.may_be_missing, "linker")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Bert.sizes.items()

@@ -71,7 +71,7 @@ class Zen(Bert):
     Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
     """
 
-    fresh = (*Bert.fresh, "ngrams", "ngram_layers")
+    may_be_missing = (*Bert.may_be_missing, "ngrams", "ngram_layers")
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Bert.sizes.items()}
     )

@@ -83,8 +83,8 @@ class CoAttentionTransformer(Bert):
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `co_layers.<n>.*`, `text_pooler.*`, `item_pooler.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
     )
     sizes = named_sizes(
         "layers width heads item_stack.layers item_stack.width item_stack.heads item_stack.inner crossing.width crossing.heads",

@@ -41,8 +41,8 @@ class CrossModal(Bert):
     published size. With `items.transform` also `item_map.*` and `item_norm.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
     )
     sizes = named_sizes(
         "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),

@@ -65,8 +65,8 @@ class JointModal(Bert):
     text's tables of tokens and positions.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
         "decoder",
     )
     sizes = named_sizes(

@@ -34,7 +34,7 @@ class Spoken(Bert):
     Parameters: those of `transformer`, and `sounds.read.*` (frames to 3 D), `sounds.carry.*` (D to 3 D).
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "sounds")
+    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "sounds")
 
     def __init__(
         self, *,

@@ -45,7 +45,7 @@ class Visual(Bert):
     Parameters: those of `transformer`, and `items.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "items")
+    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "items")
 
     def __init__(
         self, *,
@@ -73,9 +73,9 @@ class Visual(Bert):
         """The embeddings of tokens and items, then the layers in order."""
         return [nn.ModuleList([self.embeddings, self.items]), *self.layers]
 
-    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Tables of items that begin as copies of those of the text."""
-        return {f"items.{name}": tensor for name, tensor in self.items.begun(theirs).items()}
+        return {f"items.{name}": tensor for name, tensor in self.items.initial_values(checkpoint).items()}
 
     def forward(self, *, positions: Tensor | None = None, **fields: Any) -> dict[str, Tensor]:
         """The wanted states of a pass; `positions` as in `transformer`."""
