@@ -1,4 +1,5 @@
-"""The Transformer of BERT as the base of networks that add something to it: items, recordings, entities, further stacks."""
+"""Not the network of the recipe `bert`, which is `transformer`, but a base class: BERT's Transformer for networks that add items,
+recordings, entities or further stacks."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Transformer(Network):
         self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
-            inputs=self.inputs, none=0 if isinstance(table, choices.TableWithLabels) else None,
+            inputs=self.inputs, untrained_id=0 if isinstance(table, choices.TableWithLabels) else None,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )

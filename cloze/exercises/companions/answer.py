@@ -16,7 +16,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.frame import OWN, split_template
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, listed, where

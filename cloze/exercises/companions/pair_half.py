@@ -11,7 +11,7 @@ from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
-from cloze.exercises.units.question import exactly
+from cloze.exercises.units.unit_request import exactly
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import check_table, table_of
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, below
 from cloze.rows import Rows, before, where

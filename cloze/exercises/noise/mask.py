@@ -15,8 +15,8 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units import Unit, UnitRequest, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
-from cloze.exercises.units.question import Bools, Ints, sized
 from cloze.exercises.units.random_windows import in_windows
+from cloze.exercises.units.unit_request import Bools, Ints, sized
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted
@@ -149,9 +149,9 @@ class Mask(Edit):
         elif self._unit.by_words and self.words:
             base = counted(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
-        question = UnitRequest(self, rows, draw, free, number)
+        request = UnitRequest(self, rows, draw, free, number)
         choose = self._unit.choose
-        return rows.having_all(choose(question) if self.window == "row" else in_windows(question, self.window, choose))
+        return rows.having_all(choose(request) if self.window == "row" else in_windows(request, self.window, choose))
 
     def _free(self, rows: Rows) -> Bools:
         """(B, L) the maskable tokens."""

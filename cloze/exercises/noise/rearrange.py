@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import Bools, slots
+from cloze.exercises.units.unit_request import Bools, slots
 from cloze.rows import Rows, before, counted, where
 
 

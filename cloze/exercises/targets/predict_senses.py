@@ -10,7 +10,7 @@ import numpy as np
 
 from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, table_of
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted
