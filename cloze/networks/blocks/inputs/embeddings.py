@@ -22,7 +22,7 @@ class Embeddings(nn.Module):
     `positions`: a trained table, a fixed one, or none for any other kind. `norm`: the network's norm; it says whether embeddings
     have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens. `scale`
     multiplies the vectors of tokens. `senses` are vectors of senses, by the name of their look-up table; they are added to those
-    of the tokens that may have them. `untrained_id` is the id of further inputs that stands for nothing: reading it trains nothing.
+    of the tokens that may have them. `untrained_id` is the id of further inputs that stands for nothing: it trains nothing.
     """
 
     def __init__(
