@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.errors import RecipeError
-from cloze.rows import Rows, before, listed
+from cloze.rows import Rows, before, true_positions
 
 Arrays = dict[str, NDArray[Any]]
 Lay = Callable[[NDArray[Any], int], NDArray[Any]]
@@ -117,7 +117,7 @@ def _padded(is_token: NDArray[np.bool_]) -> Lay:
 
 def _packed(layout: BatchLayout, is_token: NDArray[np.bool_]) -> Lay:
     """A function that lays fields into packed rows, token by token; `is_token` (E, L) is true for an example's tokens."""
-    source, example, column = listed(is_token)
+    source, example, column = true_positions(is_token)
     target = layout.base[example] + column
 
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:

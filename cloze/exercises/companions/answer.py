@@ -19,7 +19,7 @@ from cloze.exercises.frame import OWN, split_template
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, listed, where
+from cloze.rows import Rows, before, true_positions, where
 
 Ids = tuple[int, ...]
 
@@ -168,7 +168,7 @@ class DecoderAnswer(ByForm):
         """Row, slot and id of every token of the target without its frame."""
         tokens = rows.get("original", rows["tokens"])
         if self.what == "whole":
-            at, row, column = listed(before(rows["length"], tokens.shape[1]))
+            at, row, column = true_positions(before(rows["length"], tokens.shape[1]))
             return row, column, tokens.take(at)
         row, column = self._masked(rows)
         slot = slots(np.bincount(row, minlength=rows.count))

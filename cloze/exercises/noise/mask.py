@@ -19,7 +19,7 @@ from cloze.exercises.units.random_windows import in_windows
 from cloze.exercises.units.unit_request import Bools, Ints, sized
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "partition", "fragment"]
 
@@ -142,12 +142,12 @@ class Mask(Edit):
         # `free` (B, L) may be masked. By row (B,): `available`, how many tokens (or words) these are; `base`, the
         # number that the rate refers to; `number`, how many to mask.
         free = self._free(rows)
-        available = counted(free)
+        available = count_true(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
         if self.of == "words":
-            base = available = counted(sized(free, rows["word_start"])[0])
+            base = available = count_true(sized(free, rows["word_start"])[0])
         elif self._unit.by_words and self.words:
-            base = counted(free & rows["word_start"])
+            base = count_true(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
         request = UnitRequest(self, rows, draw, free, number)
         choose = self._unit.choose

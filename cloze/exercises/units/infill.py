@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.exercises.units.unit_request import Bools, UnitRequest, columns_of, covered, exactly, keyed, numbered, slots
-from cloze.rows import counted, where
+from cloze.rows import count_true, where
 
 #: The paper's.
 LENGTHS = {"poisson": 3.0}
@@ -36,7 +36,7 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     starts = np.zeros_like(free)
     starts[row, words.first[row, word]] = True
     heads = starts & (cover == 1)
-    empty = counted(used & (lengths == 0))
+    empty = count_true(used & (lengths == 0))
     inserts = _inserts(empty, free & (~masked | heads), request)
     return {"masked": masked, "layers/span": numbered(masked, heads), "layers/insert": inserts}
 
@@ -59,7 +59,7 @@ def _lengths(request: UnitRequest) -> tuple[NDArray[np.int64], Bools]:
 
 def _inserts(number: NDArray[np.int64], stays: Bools, request: UnitRequest) -> NDArray[np.int32]:
     """(B, L) how many of `number` (B,) further tokens go before each remaining token: every arrangement is equally likely."""
-    survivors = counted(stays)
+    survivors = count_true(stays)
     number = np.where(survivors > 0, number, 0)
     positions = np.maximum(survivors + number - 1, 0)
     width = stays.shape[1]
