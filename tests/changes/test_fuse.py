@@ -98,7 +98,7 @@ def test_a_layer_that_uses_the_other_attention_alone_reads_what_is_not_padding(m
     keys, values = attention.memory(memory)[0].view(2, 2, 2, 4).permute(1, 2, 0, 3)
     mixed = (query @ keys.transpose(1, 2) / 2.0).softmax(-1) @ values
     expected = layer.attention_norm(x + attention.out(mixed.transpose(0, 1).reshape(1, 1, 8)))
-    change = type("Call", (), {"given": given_to(memory), "__call__": lambda self, x: torch.zeros_like(x)})()
+    change = type("Call", (), {"inputs": given_to(memory), "__call__": lambda self, x: torch.zeros_like(x)})()
     found = place.connect(x, change, layer.attention_norm, lambda output: output, lambda states: states)
     torch.testing.assert_close(found, expected)
 
