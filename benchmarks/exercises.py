@@ -142,8 +142,8 @@ def steps_alone(spent: dict[str, list[float]]) -> list[dict[str, list[float]]]:
     are made to count targets, and the plan of the first epoch. The list holds what was forgotten, once training has begun."""
     from cloze.training import loop
 
-    clocked(loop, "_step", spent)
-    step, begun = loop._step, list[dict[str, list[float]]]()
+    clocked(loop.Loop, "step", spent)
+    step, begun = loop.Loop.step, list[dict[str, list[float]]]()
 
     def first_step(*given: Any) -> None:
         if not begun:
@@ -151,7 +151,7 @@ def steps_alone(spent: dict[str, list[float]]) -> list[dict[str, list[float]]]:
             spent.clear()
         step(*given)
 
-    loop._step = first_step  # type: ignore[assignment,method-assign]
+    loop.Loop.step = first_step  # type: ignore[assignment,method-assign]
     return begun
 
 
@@ -177,9 +177,9 @@ def feeding(steps: int) -> None:
         pretrain("bert", corpus=Path(folder) / "store", out=Path(folder) / "run", budget=f"{steps} steps", overrides=changed,
                  device="cpu", report=lambda line: None, fit=False)
     record: dict[str, Any] = {"threads": os.environ["OMP_NUM_THREADS"], "steps": steps}
-    record |= {"start_us": round(sum(begun[0]["next"]) * 1e6), "step_us": round(sum(spent["_step"]) / steps * 1e6)}
+    record |= {"start_us": round(sum(begun[0]["next"]) * 1e6), "step_us": round(sum(spent["step"]) / steps * 1e6)}
     record |= {f"{label}_us": round(sum(spent[name]) / steps * 1e6) for label, (_, name) in parts.items()}
-    record["share"] = round(sum(spent["next"]) / sum(spent["_step"]), 6)
+    record["share"] = round(sum(spent["next"]) / sum(spent["step"]), 6)
     print(json.dumps(record))
     write_results("feeding", [record])
 

@@ -159,9 +159,9 @@ def trained(store: Path, steps: int, size: str) -> dict[str, Any]:
         pretrain("unicoder-vl", corpus=store, out=Path(folder) / "run", budget=f"{steps} steps", size=size, device="cpu",
                  overrides=["training.batch=32", "training.held_out=0"], report=lambda line: None, fit=False)
     record: dict[str, Any] = {"steps": steps, "start_us": round(sum(begun[0]["next"]) * 1e6)}
-    record["step_us"] = round(sum(spent["_step"]) / steps * 1e6)
+    record["step_us"] = round(sum(spent["step"]) / steps * 1e6)
     record |= {f"{label}_us": round(sum(spent[name]) / steps * 1e6) for label, (_, name) in parts.items()}
-    return {**record, "share": round(sum(spent["next"]) / sum(spent["_step"]), 4)}
+    return {**record, "share": round(sum(spent["next"]) / sum(spent["step"]), 4)}
 
 
 if __name__ == "__main__":

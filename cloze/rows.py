@@ -262,12 +262,12 @@ def before(stop: Array, width: int) -> NDArray[np.bool_]:
     return columns < stop.astype(columns.dtype)[:, None]
 
 
-def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+def count_true(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
     """(B,) the number of true positions in each row; twice as fast as `np.count_nonzero`."""
     return np.add.reduce(chosen.view(np.uint8), axis=1, dtype=_columns(chosen.shape[1]).dtype).astype(np.int64)
 
 
-def listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+def true_positions(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """The true positions of a (B, L) array row by row: as flat indices, and their rows and columns."""
     flat = chosen.reshape(-1).nonzero()[0]
     rows = flat // chosen.shape[1]
@@ -276,7 +276,7 @@ def listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp
 
 def where(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns of the true positions of a (B, L) array, row by row; three times as fast as `np.nonzero` in 2-D."""
-    return listed(chosen)[1:]
+    return true_positions(chosen)[1:]
 
 
 def _follow(positions: Array, index: Array, length: Array, inserted: Inserted | None, width: int) -> Array:

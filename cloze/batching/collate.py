@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.errors import RecipeError
-from cloze.rows import Rows, before, listed
+from cloze.rows import Rows, before, true_positions
 
 Arrays = dict[str, NDArray[Any]]
 Lay = Callable[[NDArray[Any], int], NDArray[Any]]
 
 
-class ExampleStarts(NamedTuple):
+class BatchLayout(NamedTuple):
     """Where each example of a view starts: flat positions `base` (E,) in a batch of `rows` rows of `width` tokens."""
 
     base: NDArray[np.int64]
@@ -29,21 +29,21 @@ class ExampleStarts(NamedTuple):
     packed: bool
 
 
-def one_per_row(length: NDArray[Any], width: int | None = None) -> ExampleStarts:
+def one_per_row(length: NDArray[Any], width: int | None = None) -> BatchLayout:
     """One example per row; `width` defaults to the longest."""
     width = max(1, int(length.max())) if width is None else width
-    return ExampleStarts(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
+    return BatchLayout(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
 
 
-def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> ExampleStarts:
+def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> BatchLayout:
     """Examples one after another in the rows `row` (E,), ascending."""
     before = np.cumsum(length, dtype=np.int64) - length
     first = np.searchsorted(row, row, side="left")
     rows = int(row[-1]) + 1 if len(row) else 0
-    return ExampleStarts(row * width + before - before[first], rows, width, packed=True)
+    return BatchLayout(row * width + before - before[first], rows, width, packed=True)
 
 
-def collate(rows: Rows, layout: ExampleStarts, *, takes: frozenset[str], padding: int = 0) -> Arrays:
+def collate(rows: Rows, layout: BatchLayout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
     """The arrays of one view by field (`cloze/fields.py`), without a view prefix: token-aligned ones (rows, width), targets (M,).
 
     `takes` are the token-aligned fields that some network takes; targets are always included. `block` is given
@@ -51,8 +51,8 @@ def collate(rows: Rows, layout: ExampleStarts, *, takes: frozenset[str], padding
     example's first token when rows are packed. Where a row is padding, `tokens` has the id `padding`, every other field 0.
     """
     length = rows["length"] if "length" in rows else np.zeros(rows.count, np.int32)
-    inside = before(length, rows.width if layout.packed else layout.width)
-    lay = _packed(layout, inside) if layout.packed else _padded(inside)
+    is_token = before(length, rows.width if layout.packed else layout.width)
+    lay = _packed(layout, is_token) if layout.packed else _padded(is_token)
     items = _most_items(rows, layout)
     out: Arrays = {}
     for name, value in rows.items():
@@ -63,7 +63,7 @@ def collate(rows: Rows, layout: ExampleStarts, *, takes: frozenset[str], padding
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
         elif field.per == "pair":
-            if (laid := _square(name, value, inside, layout)) is not None:
+            if (laid := _square(name, value, is_token, layout)) is not None:
                 out[name] = laid
         elif field.per == "column":  # (E, K) columns, -1 for none, to flat positions (M,)
             out[name] = (layout.base[:, None] + value)[value >= 0]
@@ -78,12 +78,12 @@ def collate(rows: Rows, layout: ExampleStarts, *, takes: frozenset[str], padding
         row = layout.base // layout.width
         # (E,): the number of each example in its row, from 1.
         ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
-        out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape), 0)
+        out["block"] = lay(np.broadcast_to(ordinal[:, None], is_token.shape), 0)
         if "position_ids" not in out:
-            out["position_ids"] = lay(np.broadcast_to(np.arange(inside.shape[1], dtype=np.int32), inside.shape), 0)
+            out["position_ids"] = lay(np.broadcast_to(np.arange(is_token.shape[1], dtype=np.int32), is_token.shape), 0)
         out["summaries"] = layout.base
-    elif not inside.all():
-        out["block"] = inside.astype(np.int32)
+    elif not is_token.all():
+        out["block"] = is_token.astype(np.int32)
     if "summary" in rows:
         out["summaries"] = layout.base + rows["summary"]
     out.update(_targets(rows, layout, items))
@@ -95,7 +95,7 @@ def items_of(name: str) -> str:
     return fields.split(name).set.partition("/")[0]
 
 
-def _most_items(rows: Rows, layout: ExampleStarts) -> dict[str, int]:
+def _most_items(rows: Rows, layout: BatchLayout) -> dict[str, int]:
     """How many items of each set the arrays of the batch have room for: the most that a row has, and at least one."""
     lengths = {items_of(name): value for name, value in rows.items() if name.startswith("item_length/")}
     if lengths and layout.packed:
@@ -103,21 +103,21 @@ def _most_items(rows: Rows, layout: ExampleStarts) -> dict[str, int]:
     return {name: max(1, int(length.max(initial=0))) for name, length in lengths.items()}
 
 
-def _padded(inside: NDArray[np.bool_]) -> Lay:
-    """A function that lays fields into rows as wide as `inside` (R, W), one example per row, and fills the padding."""
+def _padded(is_token: NDArray[np.bool_]) -> Lay:
+    """A function that lays fields into rows as wide as `is_token` (R, W), one example per row, and fills the padding."""
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
-        laid = np.full((*inside.shape, *value.shape[2:]), empty, value.dtype)
-        cut = value[:, : inside.shape[1]]
-        real = inside[:, : cut.shape[1]]
+        laid = np.full((*is_token.shape, *value.shape[2:]), empty, value.dtype)
+        cut = value[:, : is_token.shape[1]]
+        real = is_token[:, : cut.shape[1]]
         np.copyto(laid[:, : cut.shape[1]], cut, where=real.reshape(real.shape + (1,) * (value.ndim - 2)))
         return laid
 
     return lay
 
 
-def _packed(layout: ExampleStarts, inside: NDArray[np.bool_]) -> Lay:
-    """A function that lays fields into packed rows, token by token; `inside` (E, L) is true for an example's tokens."""
-    source, example, column = listed(inside)
+def _packed(layout: BatchLayout, is_token: NDArray[np.bool_]) -> Lay:
+    """A function that lays fields into packed rows, token by token; `is_token` (E, L) is true for an example's tokens."""
+    source, example, column = true_positions(is_token)
     target = layout.base[example] + column
 
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
@@ -128,13 +128,13 @@ def _packed(layout: ExampleStarts, inside: NDArray[np.bool_]) -> Lay:
     return lay
 
 
-def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: ExampleStarts) -> NDArray[np.bool_] | None:
+def _square(name: str, value: NDArray[Any], is_token: NDArray[np.bool_], layout: BatchLayout) -> NDArray[np.bool_] | None:
     """Pairs of tokens (B, L, L) as wide as the batch; of padding, only each position with itself is true. None if all pairs of
     real tokens are true."""
     if layout.packed:
         raise RecipeError(f"packing puts several examples into a row, in which `{name}` cannot hold: write packing: false.")
     width = min(value.shape[1], layout.width)
-    real = inside[:, :width, None] & inside[:, None, :width]
+    real = is_token[:, :width, None] & is_token[:, None, :width]
     if value[:, :width, :width][real].all():
         return None
     laid = np.zeros((len(value), layout.width, layout.width), np.bool_)
@@ -151,7 +151,7 @@ def flat_links(pairs: NDArray[Any], base: NDArray[np.int64], items: int) -> NDAr
     return np.stack([base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
-def _targets(rows: Rows, layout: ExampleStarts, items: Mapping[str, int]) -> Arrays:
+def _targets(rows: Rows, layout: BatchLayout, items: Mapping[str, int]) -> Arrays:
     """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist. Targets of items have
     positions in (rows, `items`), all others in (rows, tokens)."""
     out: Arrays = {}
@@ -183,7 +183,7 @@ def _targets(rows: Rows, layout: ExampleStarts, items: Mapping[str, int]) -> Arr
 
 
 def _placed(
-    rows: Rows, layout: ExampleStarts, items: Mapping[str, int]
+    rows: Rows, layout: BatchLayout, items: Mapping[str, int]
 ) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
     """For each set of targets with positions: these within their rows, -1 for none, and where each row begins (B,)."""
     positions: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}

@@ -130,9 +130,9 @@ class Data:
         length = int(values.get("length", 0))
         longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
         for name in longer:
-            self.feeds[name] = self.feeds[name].at(length)
+            self.feeds[name] = self.feeds[name].for_length(length)
             if name in self.held_out_feeds:
-                self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
+                self.held_out_feeds[name] = self.held_out_feeds[name].for_length(length)
         return bool(longer) or otherwise
 
     def whole(self) -> Data:
@@ -148,7 +148,7 @@ class Data:
         """The rows of an entry's first epoch from a share of it on, as one micro-batch, at another length if given; no cursor
         moves."""
         feed = self.feeds[entry]
-        feed = feed.at(length) if length is not None and length != feed.length else feed
+        feed = feed.for_length(length) if length is not None and length != feed.length else feed
         runs, _ = feed.advance(Cursor(item=int(at * feed.rows(0))), rows)
         (micro,) = feed.micro_batches(runs, [rows])
         return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)

@@ -79,7 +79,7 @@ class Feed:
         self._packed = self._several() if packing else None
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
-    def at(self, length: int) -> Feed:
+    def for_length(self, length: int) -> Feed:
         """The same feed for rows of another length."""
         return Feed(
             self.source, self.edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,

@@ -52,9 +52,10 @@ class MixedFeed:
         """Tokens of the longest row."""
         return self._first.length
 
-    def at(self, length: int) -> MixedFeed:
+    def for_length(self, length: int) -> MixedFeed:
         """The same mixture for rows of another length."""
-        return MixedFeed({name: feed.at(length) for name, feed in self.feeds.items()}, self.odds, seed=self.seed, now=self.now)
+        feeds = {name: feed.for_length(length) for name, feed in self.feeds.items()}
+        return MixedFeed(feeds, self.odds, seed=self.seed, now=self.now)
 
     def with_odds(self, odds: Mapping[str, float]) -> MixedFeed:
         """The same feeds with the recipe's odds, changed by these; this object itself if nothing changes."""

@@ -172,7 +172,7 @@ def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
             continue
         row = room if edit.spreads else row
         text = room if edit.separates else text
-        left, of = edit.room(room), spec.part.arguments.get("of")
+        left, of = edit.max_input(room), spec.part.arguments.get("of")
         limit = spec.part.arguments.get("max_length")
         if of and limit is not None and 0 < room - left < limit:  # the row cuts a target, not the recipe's limit
             target = room - left

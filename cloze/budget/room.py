@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 _MONTHS = 90 * 86_400.0  # seconds; a longer published budget gets a hint
 
 
-def make_room(
+def choose_micro_batch(
     run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None,
     pace: Pace | None = None,
 ) -> Forecast | None:
@@ -106,10 +106,10 @@ def require_one_process(recipe: Recipe, step: Step, ranks: int, strategy: str) -
             f"{recipe.name}: an objective reads the parameters of a network, and --strategy fsdp divides them among processes."
             "\n  Use --strategy ddp, with which every process holds all."
         )
-    if step.whole and ranks > 1:
+    if step.batch_scope_objectives and ranks > 1:
         raise RecipeError(
-            f"{recipe.name}: {step.whole[0]} compares all rows of a step with each other, and {ranks} processes would split "
-            "them.\n  Start it without torchrun, in one process."
+            f"{recipe.name}: {step.batch_scope_objectives[0]} compares all rows of a step with each other, and {ranks} processes "
+            "would split them.\n  Start it without torchrun, in one process."
         )
 
 
@@ -127,8 +127,9 @@ def _smaller(run: Run, recipe: Recipe, cost: Forecast) -> int:
         )
     if recipe.training.micro_batch is not None:
         raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={cost.largest}")
-    if run.step.whole:
+    if run.step.batch_scope_objectives:
         raise RecipeError(
-            f"{short}\n  {run.step.whole[0]} needs all rows of a batch at once. What fits: --set training.batch={cost.largest}"
+            f"{short}\n  {run.step.batch_scope_objectives[0]} needs all rows of a batch at once. "
+            f"What fits: --set training.batch={cost.largest}"
         )
     return cost.largest

@@ -14,7 +14,7 @@ from cloze.changes.change import Change
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.feed_forward import activate
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.config import Activation
@@ -54,14 +54,14 @@ class InResidual(nn.Module):
         super().__init__()
         self.place, self.bottleneck, self.pre = place, bottleneck, place.pre
 
-    def around(self, x: Tensor, change: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
 
         def adapted(output: Tensor) -> Tensor:
             dropped: Tensor = drop(output)
             return dropped + self.bottleneck(dropped)
 
-        states: Tensor = self.place.around(x, change, norm, adapted, take)
+        states: Tensor = self.place.connect(x, function, norm, adapted, take)
         return states
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
@@ -71,23 +71,23 @@ class InResidual(nn.Module):
     def count_operations(self, counted: Operations, tokens: int) -> None:
         """The adapter, for so many tokens."""
         self.place.count_operations(counted, tokens)
-        counted.maps(tokens, self.bottleneck)
+        counted.add_linear(tokens, self.bottleneck)
 
 
 class AfterResidual(InResidual):
     """A `NormPlace` with an adapter on the sum z: norm(z + adapter(norm z)), or z + adapter(z) where the norm stands before."""
 
-    def around(self, x: Tensor, change: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
         states: Tensor
         if self.pre:
-            states = self.place.around(x, change, norm, drop, take)
+            states = self.place.connect(x, function, norm, drop, take)
             return states + self.bottleneck(states)
-        states = self.place.around(x, change, lambda z: norm(z + self.bottleneck(norm(z))), drop, take)
+        states = self.place.connect(x, function, lambda z: norm(z + self.bottleneck(norm(z))), drop, take)
         return states
 
 
-class AfterLayers(nn.Module, Around):
+class AfterLayers(nn.Module, LayerHook):
     """An adapter on the output of each layer of a recurrent network."""
 
     per_token = True
@@ -103,7 +103,7 @@ class AfterLayers(nn.Module, Around):
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The layer's adapter, for every token."""
-        counted.maps(size.tokens, self.layers[number])
+        counted.add_linear(size.tokens, self.layers[number])
 
 
 @register("change", "adapters")

@@ -12,13 +12,13 @@ from cloze.changes.change import Change
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.mix import Combine, chosen_layers, combination
 from cloze.networks.network import Network
 from cloze.registry import register
 
 
-class Combined(nn.Module, Outside):
+class Combined(nn.Module, NetworkHook):
     """A combination of the chosen `layers` in place of a network's top layer. Parameters: those of `combination`."""
 
     makes = frozenset({"hidden", "summary"})

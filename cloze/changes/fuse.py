@@ -14,7 +14,7 @@ from cloze.changes.change import Change
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, uniform_by_row
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
@@ -49,9 +49,9 @@ class Averaged(nn.Module):
         weight = torch.where(alone, 1.0, torch.where(other, 0.0, 0.5))
         return weight, 1.0 - weight
 
-    def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
+    def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`."""
-        inputs, further = change.given, change.given.further
+        inputs, further = attention.inputs, attention.inputs.further
         if further is None:
             raise RecipeError(f"a fused network reads the states of another one, and the pass has none. {_TAKE}")
         full_cache = inputs.cache
@@ -60,10 +60,10 @@ class Averaged(nn.Module):
         own_weight, other_weight = self.shares()
 
         def both(states: Tensor) -> Tensor:
-            own_output, other_output = drop(change(states)), self.dropout(self.attention(states, further), inputs.positions)
+            own_output, other_output = drop(attention(states)), self.dropout(self.attention(states, further), inputs.positions)
             return own_output * own_weight + other_output * other_weight
 
-        fused: Tensor = self.place.around(x, both, norm, lambda output: output, take)
+        fused: Tensor = self.place.connect(x, both, norm, lambda output: output, take)
         if full_cache is not None and cache is not None:
             full_cache[2:] = cache
         return fused
@@ -76,15 +76,15 @@ class Averaged(nn.Module):
         """The products of so many tokens that attend to the other network's states."""
         self.place.count_operations(counted, tokens)
         size, attention = self.size, self.attention
-        read = counted.branch(live=False)
-        read.maps(size.tokens, attention.memory)
-        counted.maps(tokens, attention.query)
-        counted.join(read)
-        counted.products(2 * tokens * size.length * attention.inside)
-        counted.maps(tokens, attention.out)
+        read = counted.branch(needs_grad=False)
+        read.add_linear(size.tokens, attention.memory)
+        counted.add_linear(tokens, attention.query)
+        counted.add_branches(read)
+        counted.add_row_products(2 * tokens * size.length * attention.inner_width)
+        counted.add_linear(tokens, attention.out)
 
 
-class Fused(nn.Module, Outside):
+class Fused(nn.Module, NetworkHook):
     """Gives the layers of both stacks the states of the network `reads`: the `vectors` (B, S, W) of the view `fused`."""
 
     view = VIEW
@@ -151,7 +151,7 @@ class Fuse(Change):
 
     def apply(self, network: Any) -> None:
         """Add an attention to every layer of both stacks."""
-        if not network.coders:
+        if not network.encoder_and_decoder:
             raise CheckpointError(
                 f"fuse: {type(network).__name__} is not an encoder-decoder of Transformer layers.\n"
                 "  Use a translator with such a network, or leave the change out."
@@ -168,7 +168,7 @@ class Fuse(Change):
                 "  To train it longer, resume its run with --extend; to read another network, start from the plain translator."
             )
         places: list[Averaged] = []
-        for coder, where in zip(network.coders, ("attention", "crossing"), strict=True):
+        for coder, where in zip(network.encoder_and_decoder, ("attention", "crossing"), strict=True):
             for number, layer in enumerate(coder.layers):
                 places.append(self._averaged(network.clock, layer, where, f"{where}:{number}"))
                 layer.around[where] = places[-1]

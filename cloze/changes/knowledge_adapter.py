@@ -15,7 +15,7 @@ from cloze.errors import CheckpointError
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
@@ -46,23 +46,23 @@ class AdapterModule(nn.Module):
             for _ in range(layers)
         )
 
-    def forward(self, x: Tensor, given: AttentionInputs) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
         """`given`: who sees whom, as in the network next to it."""
         inside = self.down(x)
         for layer in self.layers:
-            inside = layer(inside, given)
+            inside = layer(inside, inputs)
         output: Tensor = x + self.up(inside)
         return output
 
     def count_operations(self, counted: Operations, tokens: int, length: int) -> None:
         """Count the products for so many tokens in rows of this length."""
-        counted.maps(tokens, self.down)
+        counted.add_linear(tokens, self.down)
         for layer in self.layers:
             layer.count_operations(counted, tokens, length)
-        counted.maps(tokens, self.up)
+        counted.add_linear(tokens, self.up)
 
 
-class KnowledgeAdapted(nn.Module, Outside):
+class KnowledgeAdapted(nn.Module, NetworkHook):
     """An adapter next to a network: its first module reads the layer `at[0]` of the network, each further one the layer `at[k]`
     plus the output of the module before it. What heads read is a map of [top layer; output of the last module].
 
@@ -114,7 +114,7 @@ class KnowledgeAdapted(nn.Module, Outside):
         size = shown(fields)
         for module in self.blocks:
             module.count_operations(counted, size.tokens, size.length)
-        counted.maps(size.tokens, self.join, self.both)
+        counted.add_linear(size.tokens, self.join, self.both)
 
 
 @register("change", "knowledge_adapter")

@@ -16,7 +16,7 @@ from cloze.changes.maps import put_in_front
 from cloze.errors import CheckpointError
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionCall
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.cost import Operations
 from cloze.networks.transformer import Transformer
@@ -33,22 +33,22 @@ class InFront(nn.Module):
         self.place, self.pre = place, place.pre
         self.rows = nn.Parameter(rows)
 
-    def around(self, x: Tensor, change: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
+    def connect(self, x: Tensor, attention: AttentionCall, norm: Function, drop: Function, take: Function) -> Tensor:
         """As in `NormPlace`. A cache keeps the keys and values of tokens alone."""
-        count, past = len(self.rows), change.given.cache
+        count, past = len(self.rows), attention.inputs.cache
         prefix = [vectors.expand(len(x), -1, -1, -1).to(x.dtype) for vectors in self.rows.permute(1, 2, 0, 3)]
         cache = [torch.cat(both, dim=2) for both in zip(prefix, past, strict=True)] if past else prefix
-        seen = _widened(change.given.seen, count, x)
-        call = replace(change, given=replace(change.given, cache=cache, seen=seen))
-        output: Tensor = self.place.around(x, call, norm, drop, take)
+        seen = _widened(attention.inputs.seen, count, x)
+        call = replace(attention, inputs=replace(attention.inputs, cache=cache, seen=seen))
+        output: Tensor = self.place.connect(x, call, norm, drop, take)
         if past is not None:
             past[:] = [tensor[:, :, count:] for tensor in cache]
         return output
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
         """The products of so many tokens with the keys and values in front."""
-        counted.above(self)
-        counted.products(tokens * self.rows.numel())
+        counted.pass_through(self)
+        counted.add_row_products(tokens * self.rows.numel())
         self.place.count_inside(counted, tokens)
 
     def count_operations(self, counted: Operations, tokens: int) -> None:
@@ -66,7 +66,7 @@ def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
     return Visibility("mask", F.pad(mask, (count, 0), value=True))
 
 
-class PrefixOffset(nn.Module, Outside):
+class PrefixOffset(nn.Module, NetworkHook):
     """Counts the positions of a text from `tokens` on, and leaves what stands in front out of the states of attention."""
 
     def __init__(self, tokens: int) -> None:

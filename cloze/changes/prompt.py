@@ -14,7 +14,7 @@ from cloze.bounds import Count
 from cloze.changes.change import Change, Tensors, Transition
 from cloze.changes.maps import put_in_front
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks.blocks.hooks import Outside
+from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.visibility import AnyOrder, Restricted
 from cloze.networks.cost import Operations
 from cloze.networks.encoder_decoder import rolled
@@ -26,7 +26,7 @@ FIELDS = frozenset({"tokens", "order", "block", "segments", "position_ids", "sum
 _COMMON = 5000  # rows that prompts start from (Lester et al., 2021, §3.2)
 
 
-class PromptVectors(nn.Module, Outside):
+class PromptVectors(nn.Module, NetworkHook):
     """Vectors `rows` (K, E) in front of the vectors of a text's tokens; only the states of the text are given.
 
     The text's positions begin after the prompt. The prompt has the segment and the further ids of the first token, and every
@@ -50,7 +50,7 @@ class PromptVectors(nn.Module, Outside):
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The fields with longer rows."""
-        counted.above(self)
+        counted.pass_through(self)
         longer = {name: _first_repeated(fields[name], len(self.rows)) for name in ("tokens", "block") if name in fields}
         return {**fields, **longer}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.hooks import Around, Outside
+from cloze.networks.blocks.hooks import LayerHook, NetworkHook
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.cost import Operations
@@ -49,7 +49,7 @@ class Crossing(nn.Module):
         return states
 
 
-class BetweenLayers(Around):
+class BetweenLayers(LayerHook):
     """Calls the crossing of every layer, in a pass with these vectors (B, D)."""
 
     per_token = True
@@ -67,7 +67,7 @@ class BetweenLayers(Around):
         return x if number + 1 == len(self.crossings) else self.crossings[number + 1](x, self.vectors)
 
 
-class ReadsVector(nn.Module, Outside):
+class ReadsVector(nn.Module, NetworkHook):
     """Gives the layers of a network the vector `condition` (B, D) of its pass."""
 
     def __init__(self, crossings: Sequence[Crossing]) -> None:
@@ -81,13 +81,13 @@ class ReadsVector(nn.Module, Outside):
         vectors = given.pop(FIELD, None)
         if vectors is None:
             return forward(want=want, **given)
-        around = [*given.pop("around", ()), BetweenLayers(self.crossings, vectors)]
-        return forward(want=want, around=around, **given)
+        layer_hooks = [*given.pop("layer_hooks", ()), BetweenLayers(self.crossings, vectors)]
+        return forward(want=want, layer_hooks=layer_hooks, **given)
 
     def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Counts the maps of every row's vector; the fields stay as they are."""
         for crossing in self.crossings if FIELD in fields else ():
-            counted.maps(len(fields["tokens"]), crossing.value, crossing.out)
+            counted.add_linear(len(fields["tokens"]), crossing.value, crossing.out)
         return fields
 
 

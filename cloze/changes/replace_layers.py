@@ -15,7 +15,7 @@ from cloze.changes.change import Change, Shape, Tensors, Transition
 from cloze.changes.keep_layers import KeepLayers, stacks_of
 from cloze.changes.maps import freeze
 from cloze.errors import CheckpointError
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, SequenceSize
@@ -23,7 +23,7 @@ from cloze.registry import Live, lookup, register
 from cloze.uncompiled import uncompiled
 
 
-class Predecessors(nn.Module, Around):
+class Predecessors(nn.Module, LayerHook):
     """The layers of the predecessor, `group` for each layer of the network, which stand in for it while training.
 
     In each step every layer is replaced by its group or not, for the whole batch. Nothing of the group is trained, but gradients
@@ -41,10 +41,10 @@ class Predecessors(nn.Module, Around):
         odds = self.odds(float(self.clock.share)) if callable(self.odds) else self.odds
         return rng.fold(seed, step, "replace_layers", number) / 2**64 < odds
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """Remembers what the layer reads."""
-        self._entered = (x, given) if self.training else None
-        return given
+        self._entered = (x, inputs) if self.training else None
+        return inputs
 
     @uncompiled
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
@@ -59,11 +59,11 @@ class Predecessors(nn.Module, Around):
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The group of layers, in a step that uses it; the first one reads embeddings, which need no gradient."""
         if self.training and not self.takes_over(number):
-            group = counted.branch(live=number > 0)
+            group = counted.branch(needs_grad=number > 0)
             layers: list[Any] = list(self.layers)[number * self.group : (number + 1) * self.group]
             for layer in layers:
                 layer.count_operations(group, size.tokens, size.length)
-            counted.join(group)
+            counted.add_branches(group)
 
 
 @register("change", "replace_layers")

@@ -42,7 +42,7 @@ from cloze.registry import Arguments, arguments_of, lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.average_network import Average
-from cloze.training.step import Pass, Rewrite, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Rewrite, Step
 from cloze.training.tie import tie
 
 
@@ -205,7 +205,7 @@ def _pass(
     weighted = []
     for spec in run.objectives:
         key = recipe.objective_key(run, spec)
-        weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
+        weighted.append(PassObjective(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
     return Pass(run.name, run.network, run.view, take, tuple(weighted), constant_order(entry), run.grad)
 
 

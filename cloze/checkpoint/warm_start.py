@@ -1,8 +1,8 @@
 """Warm start: loads checkpoints into the networks of a run that come `from` them, and into their heads.
 
 `WarmStart` says which tensors of a module are loaded and which are new. A network with further modules, such as `zen`,
-starts from a plain one: it names the parts that it extends (`Network.grafts`) and the modules that those lack
-(`Network.fresh`), which keep their random weights.
+starts from a plain one: it names the parts that it extends (`Network.compatible_parts`) and the modules that those lack
+(`Network.may_be_missing`), which keep their random weights.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ class WarmStart(NamedTuple):
     def of_network(cls, network: Any, checkpoint: Tensors, drawn: Callable[[], Tensors] | None) -> WarmStart:
         """The start of a network from a checkpoint's tensors; `drawn` are its random weights, if it was built without.
 
-        New are the modules of `Network.fresh` that the checkpoint lacks altogether, and segments beyond those of the
+        New are the modules of `Network.may_be_missing` that the checkpoint lacks altogether, and segments beyond those of the
         checkpoint, as in the code of VL-BERT's authors (jackroos/VL-BERT, common/visual_linguistic_bert.py), which adds
         a segment for regions. What a change added is the network's own, too.
         """
         state: Tensors = network.state_dict()
         longer = [name for name in state if name.endswith(_SEGMENTS) and _is_longer(state[name], checkpoint.get(name))]
         new = {name.removesuffix(".weight"): state[name].numel() - checkpoint[name].numel() for name in longer}
-        for module in network.fresh:
+        for module in network.may_be_missing:
             sizes = [tensor.numel() for name, tensor in state.items() if _inside(name, module)]
             if sizes and not any(_inside(name, module) for name in checkpoint):
                 new[module] = sum(sizes)
         if new and drawn is not None:
             state = drawn()
         added = {name: state[name] for name in state if is_added(name) or any(_inside(name, module) for module in new)}
-        derived_values = {name: tensor for name, tensor in network.begun(checkpoint).items() if name in added}
+        derived_values = {name: tensor for name, tensor in network.initial_values(checkpoint).items() if name in added}
         rows = {name: checkpoint[name].to(state[name]) for name in longer}
         tables = {name: torch.cat([old, state[name][len(old) :]]) for name, old in rows.items()}
         loaded = {**added, **derived_values, **checkpoint, **tables}
@@ -288,7 +288,7 @@ def _require_fit(start: WarmStart, transition: Transition, recipe: Recipe, label
     assert spec.part is not None  # the network is built
     here = Shape(label, spec.part.name, transition.arguments)
     refused = f"{folder}: does not fit the network {label!r} of {recipe.name}: "
-    expected = {here.part, *transition.here.grafts}
+    expected = {here.part, *transition.here.compatible_parts}
     if origin.part not in expected and not spec.change:
         raise CheckpointError(
             f"{refused}it holds a network {origin.part!r}, expected {', '.join(sorted(expected))}.\n  {_own_recipe(folder)}"

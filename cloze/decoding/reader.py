@@ -221,13 +221,13 @@ class Reader:
 
     def room(self, bound: int | None) -> int | None:
         """How many of `bound` tokens a text and its template may take: those that are not kept free for facts."""
-        return bound if bound is None or self._adding is None else self._adding.room(bound)
+        return bound if bound is None or self._adding is None else self._adding.max_input(bound)
 
     def grown(self, rows: list[Framed], bound: int | None) -> list[Framed]:
         """Framed rows with the facts that belong to their words, at most `bound` tokens each."""
         if self._adding is None:
             return rows
-        edit = self._adding if bound is None else self._adding.at(bound)
+        edit = self._adding if bound is None else self._adding.for_length(bound)
         framed = []
         for row in rows:
             block, tree = edit.grow(Rows({"tokens": row.ids[None], "length": np.array([len(row)], np.int32)}))

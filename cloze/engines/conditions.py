@@ -12,7 +12,7 @@ from cloze.networks.static.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
 from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Run
-from cloze.training.step import Weighted
+from cloze.training.step import PassObjective
 
 
 class Single(NamedTuple):
@@ -22,7 +22,7 @@ class Single(NamedTuple):
     feed: Feed
     network: Any
     objective: Any
-    weighted: Weighted  # how the pass asks the objective
+    weighted: PassObjective  # how the pass asks the objective
 
 
 def single(run: Run) -> Single | str:

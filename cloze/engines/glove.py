@@ -116,7 +116,7 @@ class GloveTrainer:
         loss = Loss(torch.tensor(totals[0]), {"error": torch.tensor(totals[1])})
         self.steps.report(loss, targets=cells, tokens=2 * cells, flops=flops)
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Nothing to do: the kernel writes into the parameters."""
 
     def _train(self, plan: CellPlan, low: int, high: int) -> NDArray[np.float64]:

@@ -110,7 +110,7 @@ class FactoriseTrainer:
         loss = Loss(torch.tensor(lost), {"explained": torch.tensor(self.matrix.squares - lost)})
         self.steps.report(loss, targets=float(self.rows), tokens=cells, flops=flops)
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Nothing to do: every pass writes into the parameters."""
 
     def _converged(self, found: Singular) -> bool:

@@ -71,7 +71,7 @@ class Threads(ABC):
         self.inputs.take()
         self.outputs.take()
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Give the parameters back their own shape."""
         self.inputs.give_back()
         self.outputs.give_back()

@@ -141,7 +141,7 @@ class TranslationTrainer:
         loss = Loss(torch.tensor(totals[0], dtype=torch.float64), {"correct": torch.tensor(totals[1], dtype=torch.float64)})
         self.steps.report(loss, targets=float(len(facts) * self.negatives), tokens=tokens * len(rates), flops=0.0)
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Give the table back its own shape."""
         self.table.give_back()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cloze import fields
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, where

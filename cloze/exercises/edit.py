@@ -25,35 +25,33 @@ class Edit(Changing, ABC):
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
     numbers only from `draw`, and is vectorised over rows and tokens. The numbers of a dataclass may follow schedules, except
     those in `described`: `Placed` gives each step its own edit. All other members have defaults, which fit most edits.
-
-    `spreads`: it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
-    `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
-    `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
-    from.
-    `duplicates`: it makes a second view with the fields of the main one (`copies` names it).
-    `thins`: the argument with the frequency above which it drops occurrences of words.
-    `in_training_alone`: held-out texts are read without it.
-    `precedes`: fields that no earlier edit may have given, such as those of a frame: it works on the text of the source.
-    `spoils`: how the names of fields begin that are no longer right for the text that it returns, so that no later edit may read
-    them.
-    `hides`: tokens that it selects or replaces are hidden from the network.
-    `adds`: it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
-    `shows`: it gives the network labels of the text as further ids, so that a checkpoint keeps it.
-    `second`: the view that it always makes, a second sequence whose rows have lengths of their own; other edits that make a view
-    have an argument `to`.
     """
 
+    #: Whether it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
     spreads: ClassVar[bool] = False
+    #: Whether it puts the texts of a row into separate views, so that a later frame has one text.
     separates: ClassVar[bool] = False
+    #: Whether it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe
+    #: starts from.
     frames: ClassVar[bool] = False
+    #: Whether it makes a second view with the fields of the main one (`copies` names it).
     duplicates: ClassVar[bool] = False
+    #: The argument with the frequency above which it drops occurrences of words.
     thins: ClassVar[str | None] = None
+    #: Whether held-out texts are read without it.
     in_training_alone: ClassVar[bool] = False
+    #: Fields that no earlier edit may have given, such as those of a frame: it works on the text of the source.
     precedes: ClassVar[frozenset[str]] = frozenset()
+    #: How the names of fields begin that are no longer right for the text that it returns: no later edit may read them.
     spoils: ClassVar[tuple[str, ...]] = ()
+    #: Whether tokens that it selects or replaces are hidden from the network.
     hides: ClassVar[bool] = False
+    #: Whether it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
     adds: ClassVar[bool] = False
+    #: Whether it gives the network labels of the text as further ids, so that a checkpoint keeps it.
     shows: ClassVar[bool] = False
+    #: The view that it always makes: a second sequence whose rows have lengths of their own. Other edits that make a view have an
+    #: argument `to`.
     second: ClassVar[str | None] = None
 
     @property
@@ -73,7 +71,7 @@ class Edit(Changing, ABC):
 
     @property
     def shortens(self) -> bool:
-        """Whether it replaces each span that an earlier edit marked by one token (see `raw`)."""
+        """Whether it replaces each span that an earlier edit marked by one token (see `max_input_before_infill`)."""
         return False
 
     @property
@@ -102,19 +100,19 @@ class Edit(Changing, ABC):
         passage with that part, and gives `border` and `apart`: where the parts meet, and whether the second one is replaced."""
         return 0.0
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """How many tokens may enter so that at most `length` leave."""
         return length
 
-    def raw(self, length: int) -> int:
+    def max_input_before_infill(self, length: int) -> int:
         """How many tokens may enter if a later edit replaces each span that this one marks by one token."""
         return length
 
-    def at(self: E, length: int) -> E:
+    def for_length(self: E, length: int) -> E:
         """The same edit, knowing that at most `length` tokens may leave it."""
         return self
 
-    def within(self: E) -> E:
+    def without_growth(self: E) -> E:
         """The same edit, never adding text to a passage."""
         return self
 

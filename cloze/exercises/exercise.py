@@ -45,7 +45,7 @@ class Placed:
                 f"the schedule of {names} reaches a value at which this edit makes other fields.\n"
                 "  Let it end before that value, such as at 0.01 instead of 0."
             )
-        if len({(edit.room(_LONG), edit.raw(_LONG), edit.displaces) for edit in edits}) > 1:
+        if len({(edit.max_input(_LONG), edit.max_input_before_infill(_LONG), edit.displaces) for edit in edits}) > 1:
             raise RecipeError(
                 f"texts are cut once, and {names} decides how they are cut here, so it cannot follow a schedule.\n"
                 "  Write a number."
@@ -94,12 +94,12 @@ _UNLIMITED = 1 << 30  # the room of an edit that cuts its rows itself
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
-    The constructor computes, from the last edit to the first, how many tokens each edit may return (`at`), how many the source
-    may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows of a record,
-    if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates texts (None:
-    no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer than its
-    passage plus what frames insert, because packing is planned by the lengths of the passages (`within`). `keep` names fields
-    that stay to the end, for display.
+    The constructor computes, from the last edit to the first, how many tokens each edit may return (`Edit.for_length`), how many
+    the source may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows
+    of a record, if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates
+    texts (None: no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer
+    than its passage plus what frames insert, because packing is planned by the lengths of the passages (`Edit.without_growth`).
+    `keep` names fields that stay to the end, for display.
     """
 
     def __init__(
@@ -127,17 +127,17 @@ class Exercise:
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         shortened: set[str] = set()  # views in which a later edit replaces each masked span by one token
         for p in reversed(edits):
-            edit = p.edit.within() if packed else p.edit
-            bound = edit.at(room[p.view])
+            edit = p.edit.without_growth() if packed else p.edit
+            bound = edit.for_length(room[p.view])
             if edit.spreads:
                 row_room, room[p.view] = room[p.view], _UNLIMITED
             if edit.separates:
                 self.text_room = room[p.view]
-            room[p.view] = edit.room(room[p.view])
+            room[p.view] = edit.max_input(room[p.view])
             if edit.shortens:
                 shortened.add(p.view)
             elif p.view in shortened:
-                room[p.view] = edit.raw(room[p.view])
+                room[p.view] = edit.max_input_before_infill(room[p.view])
             placed.append(p.with_edit(bound))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]

@@ -137,13 +137,13 @@ class Frame(Edit):
         names = {"segments", "special"} | {f"inputs/{name}" for name in self.inputs or ()}
         return frozenset(names | ({"position_ids"} if self.restart else set()))
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """The tokens left for the parts after all inserted tokens."""
         if self._pieces is not None:
             return length - len(self._pieces.ids)
         return length - sum(kind != "part" for kind, _ in split_template(self.template))
 
-    def at(self, length: int) -> Frame:
+    def for_length(self, length: int) -> Frame:
         """The same edit with rows of at most `length` tokens."""
         return replace(self, limit=length)
 
@@ -239,7 +239,7 @@ class Frame(Edit):
             begins, lengths = begins[:, :letters], lengths[:, :letters]
         if self.limit is None:
             return begins, lengths
-        left = self.room(self.limit)
+        left = self.max_input(self.limit)
         if int(lengths.sum(axis=1).max(initial=0)) <= left:
             return begins, lengths
         before = np.cumsum(lengths, axis=1) - lengths

@@ -67,7 +67,7 @@ class MixVocabularies(Edit):
     def _labels(self) -> frozenset[str]:
         return frozenset() if self.label is None else frozenset({f"targets/{self.label}"})
 
-    def at(self, length: int) -> MixVocabularies:
+    def for_length(self, length: int) -> MixVocabularies:
         """The same edit with rows of at most `length` tokens."""
         return replace(self, limit=length)
 

@@ -88,7 +88,7 @@ class Retokenize(Edit):
     def _frame(self) -> Frame:
         reading = self._reading
         frame = Frame(reading.template, tokenizer=TokenFacts.of(reading.tokenizer), keeps_empty=True)
-        return frame if reading.max_length is None else frame.at(reading.max_length)
+        return frame if reading.max_length is None else frame.for_length(reading.max_length)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         reading = self._reading

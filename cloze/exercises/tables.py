@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError, require_table
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 
 Int64 = NDArray[np.int64]
 

@@ -194,16 +194,17 @@ class Architecture:
         return config
 
     def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> TableSizes:
-        """The sizes that the letters of the tables stand for."""
+        """The sizes that the letters of the tables stand for; I only if the network has a feed-forward."""
         sizes = {
             "V": vocab_size,
             "D": arguments["width"],
             "E": arguments.get("embedding.width") or arguments["width"],
-            "I": arguments["feed_forward.inner"],
             "P": arguments.get("positions.max_length") or 0,
             "S": max(1, arguments.get("segments") or 0),
-            **self.sizes(arguments),
         }
+        if "feed_forward.inner" in arguments:
+            sizes["I"] = arguments["feed_forward.inner"]
+        sizes.update(self.sizes(arguments))
         return TableSizes(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
 
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
@@ -217,7 +218,7 @@ class Architecture:
             wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
         if self.project is None and self.setting("embedding.width") is None and _narrower(arguments):
             wrong.append(f"transformers' {self.title} has embeddings as wide as the layers")
-        if arguments.get("embedding", "table") != "table":
+        if arguments.get("embedding") not in (None, "table"):
             wrong.append(f"words are read by their characters, transformers' {self.title} has a table of tokens")
         if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
@@ -245,8 +246,8 @@ def _narrower(arguments: Mapping[str, Any]) -> bool:
 
 
 def _headed(arguments: Mapping[str, Any]) -> bool:
-    """Whether heads have a width of their own."""
-    return bool((arguments.get("head_width") or 0) * arguments["heads"] not in (0, arguments["width"]))
+    """Whether there are heads, with a width of their own."""
+    return (arguments.get("head_width") or 0) * arguments.get("heads", 0) not in (0, arguments["width"])
 
 
 #: Every architecture by its `model_type`, in the order of their files' imports.

@@ -243,7 +243,7 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         arguments["positions.max_length"] -= pad + 1
     if architecture.segments is not None and arguments.get("segments") and not gives_segments(folder, architecture):
         arguments["segments"] = 0
-    if not arguments.get("head_width") and arguments["width"] % arguments["heads"]:
+    if not arguments.get("head_width") and arguments["width"] % arguments.get("heads", 1):
         raise CheckpointError(
             f"{path}: {arguments['heads']} attention heads do not divide the width {arguments['width']}. Copy the file again."
         )

@@ -1,4 +1,5 @@
-"""The Transformer of BERT as the base of networks that add something to it: items, recordings, entities, further stacks."""
+"""Not the network of the recipe `bert`, which is `transformer`, but a base class: BERT's Transformer for networks that add items,
+recordings, entities or further stacks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import config as choices
 from cloze.networks.blocks.cross import LayerSettings
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.items import ItemRows, fields_of
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
@@ -39,7 +40,7 @@ class BertInputs(NamedTuple):
     cache: Cache | None = None
     positions: Tensor | None = None
     gates: Tensor | None = None
-    around: Sequence[Around] = ()
+    layer_hooks: Sequence[LayerHook] = ()
     item_vectors: Mapping[str, Tensor] | None = None
     items: Mapping[str, Tensor] | None = None
     item_length: Mapping[str, Tensor] | None = None
@@ -84,7 +85,7 @@ class Bert(Transformer):
     of.
     """
 
-    grafts = frozenset({"transformer"})
+    compatible_parts = frozenset({"transformer"})
     max_length: int
 
     def __init__(

@@ -1,10 +1,9 @@
 """What a pass costs: the floating-point operations of forward and backward that a budget in FLOPs counts.
 
-Products count, and nothing else: a number of a weight that meets a row is multiplied and added once forward, once for the
-gradient of the row and once for its own. Without a gradient it is not: a frozen weight needs none, and neither do the rows below
-the lowest trained weight. A device may skip some products (layers at positions that are not read) or do them twice; a budget
-buys the same everywhere. Padding of rows is not counted. The contracts in `tests/recipes/test_flops.py` hold every recipe, every
-change and every way of freezing to what `torch.utils.flop_counter` finds.
+Only matrix products count. Each weight costs one multiply-add per row in the forward pass, one for the gradient of the input and
+one for its own gradient. Frozen weights skip the last; layers below the lowest trained weight skip both. A device may skip some
+products (layers at positions that are not read) or repeat them; a budget buys the same everywhere. Padding is not counted.
+`tests/recipes/test_flops.py` compares the count of every recipe, change and way of freezing with `torch.utils.flop_counter`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from cloze import fields
 
-_ONE = 2.0  # operations of a multiplication: it is added, too
+_MULTIPLY_ADD = 2.0  # operations: a multiplication and an addition
 
 
 class SequenceSize(NamedTuple):
@@ -44,56 +43,57 @@ def shown_items(given: Mapping[str, Tensor], set: str) -> SequenceSize | None:
 
 
 class Operations:
-    """The operations of a pass, counted along its way: `total`.
+    """Adds up the operations of a pass (`total`). A network reports its products in the order in which its rows compute them.
 
-    `live`: whether the rows at this point need a gradient, that is, whether a weight that they have met is trained. `gradients`:
-    whether the pass has a backward pass at all. A gradient costs what the product cost.
+    `needs_grad`: whether the rows at this point need a gradient, because a weight below is trained. `gradients`: whether there is
+    a backward pass at all. Each gradient costs as much as the product itself.
     """
 
-    def __init__(self, *, live: bool = False, gradients: bool = True) -> None:
-        self.total, self.live, self.gradients = 0.0, live, gradients
+    def __init__(self, *, needs_grad: bool = False, gradients: bool = True) -> None:
+        self.total, self.needs_grad, self.gradients = 0.0, needs_grad, gradients
 
-    def branch(self, *, live: bool | None = None) -> Operations:
-        """A count of its own, for a branch that begins here, or, with `live`, elsewhere; `join` adds it."""
-        return Operations(live=self.live if live is None else live, gradients=self.gradients)
+    def branch(self, *, needs_grad: bool | None = None) -> Operations:
+        """A separate count for a branch that starts at this point; `needs_grad` if it starts elsewhere. See `add_branches`."""
+        return Operations(needs_grad=self.needs_grad if needs_grad is None else needs_grad, gradients=self.gradients)
 
-    def join(self, *branches: Operations, share: float = 1.0) -> None:
-        """Add what branches cost, or a share of it. Rows are live after them if those of one branch are."""
+    def add_branches(self, *branches: Operations, share: float = 1.0) -> None:
+        """Add what branches cost, or a share of it. The rows then need a gradient if those of one branch do."""
         self.total += share * sum(branch.total for branch in branches)
-        self.live = self.live or any(branch.live for branch in branches)
+        self.needs_grad = self.needs_grad or any(branch.needs_grad for branch in branches)
 
-    def maps(self, rows: float, *modules: nn.Module | None, without: Sequence[nn.Module | None] = ()) -> None:
-        """So many rows meet the linear maps inside some modules, in the order in which these are registered.
+    def add_linear(self, rows: float, *modules: nn.Module | None, without: Sequence[nn.Module | None] = ()) -> None:
+        """Add the products of `rows` with every linear map inside `modules`, in the order in which these are registered.
 
         `without` are modules inside them that other rows meet.
         """
         for module in modules:
             if isinstance(module, nn.Linear):
-                self.weights(rows * module.in_features * module.out_features, trained=is_trained(module))
+                self.add_weight_products(rows * module.in_features * module.out_features, trained=is_trained(module))
                 self.total += computing(module, self.gradients)
             elif module is not None:
-                self.maps(rows, *(inner for inner in module.children() if inner not in without), without=without)
-                self.live = self.live or any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+                self.add_linear(rows, *(inner for inner in module.children() if inner not in without), without=without)
+                trained = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+                self.needs_grad = self.needs_grad or trained
 
-    def weights(self, multiplications: float, *, trained: bool, live: bool | None = None) -> None:
-        """Rows meet weights; `live` is about rows from elsewhere, such as a memory, which need no gradient."""
-        self._add(multiplications, (self.live if live is None else live) + trained)
-        self.live = self.live or trained
+    def add_weight_products(self, multiplications: float, *, trained: bool, needs_grad: bool | None = None) -> None:
+        """Add products of rows with weights. `needs_grad` is that of rows from elsewhere, such as a memory."""
+        self._add(multiplications, (self.needs_grad if needs_grad is None else needs_grad) + trained)
+        self.needs_grad = self.needs_grad or trained
 
-    def products(self, multiplications: float) -> None:
-        """Rows meet rows, as in attention; both need a gradient, or neither."""
-        self._add(multiplications, 2 * self.live)
+    def add_row_products(self, multiplications: float) -> None:
+        """Add products of rows with rows, as in attention; both need a gradient, or neither."""
+        self._add(multiplications, 2 * self.needs_grad)
 
-    def constants(self, multiplications: float) -> None:
-        """Rows meet numbers that are never trained."""
-        self._add(multiplications, int(self.live))
+    def add_frozen_products(self, multiplications: float) -> None:
+        """Add products of rows with numbers that are never trained."""
+        self._add(multiplications, int(self.needs_grad))
 
-    def above(self, *modules: nn.Module | None) -> None:
-        """The rows have passed modules whose parameters need no products, such as tables and norms."""
-        self.live = self.live or any(map(is_trained, modules))
+    def pass_through(self, *modules: nn.Module | None) -> None:
+        """Note that the rows pass modules without products, such as tables and norms: if one is trained, rows need a gradient."""
+        self.needs_grad = self.needs_grad or any(map(is_trained, modules))
 
     def _add(self, multiplications: float, gradients: int) -> None:
-        self.total += _ONE * multiplications * (1 + gradients * self.gradients)
+        self.total += _MULTIPLY_ADD * multiplications * (1 + gradients * self.gradients)
 
 
 def linear_maps(*modules: nn.Module | None) -> Iterator[nn.Linear]:
@@ -110,6 +110,6 @@ def is_trained(module: nn.Module | None) -> bool:
 def computing(linear: nn.Linear, gradients: bool) -> float:
     """The operations of computing a map's weight, where a change does: its module says how many `products` that takes."""
     changes = getattr(linear, "changes", None) or {}
-    return sum(
-        _ONE * float(getattr(change, "products", 0)) * (1 + 2 * (gradients and is_trained(change))) for change in changes.values()
+    return _MULTIPLY_ADD * sum(
+        float(getattr(change, "products", 0)) * (1 + 2 * (gradients and is_trained(change))) for change in changes.values()
     )

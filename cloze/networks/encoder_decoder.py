@@ -17,7 +17,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
-from cloze.networks.blocks.hooks import count_around
+from cloze.networks.blocks.hooks import count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.inputs.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.layer import EncodedSource, Layer
@@ -206,7 +206,7 @@ class EncoderDecoder(Network):
         name_dropouts(self)
 
     @property
-    def coders(self) -> tuple[Coder, Coder]:
+    def encoder_and_decoder(self) -> tuple[Coder, Coder]:
         """The encoder and the decoder."""
         return self.encoder, self.decoder
 
@@ -233,8 +233,8 @@ class EncoderDecoder(Network):
             initialise_t5(self)
             return
         initialise(self, self.initial)
-        inward = [[_inward(layer) for layer in coder.layers] for coder in self.coders]
-        initialise_apart(self.initial, [coder.positions for coder in self.coders], inward)
+        inward = [[_inward(layer) for layer in coder.layers] for coder in self.encoder_and_decoder]
+        initialise_apart(self.initial, [coder.positions for coder in self.encoder_and_decoder], inward)
         tables = [
             self.embeddings.tokens.weight * self.embeddings.scale,
             *(table.weight for table in self.embeddings.inputs.values()),
@@ -298,12 +298,12 @@ class EncoderDecoder(Network):
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
         target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
-        branch = counted.branch(live=is_trained(self.embeddings))
-        counted.above(self.embeddings)
+        branch = counted.branch(needs_grad=is_trained(self.embeddings))
+        counted.pass_through(self.embeddings)
         _count_stack(counted, self.encoder, source)
         if _reads_decoder(want):
-            _count_stack(branch, self.decoder, target, EncodedSource(source.tokens, source.length, counted.live))
-            counted.join(branch)
+            _count_stack(branch, self.decoder, target, EncodedSource(source.tokens, source.length, counted.needs_grad))
+            counted.add_branches(branch)
 
 
 def _reads_decoder(want: frozenset[str]) -> bool:
@@ -314,7 +314,7 @@ def _reads_decoder(want: frozenset[str]) -> bool:
 def _count_stack(counted: Operations, stack: Any, size: SequenceSize, source: EncodedSource | None = None) -> None:
     for number, layer in enumerate(stack.layers):
         layer.count_operations(counted, size.tokens, size.length, source)
-        count_around(counted, stack.around, number, size)
+        count_hooks(counted, stack.around, number, size)
 
 
 def _inward(layer: Layer) -> list[Tensor]:
@@ -331,7 +331,7 @@ def initialise_t5(network: EncoderDecoder) -> None:
     inside = network.heads * network.head_width
     narrow, inner = network.width**-0.5, network.inner**-0.5
     draw(network.embeddings.tokens.weight, "normal", 1.0)
-    for stack in network.coders:
+    for stack in network.encoder_and_decoder:
         if stack.buckets is not None:
             draw(stack.buckets.table.weight, "normal", narrow)
         for layer in stack.layers:

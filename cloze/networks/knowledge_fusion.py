@@ -16,7 +16,7 @@ from cloze.networks import config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
@@ -45,35 +45,35 @@ class EntityLayer(nn.Module):
         self.inward, self.outward = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm, self.dropout = nn.LayerNorm(width, eps=epsilon), Dropout(rates.hidden, clock)
 
-    def meet(self, x: Tensor, given: AttentionInputs) -> Tensor:
+    def meet(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
         """Entities (E, R, W) after attention among those of the same text."""
         if self.attention is None:
             return x
-        entities: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, given)))
+        entities: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, inputs)))
         return entities
 
 
-class EntityFusion(Around):
+class EntityFusion(LayerHook):
     """Joins entities to the feed-forward of layers, from the layer `first` on.
 
-    `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `given` what attention among them is given. `pairs` (N, 2)
+    `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `inputs` the inputs of attention among them. `pairs` (N, 2)
     are the flat positions of a token and of its entity, `home` (E·R,) the flat position of the token that each entity reads.
     """
 
     def __init__(
-        self, layers: Sequence[EntityLayer], first: int, x: Tensor, real: Tensor, given: AttentionInputs, pairs: Tensor,
+        self, layers: Sequence[EntityLayer], first: int, x: Tensor, real: Tensor, inputs: AttentionInputs, pairs: Tensor,
         home: Tensor,
     ) -> None:
         self.layers, self.first, self.x, self.real = layers, first, x, real
-        self.given, self.pairs, self.home = given, pairs, home
+        self.inputs, self.pairs, self.home = inputs, pairs, home
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """The feed-forward of a layer with entities is called through a `FusionMaps`."""
         if number < self.first:
-            return given
+            return inputs
         entity_layer = self.layers[number - self.first]
-        self.x = entity_layer.meet(self.x, self.given) * self.real
-        return replace(given, host=FusionMaps(layer, entity_layer, self))
+        self.x = entity_layer.meet(self.x, self.inputs) * self.real
+        return replace(inputs, host=FusionMaps(layer, entity_layer, self))
 
 
 class FusionMaps:
@@ -101,32 +101,32 @@ class FusionMaps:
         return output
 
 
-class CountedEntities(Around):
+class CountedEntities(LayerHook):
     """Counts what `EntityFusion` computes: `items` entities in rows of `length`, `joins` of them with a token."""
 
     def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
         self.layers, self.first, self.items, self.length, self.joins = layers, first, items, length, joins
-        self.live = False
+        self.needs_grad = False
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The entity layer of this layer, if there is one."""
         if number < self.first:
             return
         layer = self.layers[number - self.first]
-        branch = counted.branch(live=self.live)
+        branch = counted.branch(needs_grad=self.needs_grad)
         if layer.attention is not None:
-            branch.maps(self.items, *layer.attention.projection_maps)
-            branch.products(2 * self.items * self.length * layer.attention.inside)
-            branch.maps(self.items, layer.attention.out)
-            branch.above(layer.attention_norm)
-        branch.weights(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
-        counted.join(branch)
+            branch.add_linear(self.items, *layer.attention.projection_maps)
+            branch.add_row_products(2 * self.items * self.length * layer.attention.inner_width)
+            branch.add_linear(self.items, layer.attention.out)
+            branch.pass_through(layer.attention_norm)
+        branch.add_weight_products(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
+        counted.add_branches(branch)
         if layer is not self.layers[-1]:
             back = counted.branch()
-            back.maps(self.items, layer.outward)
-            back.above(layer.norm)
-            counted.join(back)
-            self.live = counted.live
+            back.add_linear(self.items, layer.outward)
+            back.pass_through(layer.norm)
+            counted.add_branches(back)
+            self.needs_grad = counted.needs_grad
 
 
 @register("network", "knowledge_fusion")
@@ -147,7 +147,7 @@ class KnowledgeFusion(Bert):
     Parameters: those of `transformer`, and `entity_layers.<n>.*`, 4,568,004 at the published size.
     """
 
-    fresh = (*Bert.fresh, "entity_layers")
+    may_be_missing = (*Bert.may_be_missing, "entity_layers")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Bert.sizes.items()
@@ -191,7 +191,7 @@ class KnowledgeFusion(Bert):
 
     def read(self, inputs: BertInputs) -> dict[str, Tensor]:
         """As `transformer`, with the entities around the layers."""
-        return super().read(inputs._replace(around=[self._entities(inputs), *inputs.around]))
+        return super().read(inputs._replace(layer_hooks=[self._entities(inputs), *inputs.layer_hooks]))
 
     def _entities(self, inputs: BertInputs) -> EntityFusion:
         """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
@@ -217,7 +217,7 @@ class KnowledgeFusion(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the entities' way through their layers."""
         rows = len(fields["summaries"]) if "summaries" in fields else fields["tokens"].shape[0]
@@ -227,4 +227,4 @@ class KnowledgeFusion(Bert):
             pairs = fields["links/entity"].long()
             joins = rows + int((fields["items/entity"].flatten()[pairs[:, 1]] > 0).sum())
         fused = CountedEntities(self.entity_layers, self.mix_at, rows * length, length, joins)
-        super().count_operations(counted, fields, want=want, positions=positions, around=[fused, *around])
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[fused, *layer_hooks])

@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.candidates import Candidates
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.inputs.known_vectors import KnownVectors
@@ -106,7 +106,7 @@ class Linker(nn.Module):
         return torch.where(has_candidate[:, None], means, null.to(means.dtype))
 
 
-class LinkerHook(Around):
+class LinkerHook(LayerHook):
     """Runs a `Linker` after the layer `link_after`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
     its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
 
@@ -166,7 +166,7 @@ class LinkerHook(Around):
         return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)
 
 
-class CountedLinker(Around):
+class CountedLinker(LayerHook):
     """Counts what `LinkerHook` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
 
     def __init__(self, network: LinkedTransformer, names: int, length: int, links: int, pairs: int) -> None:
@@ -178,28 +178,28 @@ class CountedLinker(Around):
             return
         linker = self.network.linker
         branch = counted.branch()
-        branch.maps(size.tokens, linker.inward)
+        branch.add_linear(size.tokens, linker.inward)
         names = branch.branch()
-        names.maps(self.links, linker.pool)
-        names.above(linker.span_norm)
+        names.add_linear(self.links, linker.pool)
+        names.pass_through(linker.span_norm)
         linker.encoder.count_operations(names, self.names, self.length)
         scores = names.branch()
-        scores.above(linker.entity_norm)
-        scores.maps(self.pairs, linker.score_inner, linker.score_outer)
-        names.join(scores)
-        names.above(linker.mixed_norm)
+        scores.pass_through(linker.entity_norm)
+        scores.add_linear(self.pairs, linker.score_inner, linker.score_outer)
+        names.add_branches(scores)
+        names.pass_through(linker.mixed_norm)
         reader, attention = linker.reader, linker.reader.attention
         query, memory = attention.projection_maps
-        names.maps(self.names, memory)
-        branch.maps(size.tokens, query)
-        branch.join(names)
-        branch.products(2 * size.tokens * self.length * attention.inside)
-        branch.maps(size.tokens, attention.out)
-        branch.above(reader.attention_norm)
+        names.add_linear(self.names, memory)
+        branch.add_linear(size.tokens, query)
+        branch.add_branches(names)
+        branch.add_row_products(2 * size.tokens * self.length * attention.inner_width)
+        branch.add_linear(size.tokens, attention.out)
+        branch.pass_through(reader.attention_norm)
         reader.count_feed_forward(branch, size.tokens)
-        branch.maps(size.tokens, linker.outward)
-        branch.above(linker.norm)
-        counted.join(branch)
+        branch.add_linear(size.tokens, linker.outward)
+        branch.pass_through(linker.norm)
+        counted.add_branches(branch)
 
 
 @register("network", "linked")
@@ -224,7 +224,7 @@ class LinkedTransformer(Bert):
     Parameters: those of `transformer`, and `linker.*`, 2,422,153 at the size of the authors' Wikipedia linker.
     """
 
-    fresh = (*Bert.fresh, "linker")
+    may_be_missing = (*Bert.may_be_missing, "linker")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Bert.sizes.items()
@@ -269,12 +269,12 @@ class LinkedTransformer(Bert):
         want, tokens = inputs.want, inputs.tokens
         names, links = inputs.linked("surface") or (tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long())
         linked = LinkerHook(self, names, links, inputs.block)
-        states = super().read(inputs._replace(want=want - {"linking"}, around=[linked, *inputs.around]))
+        states = super().read(inputs._replace(want=want - {"linking"}, layer_hooks=[linked, *inputs.layer_hooks]))
         return {**states, "linking": linked.scores} if "linking" in want and linked.scores is not None else states
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the linker's."""
         rows, length, links, pairs = fields["tokens"].shape[0], 1, 0, 0
@@ -283,4 +283,4 @@ class LinkedTransformer(Bert):
             length, links = max(int((items > 0).sum(1).max()), 1), len(fields["links/surface"])
             pairs = len(self.candidates(items).item)
         counting = CountedLinker(self, rows * length, length, links, pairs)
-        super().count_operations(counted, fields, want=want, positions=positions, around=[counting, *around])
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[counting, *layer_hooks])

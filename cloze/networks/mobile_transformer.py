@@ -21,7 +21,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import activate
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.layer_inputs import LayerInputs
@@ -146,7 +146,7 @@ class MobileLayer(nn.Module):
         )
         self.leave, self.leave_norm, self.dropout = nn.Linear(inside, width), _norm(norm, width), dropout
 
-    def forward(self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs, across: AttentionInputs | None = None) -> Tensor:
         """(B, L, D) to (B, L, D)."""
         inside = self.enter_norm(self.enter(x))
         asking = inside if self.reads == "layer" else x
@@ -157,7 +157,7 @@ class MobileLayer(nn.Module):
         query, key, value = (
             projection.unflatten(-1, (attention.heads, attention.head_width)).transpose(1, 2) for projection in projected
         )
-        seen = attention(x, replace(given, projected=QueryKeyValue(query, key, value, NONE)))
+        seen = attention(x, replace(inputs, projected=QueryKeyValue(query, key, value, NONE)))
         inside = self.attention_norm(seen + inside)
         for part in self.feed_forwards:
             inside = part(inside)
@@ -166,13 +166,14 @@ class MobileLayer(nn.Module):
 
     def count_operations(self, counted: Operations, tokens: int, keys: int) -> None:
         """The products of so many tokens that each meet so many `keys`."""
-        counted.maps(tokens, self.enter, *([self.shared] if self.reads == "shared" else []), *self.attention.projection_maps)
-        counted.products(2 * tokens * keys * self.attention.inside)
-        counted.maps(tokens, self.attention.out)
+        shared = [self.shared] if self.reads == "shared" else []
+        counted.add_linear(tokens, self.enter, *shared, *self.attention.projection_maps)
+        counted.add_row_products(2 * tokens * keys * self.attention.inner_width)
+        counted.add_linear(tokens, self.attention.out)
         for part in self.feed_forwards:
-            counted.maps(tokens, part.inner, part.outer)
-        counted.maps(tokens, self.leave)
-        counted.above(self)
+            counted.add_linear(tokens, part.inner, part.outer)
+        counted.add_linear(tokens, self.leave)
+        counted.pass_through(self)
 
 
 @register("network", "mobile_transformer")
@@ -248,7 +249,7 @@ class MobileTransformer(Network):
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,
         order: Tensor | str = "open", block: Tensor | None = None, summaries: Tensor | None = None,
-        vectors: Tensor | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
+        vectors: Tensor | None = None, gates: Tensor | None = None, layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
@@ -259,19 +260,19 @@ class MobileTransformer(Network):
         record = AttentionRecord.of(want)
         inputs = self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=0)
         x = residual_dtype(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, block, vectors)))
-        stack = Stack(self.layers, each_layer(inputs, gates=gates, record=record), [*self.around, *around])  # type: ignore[arg-type]
+        stack = Stack(self.layers, each_layer(inputs, gates=gates, record=record), [*self.around, *layer_hooks])  # type: ignore[arg-type]
         passed = stack.run(x)
         states = reading_states(want, passed[-1], passed, summaries)
         return states if record is None else {**states, **record.stacked()}
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The tokens' way through the layers."""
         size = shown(fields)
-        counted.maps(size.tokens, self.embeddings.project)
-        counted.above(self.embeddings)
+        counted.add_linear(size.tokens, self.embeddings.project)
+        counted.pass_through(self.embeddings)
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens, size.length)
-            count_around(counted, [*self.around, *around], number, size)
+            count_hooks(counted, [*self.around, *layer_hooks], number, size)

@@ -69,64 +69,75 @@ def named_sizes(arguments: str, **rows: tuple[int, ...]) -> Mapping[str, Mapping
 class Network(nn.Module, ABC):
     """A module that turns the fields of a view into the states that are wanted: the base class of every network.
 
-    `takes` are all fields it can use, `needs` the ones it cannot do without; those of a further sequence have full names
-    (`decoder.tokens`) and reach `forward` as one `TokenSequence` under the name of their view. `gives` are its states, `width` is
-    that of `hidden`, and `widths` are those of states of another width. One that reads texts gives `layers` (N, B, L, D): the
-    embeddings and every layer, as far as they are as wide as the top one, which is the last of them. `embeddings` is the table
-    of tokens, or a module that has it as `tokens` (None if words are read by their characters), and `layers` are the layers in
-    order. All other members have defaults. `cloze/checkpoint/checks/members.py` checks them.
-
-    `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
-    says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.
-    `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
-    at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
-    further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
-    `one_stack`: its layers are one stack of Transformer layers (`Layer`) over a text.
-    `fits_offsets`: a fitted network with learned positions begins with heads at offsets (`initial.offsets`).
-    `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
-    `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
-    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them; `begins_with` are arguments
-    that name a table from which its rows begin: a checkpoint, whose rows are trained, forgets them. `unread` are linear maps that
-    published checkpoints have and nothing reads, by their names.
-    `per_word`: it takes words without an id as so many `characters`; None: what its layer of characters takes, if it has one.
-    `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
-    texts. `of_documents`: its rows belong to the documents of one corpus, so that neither another corpus nor a task goes on with
-    them. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
-    `item_sets` are the sets of items that it reads with a text, such as regions of a picture, and the width of their features.
-    `summary_of`: the token whose state is the `summary` of a row, or the `mean` of all of them; with `summarises_decoder`, a
-    token of the decoder.
+    Every network has `takes`, `gives`, `width`, `embeddings`, `layers` and `forward`; all other members have defaults.
+    `cloze/checkpoint/checks/members.py` checks them.
     """
 
-    pooled: ClassVar[bool] = False
-    sees: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
-    grafts: ClassVar[frozenset[str]] = frozenset()
-    fresh: ClassVar[tuple[str, ...]] = ()
-    looks_up: ClassVar[tuple[str, ...]] = ()
-    begins_with: ClassVar[tuple[str, ...]] = ()
-    unread: tuple[str, ...] = ()
-    positions_state: ClassVar[str] = "hidden"
-    stack: ClassVar[StackKind | None] = None
-    one_stack: ClassVar[bool] = False
-    fits_offsets: ClassVar[bool] = False
-    of_words: ClassVar[bool] = False
-    of_documents: ClassVar[bool] = False
-    writes: str | None = None
-    item_sets: Mapping[str, int] = MappingProxyType({})
-    summary_of: ClassVar[Summary] = "first"
-    summarises_decoder: ClassVar[bool] = False
-    carries: bool = False
-    max_length: int | None = None
-    per_word: int | None = None
-    unlimited: bool = False
-    widths: Mapping[str, int] = MappingProxyType({})
-    inputs: Mapping[str, int] = MappingProxyType({})
-    needs: frozenset[str] = frozenset({"tokens"})
+    #: All fields that it can use. Those of a further sequence have full names (`decoder.tokens`) and reach `forward` as one
+    #: `TokenSequence` under the name of their view.
     takes: frozenset[str]
+    #: The fields that it cannot do without.
+    needs: frozenset[str] = frozenset({"tokens"})
+    #: Its states. One that reads texts gives `layers` (N, B, L, D): the embeddings and every layer, as far as they are as wide as
+    #: the top one, which is the last of them.
     gives: Mapping[str, StateKind]
+    #: The width of `hidden`.
     width: int
+    #: The widths of states of another width.
+    widths: Mapping[str, int] = MappingProxyType({})
+    #: The table of tokens, or a module that has it as `tokens`; there it is None if words are read by their characters.
     embeddings: Any
+    #: The layers in order.
     layers: Sequence[Any]
+    #: What its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
+    stack: ClassVar[StackKind | None] = None
+    #: Whether its layers are one stack of Transformer layers (`Layer`) over a text.
+    one_stack: ClassVar[bool] = False
+    #: What a token sees if the order does not say it, in words, by state; `hidden` stands for states not listed.
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    #: The state that is computed only at `positions`, if the caller gives them.
+    positions_state: ClassVar[str] = "hidden"
+    #: Whether it can continue from the state of the previous step (`carry`).
+    carries: bool = False
+
+    #: The most tokens of a row; None: any number.
+    max_length: int | None = None
+    #: Whether it also reads rows of more than `max_length` tokens.
+    unlimited: bool = False
+    #: The sizes of its tables of further ids.
+    inputs: Mapping[str, int] = MappingProxyType({})
+    #: The sets of items that it reads with a text, such as regions of a picture, and the width of their features.
+    item_sets: Mapping[str, int] = MappingProxyType({})
+    #: How many `characters` spell a word without an id; None: as many as its layer of characters takes, if it has one.
+    per_word: int | None = None
+    #: Whether it is a table of single words and reads no texts.
+    of_words: ClassVar[bool] = False
+    #: Whether its rows belong to the documents of one corpus, so that neither another corpus nor a task goes on with them.
+    of_documents: ClassVar[bool] = False
+    #: The state of a decoder that writes another text than the one that is read; None: it has no decoder.
+    writes: str | None = None
+
+    #: The token whose state is the `summary` of a row, or the `mean` of all of them.
+    summary_of: ClassVar[Summary] = "first"
+    #: Whether `summary_of` means a token of the decoder.
+    summarises_decoder: ClassVar[bool] = False
+    #: Whether the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens.
+    pooled: ClassVar[bool] = False
+
+    #: The arguments of its named sizes.
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+    #: Whether a fitted network with learned positions begins with heads at offsets (`initial.offsets`).
+    fits_offsets: ClassVar[bool] = False
+    #: Networks whose checkpoints can initialise this one: they have the same tensors under the same names.
+    compatible_parts: ClassVar[frozenset[str]] = frozenset()
+    #: Modules that such a checkpoint may lack, each as a whole.
+    may_be_missing: ClassVar[tuple[str, ...]] = ()
+    #: The paths of arguments that name look-up tables; a checkpoint holds these tables, since the network always reads them.
+    looks_up: ClassVar[tuple[str, ...]] = ()
+    #: Arguments that name a table from which its rows begin; a checkpoint, whose rows are trained, forgets them.
+    begins_with: ClassVar[tuple[str, ...]] = ()
+    #: Linear maps that published checkpoints have and nothing reads, by their names.
+    unread: tuple[str, ...] = ()
 
     @property
     def tables(self) -> Mapping[str, Any]:
@@ -146,8 +157,8 @@ class Network(nn.Module, ABC):
         return [table for table in self.tables.values() if isinstance(table, nn.Embedding)]
 
     @property
-    def coders(self) -> Sequence[Any]:
-        """The encoder and the decoder, if both are stacks of Transformer layers; by default there are none."""
+    def encoder_and_decoder(self) -> Sequence[Any]:
+        """The encoder and the decoder, if both are stacks of Transformer layers; otherwise empty."""
         return ()
 
     @property
@@ -159,20 +170,21 @@ class Network(nn.Module, ABC):
         """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
 
     def __call__(self, **given: Any) -> Any:
-        """`forward`, through the objects around the whole network, which a change has added (`blocks/hooks.py`)."""
+        """`forward`, through the `NetworkHook`s that changes have added; the last one is outermost."""
         call: Callable[..., Any] = super().__call__
-        for change in self.outside:
-            call = partial(change.call, self, call)
+        for hook in self.outside:
+            call = partial(hook.call, self, call)
         return call(**given)
 
     @property
     def outside(self) -> Sequence[Any]:
-        """The objects around the whole network."""
-        changes: Any = self._modules.get("outside")
-        return () if changes is None else changes
+        """The hooks around the whole network. The list is created when the first is added, so that other networks have the same
+        modules, and state dicts the same names, as without hooks."""
+        hooks: Any = self._modules.get("outside")
+        return () if hooks is None else hooks
 
     def put_outside(self, each: nn.Module) -> None:
-        """Add an object around the whole network (`Outside`); it is called before those that are there."""
+        """Add a `NetworkHook` around the whole network; it is called before those that are there."""
         if not self.outside:
             self._modules["outside"] = nn.ModuleList()
         self.outside.append(each)  # type: ignore[attr-defined]
@@ -204,8 +216,8 @@ class Network(nn.Module, ABC):
         the other layers."""
         return x
 
-    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Values of `fresh` modules, by name, that follow from the tensors of a plainer network's checkpoint; by default none."""
+    def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Values of `may_be_missing` modules, by name, that follow from the tensors of a `checkpoint`; by default none."""
         return {}
 
     @property
@@ -221,7 +233,7 @@ class Network(nn.Module, ABC):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """Count the products of a pass over these fields, from its input upwards; by default there are none."""
-        counted.above(self)
+        counted.pass_through(self)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None = None) -> float:
         """Floating-point operations of a pass, forward and backward."""

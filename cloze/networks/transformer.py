@@ -20,7 +20,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.inputs.characters import Characters
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
@@ -67,7 +67,7 @@ class Transformer(Network):
 
     stack = "attention"
     one_stack, fits_offsets = True, True
-    fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
+    may_be_missing: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
     looks_up: ClassVar[tuple[str, ...]] = ("embedding.senses",)
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),
@@ -101,7 +101,7 @@ class Transformer(Network):
         self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
-            inputs=self.inputs, none=0 if isinstance(table, choices.TableWithLabels) else None,
+            inputs=self.inputs, untrained_id=0 if isinstance(table, choices.TableWithLabels) else None,
             characters=embedding if isinstance(embedding, Characters) else None,
             senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )
@@ -161,7 +161,8 @@ class Transformer(Network):
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,
         order: AnyOrder = "open", block: Tensor | None = None, summaries: Tensor | None = None,
         vectors: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
-        cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
+        cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None,
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
@@ -182,11 +183,11 @@ class Transformer(Network):
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        stack = Stack(self.layers, inputs_by_layer, [*self.around, *around])
-        at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
-        passed = stack.run(x, at=at)
+        stack = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks])
+        selected = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
+        passed = stack.run(x, selected=selected)
         hidden = self.finish(passed[-1])
-        states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
+        states = reading_states(want, hidden if selected is None else selected.put_back(hidden), passed, summaries)
         return states if record is None else {**states, **record.stacked()}
 
     @property
@@ -212,7 +213,7 @@ class Transformer(Network):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The tokens' way through the layers, after reading words by their characters.
 
@@ -222,36 +223,36 @@ class Transformer(Network):
         if reads is not None:
             reads.count_operations(counted, fields["tokens"], fields.get("characters"))
         for senses in self.embeddings.senses.values():
-            counted.weights(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
-        counted.above(self.embeddings)
-        counted.maps(size.tokens, self.project)
-        self.count_layers(counted, size, around)
+            counted.add_weight_products(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
+        counted.pass_through(self.embeddings)
+        counted.add_linear(size.tokens, self.project)
+        self.count_layers(counted, size, layer_hooks)
 
     def rotate_by(self, positions: Any) -> None:
         """Turn queries and keys by other bases from now on, where positions are rotary."""
         if isinstance(self.layer_inputs.positions, choices.Rotary):
             self.layer_inputs = replace(self.layer_inputs, positions=positions)
 
-    def count_layers(self, counted: Operations, size: SequenceSize, around: Sequence[Around]) -> None:
+    def count_layers(self, counted: Operations, size: SequenceSize, layer_hooks: Sequence[LayerHook]) -> None:
         """The products of the layers, and of the objects around them, for rows of this size."""
         where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.FunctionalPositions) else 0
         for number, layer in enumerate(self.layers):
             self._count_buckets(counted, layer, size)
             layer.count_operations(counted, size.tokens, size.length)
-            counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
-            count_around(counted, [*self.around, *around], number, size)
+            counted.add_frozen_products(size.tokens * distances)  # vectors of distances, which are not trained
+            count_hooks(counted, [*self.around, *layer_hooks], number, size)
 
     def _count_buckets(self, counted: Operations, layer: Layer, size: SequenceSize) -> None:
         """The vectors of distances that meet a layer's maps, its queries and its keys."""
         if self.distances is None:
             return
-        rows, inside = self.distances.table.num_embeddings, layer.attention.inside
+        rows, inside = self.distances.table.num_embeddings, layer.attention.inner_width
         (maps,) = layer.attention.projection_maps
-        vectors = counted.branch(live=is_trained(self.distances))
-        vectors.weights(rows * 2 * inside * self.width, trained=is_trained(maps))
-        counted.join(vectors)
-        counted.products(2 * size.tokens * rows * inside)
+        vectors = counted.branch(needs_grad=is_trained(self.distances))
+        vectors.add_weight_products(rows * 2 * inside * self.width, trained=is_trained(maps))
+        counted.add_branches(vectors)
+        counted.add_row_products(2 * size.tokens * rows * inside)
 
 
 def share_weights(layers: Sequence[Layer], share: choices.Share) -> None:

@@ -16,7 +16,7 @@ from cloze.networks import config as choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.inputs.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
@@ -95,14 +95,14 @@ class RelativeTransformer(Network):
         return Distances(far, length, keys, None if u is None or v is None else (u, v))
 
     def _run(
-        self, x: Tensor, given: AttentionInputs, memory: Memory | None, want: frozenset[str], gates: Tensor | None,
-        around: Sequence[Around], *, unread: bool = False,
+        self, x: Tensor, inputs: AttentionInputs, memory: Memory | None, want: frozenset[str], gates: Tensor | None,
+        layer_hooks: Sequence[LayerHook], *, unread: bool = False,
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """What the stack gives, and the wanted states of attention."""
         record = AttentionRecord.of(want)
         past = None if memory is None else memory.states
-        inputs_by_layer = each_layer([given] * len(self.layers), past=past, gates=gates, record=record)
-        passed = Stack(self.layers, inputs_by_layer, [*self.around, *around]).run(x, unread=unread and record is None)
+        inputs_by_layer = each_layer([inputs] * len(self.layers), past=past, gates=gates, record=record)
+        passed = Stack(self.layers, inputs_by_layer, [*self.around, *layer_hooks]).run(x, unread=unread and record is None)
         return passed, {} if record is None else record.stacked()
 
     def _read(
@@ -192,7 +192,7 @@ class TransformerXL(RelativeTransformer):
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str = "left_to_right", block: Tensor | None = None,
         restarts: Tensor | None = None, summaries: Tensor | None = None, carry: Mapping[str, Tensor] | None = None,
-        cache: Cache | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
+        cache: Cache | None = None, gates: Tensor | None = None, layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the last token of each row unless
         `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, to be given to the rows that follow in the lanes; states
@@ -210,7 +210,7 @@ class TransformerXL(RelativeTransformer):
         if self.same_length:
             assert seen is not None  # the order is causal
             seen = seen & _near(length, relation.keys, self.memory, tokens.device)
-        passed, states = self._run(x, AttentionInputs(Visibility("mask", seen), relation), memory, want, gates, around)
+        passed, states = self._run(x, AttentionInputs(Visibility("mask", seen), relation), memory, want, gates, layer_hooks)
         if cache is not None:
             for number, layer_cache in enumerate(cache.layers):
                 layer_cache[:] = [torch.cat([*layer_cache, passed[number][:, None]], dim=2)]  # (B, 1, M + L, D)
@@ -225,7 +225,7 @@ class TransformerXL(RelativeTransformer):
         self.embeddings.count_operations(counted, fields["tokens"])
         for number, layer in enumerate(self.layers):
             count_relative(counted, layer, size, past=self.memory, far=far)
-            count_around(counted, self.around, number, size)
+            count_hooks(counted, self.around, number, size)
 
 
 def count_relative(
@@ -237,27 +237,27 @@ def count_relative(
     `queries` are those of a second stream, None for none, in rows of `block`; without `content` the layer's own is not run.
     """
     attention = layer.attention
-    inside, keys = attention.inside, size.length + past
+    inside, keys = attention.inner_width, size.length + past
     (projections,), distances = attention.projection_maps, attention.get_submodule("distances")
-    counted.maps(size.tokens, projections)
+    counted.add_linear(size.tokens, projections)
     remembered = size.rows * past * 2 * inside * projections.in_features
-    counted.weights(remembered, trained=is_trained(projections), live=False)
-    branch = counted.branch(live=False)
-    branch.maps(far, distances)
-    counted.join(branch)
+    counted.add_weight_products(remembered, trained=is_trained(projections), needs_grad=False)
+    branch = counted.branch(needs_grad=False)
+    branch.add_linear(far, distances)
+    counted.add_branches(branch)
     second = counted.branch()
     ways = [(counted, size.tokens, size.tokens)] if content else []
     if queries is not None:
-        second.weights(queries * inside * projections.in_features, trained=is_trained(projections))
+        second.add_weight_products(queries * inside * projections.in_features, trained=is_trained(projections))
         ways.append((second, queries, size.rows * block))
     for way, tokens, cells in ways:
-        way.products(2 * cells * inside * keys)  # scores by content, and values
-        (way.products if is_trained(distances) else way.constants)(cells * inside * far)  # scores by distance
-        way.maps(tokens, attention.out)
+        way.add_row_products(2 * cells * inside * keys)  # scores by content, and values
+        (way.add_row_products if is_trained(distances) else way.add_frozen_products)(cells * inside * far)  # scores by distance
+        way.add_linear(tokens, attention.out)
         layer.place_of("attention").count_operations(way, tokens)
         layer.count_feed_forward(way, tokens)
     if queries is not None:
-        counted.join(second)
+        counted.add_branches(second)
 
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:

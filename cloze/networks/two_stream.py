@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks import config as choices
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around, count_around
+from cloze.networks.blocks.hooks import LayerHook, count_hooks
 from cloze.networks.blocks.inputs.embeddings import Embeddings
 from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, recall, with_memory
@@ -31,27 +31,27 @@ from cloze.registry import Given, PartMark, register
 QUERY_DROPS = ("shares", "attention", "activation", "inner")
 
 
-class QueryStream(Around):
+class QueryStream(LayerHook):
     """The query stream: its states know their position, but not the token at that position (Yang et al., 2019, §2.3).
 
-    `rows` (M, D) are its states at the selected tokens; `given` and `distances` are the inputs of their attention. Keys and
+    `rows` (M, D) are its states at the selected tokens; `inputs` and `distances` are the inputs of their attention. Keys and
     values are those of the content stream.
     """
 
-    def __init__(self, rows: Tensor, given: AttentionInputs, distances: Distances) -> None:
-        self.rows, self.given, self.distances = rows, given, distances
+    def __init__(self, rows: Tensor, inputs: AttentionInputs, distances: Distances) -> None:
+        self.rows, self.inputs, self.distances = rows, inputs, distances
 
-    def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
+    def before(self, number: int, layer: Layer, x: Tensor, inputs: AttentionInputs) -> AttentionInputs:
         """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
         # Keys and values (B, H, Lk, W) are those of the content stream, memory included; queries are (B, H, K, W), laid out from
         # the rows (M, D), where K is the number of cells for the chosen tokens of a row.
-        content, at = layer.attention.project(x, given), self.given.at
-        assert at is not None and isinstance(content.relation, LearnedDistances)
-        query = layer.attention.project_queries(self.rows, at)
+        content, selected = layer.attention.project(x, inputs), self.inputs.selected
+        assert selected is not None and isinstance(content.relation, LearnedDistances)
+        query = layer.attention.project_queries(self.rows, selected)
         projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
-        self.rows = layer(self.rows, replace(self.given, projected=projected, gates=given.gates), drops=drops)
-        return replace(given, projected=content)
+        self.rows = layer(self.rows, replace(self.inputs, projected=projected, gates=inputs.gates), drops=drops)
+        return replace(inputs, projected=content)
 
 
 @register("network", "two_stream")
@@ -123,7 +123,7 @@ class TwoStream(RelativeTransformer):
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, order: Tensor | str = "open",
         block: Tensor | None = None, reversed: Tensor | None = None, restarts: Tensor | None = None,
         summaries: Tensor | None = None, positions: Tensor | None = None, carry: Mapping[str, Tensor] | None = None,
-        gates: Tensor | None = None, around: Sequence[Around] = (),
+        gates: Tensor | None = None, layer_hooks: Sequence[LayerHook] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of
@@ -137,10 +137,10 @@ class TwoStream(RelativeTransformer):
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
         is_unread = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
-            x, inputs, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=is_unread
+            x, inputs, memory, want, gates, [*layer_hooks, *([] if stream is None else [stream])], unread=is_unread
         )
         if stream is not None:
-            chosen = stream.given.at
+            chosen = stream.inputs.selected
             assert chosen is not None  # a query stream is made of some tokens
             states["query"] = chosen.put_back(self.query_dropout(stream.rows, chosen.positions))
         return states | self._read(want, passed, memory, tokens, block, summaries)
@@ -183,7 +183,7 @@ class TwoStream(RelativeTransformer):
         # Every chosen token begins with the same vector, (D,); only the distances say where it stands.
         rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.positions)
         seen = Visibility("mask", mask, may_see_nothing=True)
-        return QueryStream(rows, AttentionInputs(seen.at(chosen), at=chosen), relation.at(chosen))
+        return QueryStream(rows, AttentionInputs(seen.select(chosen), selected=chosen), relation.select(chosen))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
@@ -197,8 +197,8 @@ class TwoStream(RelativeTransformer):
             chosen = Selected.of(positions, size.rows, size.length)
             queries, block = len(chosen.flat), chosen.across
         is_unread = want.isdisjoint({"hidden", "summary", "layers"})
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         for number, layer in enumerate(self.layers):
             content = not (is_unread and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
-            count_around(counted, self.around, number, size)
+            count_hooks(counted, self.around, number, size)

@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.inputs.items import first_tokens
 from cloze.networks.blocks.layer import Layer
@@ -25,37 +25,37 @@ from cloze.networks.cost import Operations, SequenceSize, is_trained
 from cloze.registry import Given, PartMark, register
 
 
-class NGrams(Around):
+class NGrams(LayerHook):
     """Adds to the states of tokens, after each layer, those of the n-grams that cover them, which run through `layers`.
 
-    `x` (B, R, D) are the n-grams, `given` what attention among them is given, `pairs` (E, 2) the flat positions of a
+    `x` (B, R, D) are the n-grams, `inputs` the inputs of attention among them, `pairs` (E, 2) the flat positions of a
     token and of an n-gram that covers it.
     """
 
-    def __init__(self, layers: Sequence[Layer], x: Tensor, given: AttentionInputs, pairs: Tensor) -> None:
-        self.layers, self.x, self.given, self.pairs = layers, x, given, pairs
+    def __init__(self, layers: Sequence[Layer], x: Tensor, inputs: AttentionInputs, pairs: Tensor) -> None:
+        self.layers, self.x, self.inputs, self.pairs = layers, x, inputs, pairs
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x plus the sums over n-grams."""
         if number < len(self.layers):
-            self.x = self.layers[number](self.x, self.given)
+            self.x = self.layers[number](self.x, self.inputs)
         added = self.x.flatten(0, 1).index_select(0, self.pairs[:, 1])
         return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
 
 
-class CountedNGrams(Around):
-    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `live`: their embeddings need a gradient."""
+class CountedNGrams(LayerHook):
+    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `needs_grad`: their embeddings need a gradient."""
 
-    def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
-        self.layers, self.items, self.length, self.live = layers, items, length, live
+    def __init__(self, layers: Sequence[Any], items: int, length: int, *, needs_grad: bool) -> None:
+        self.layers, self.items, self.length, self.needs_grad = layers, items, length, needs_grad
 
     def count_operations(self, counted: Operations, number: int, size: SequenceSize) -> None:
         """The n-gram layer next to this layer, if there is one."""
         if number < len(self.layers):
-            branch = counted.branch(live=self.live)
+            branch = counted.branch(needs_grad=self.needs_grad)
             self.layers[number].count_operations(branch, self.items, self.length)
-            counted.join(branch)
-            self.live = branch.live
+            counted.add_branches(branch)
+            self.needs_grad = branch.needs_grad
 
 
 @register("network", "zen")
@@ -71,7 +71,7 @@ class Zen(Bert):
     Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
     """
 
-    fresh = (*Bert.fresh, "ngrams", "ngram_layers")
+    may_be_missing = (*Bert.may_be_missing, "ngrams", "ngram_layers")
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Bert.sizes.items()}
     )
@@ -117,18 +117,18 @@ class Zen(Bert):
         """As `transformer`, with the n-grams around the layers."""
         linked = inputs.linked("ngram")
         grams = [] if linked is None else [self._grams(*linked, inputs.segments, inputs.block)]
-        return super().read(inputs._replace(around=[*grams, *inputs.around]))
+        return super().read(inputs._replace(layer_hooks=[*grams, *inputs.layer_hooks]))
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """As of a Transformer, and the n-grams' way through their layers."""
         grams = []
         if "items/ngram" in fields:
             rows, length = fields["items/ngram"].shape
-            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), live=is_trained(self.ngrams))]
-        super().count_operations(counted, fields, want=want, positions=positions, around=[*grams, *around])
+            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), needs_grad=is_trained(self.ngrams))]
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[*grams, *layer_hooks])
 
     def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""

@@ -38,10 +38,10 @@ def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, 
 def count_head(counted: Operations, head: nn.Module, rows: float) -> None:
     """Count the products of a head for so many rows: its linear maps, and the tables that it is tied to."""
     tied = [part for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
-    counted.maps(rows, head, without=tied)
+    counted.add_linear(rows, head, without=tied)
     for part in tied:
-        counted.maps(rows, part.dense, part.norm)
-        counted.weights(rows * part.weight.numel(), trained=part.weight.requires_grad)
+        counted.add_linear(rows, part.dense, part.norm)
+        counted.add_weight_products(rows * part.weight.numel(), trained=part.weight.requires_grad)
 
 
 class ClassHead(nn.Module):

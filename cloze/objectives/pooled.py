@@ -155,8 +155,8 @@ class PooledClassification(TargetsAtPositions):
         """What stands before the pooling for every token, what stands after it for every text."""
         head: Any = self.head
         size = shown(batch)
-        counted.maps(size.tokens, head, without=head.after_pooling)
-        counted.maps(size.rows, *head.after_pooling)
+        counted.add_linear(size.tokens, head, without=head.after_pooling)
+        counted.add_linear(size.rows, *head.after_pooling)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

@@ -1,6 +1,6 @@
-"""Distances in a dependency tree from the vectors of words, by one linear map.
+"""The structural probe: distances in a dependency tree from the vectors of words, by one linear map.
 
-Hewitt and Manning, "A Structural Probe for Finding Syntax in Word Representations" (2019).
+Source: "A Structural Probe for Finding Syntax in Word Representations" (Hewitt and Manning, 2019, §2).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class ProbedTrees:
 
 @dataclass(frozen=True)
 class Structural:
-    """By layer, the share of edges that the minimum spanning tree finds (`uuas`), and the mean rank correlation of distances.
+    """What the structural probe finds by layer: the share of edges in the minimum spanning tree (`uuas`), and the mean rank
+    correlation of distances.
 
     `chain`: the share of edges between neighbouring words, which is what a tree of neighbours finds.
     """

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
-from cloze.budget.room import make_room, require_one_process, require_room, why_no_forecast
+from cloze.budget.room import choose_micro_batch, require_one_process, require_room, why_no_forecast
 from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
@@ -135,7 +135,7 @@ def prepare(
         return run, stores
     if rank() == 0:
         run.verification = Verification([*stores.values(), *aside.values()])
-    room = make_room(
+    room = choose_micro_batch(
         run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
         pace=None if made is None else made.pace,
     )

@@ -78,7 +78,7 @@ class Trainer(Protocol):
     def train(self) -> None:
         """Train one or more steps. Counts each with `Steps.count` and returns when that says so, or earlier."""
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Write everything learned into the run's parameters; called before they are measured or saved."""
 
 

@@ -38,11 +38,11 @@ class EngineLoop:
         self.trainer.train()
         if not session.curriculum.step and not interrupt:
             raise RunError(f"{session.run.folder}: there is nothing to train on: the engine found no rows. Check the corpus.")
-        session.after_update(before, session.curriculum.share, self.trainer.settle)
+        session.after_update(before, session.curriculum.share, self.trainer.sync_parameters)
 
-    def settle(self) -> None:
+    def sync_parameters(self) -> None:
         """Write everything learned into the parameters."""
-        self.trainer.settle()
+        self.trainer.sync_parameters()
 
 
 class EngineSteps:

@@ -22,7 +22,7 @@ from cloze.training.engine import Engine, EngineChoice, choose
 from cloze.training.engine_loop import EngineLoop
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.meter import NotFinite, StepTotals
-from cloze.training.optimizers.averaged import following
+from cloze.training.optimizers.averaged import averaging_weights
 from cloze.training.optimizers.optimizers import clip, gradient_norm
 from cloze.training.run import Outcome, Run
 from cloze.training.schedule.freezing import set_rate
@@ -58,7 +58,7 @@ def _train(run: Run, ranks: Ranks, choice: EngineChoice) -> Outcome:
             worker = Loop(session) if choice.engine is None else EngineLoop(session, choice.engine)
             while not session.over:
                 worker.step(interrupt)
-            worker.settle()
+            worker.sync_parameters()
             return end(session, interrupt, compiled=choice.engine is not None)
         finally:
             session.close()
@@ -71,39 +71,35 @@ class Loop:
         self.session = session
 
     def step(self, interrupt: Interrupt) -> None:
-        """One update, then logging, evaluation and a checkpoint if they are due."""
-        _step(self.session, interrupt)
+        """One update, then logging, evaluation and a checkpoint if they are due; in the order of the module's docstring."""
+        session = self.session
+        curriculum = session.curriculum
+        session.enter_phase()
+        entries = curriculum.entries()
+        pieces, cursors = _fetch(session, entries)
+        curriculum.clock.start()
 
-    def settle(self) -> None:
+        # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
+        totals = _count(session, entries, pieces, interrupt).over(session.ranks)
+        if not session.may_step(totals.seconds, stop=totals.stops > 0):
+            return
+        share = curriculum.share
+        weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
+        # A loss sum is divided by what all ranks have together. DDP and FSDP average gradients over ranks, hence `world`.
+        factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
+
+        for _, group in groupby(pieces, key=lambda piece: piece.entry):
+            with together(session.trainee, entry_pieces := list(group), step=curriculum.step, share=share):
+                for piece in entry_pieces:
+                    _backward(session, piece, share, factors, last=piece is pieces[-1])
+        norm = _update(session, share)
+
+        before, after = curriculum.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
+        session.meter.add_step(curriculum.step, norm, totals, weights)
+        session.after_update(before, after)
+
+    def sync_parameters(self) -> None:
         """Nothing to do: each update changes the parameters at once. (An engine may hold newer ones.)"""
-
-
-def _step(session: Session, interrupt: Interrupt) -> None:
-    """One step of the run, in the order of the module's docstring."""
-    curriculum = session.curriculum
-    session.enter_phase()
-    entries = curriculum.entries()
-    pieces, cursors = _fetch(session, entries)
-    curriculum.clock.start()
-
-    # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
-    totals = _count(session, entries, pieces, interrupt).over(session.ranks)
-    if not session.may_step(totals.seconds, stop=totals.stops > 0):
-        return
-    share = curriculum.share
-    weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
-    # A loss sum is divided by what all ranks have together. DDP and FSDP average gradients over ranks, hence `world`.
-    factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
-
-    for _, group in groupby(pieces, key=lambda piece: piece.entry):
-        with together(session.trainee, entry_pieces := list(group), step=curriculum.step, share=share):
-            for piece in entry_pieces:
-                _backward(session, piece, share, factors, last=piece is pieces[-1])
-    norm = _update(session, share)
-
-    before, after = curriculum.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
-    session.meter.add_step(curriculum.step, norm, totals, weights)
-    session.after_update(before, after)
 
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[StepPiece], dict[str, Cursor]]:
@@ -138,9 +134,9 @@ def _count(session: Session, entries: Sequence[str], pieces: Sequence[StepPiece]
 def _backward(session: Session, piece: StepPiece, share: float, factors: Mapping[str, float], *, last: bool) -> None:
     """Forward and backward of one micro-batch: Σ factor · loss sum, over objectives."""
     trainee, ranks = session.trainee, session.ranks
-    with ranks.syncing(trainee.module, last):
+    with ranks.syncing(trainee.wrapped_model, last):
         by_objective = trainee.forward(
-            trainee.module, piece.entry, piece.micro, step=session.curriculum.step, share=share,
+            trainee.wrapped_model, piece.entry, piece.micro, step=session.curriculum.step, share=share,
             first_row=piece.first_row, carries=trainee.carries,
         )
         losses = {trainee.log_name(piece.entry, name): loss for name, loss in by_objective.items()}
@@ -159,8 +155,8 @@ def _update(session: Session, share: float) -> torch.Tensor:
     if training.clip is not None:
         clip(trainee.parameters, norm, training.clip)
     set_rate(trainee.optimizer, trainee.next_rate(share), share)
-    with following(trainee.optimizer, training.average):
+    with averaging_weights(trainee.optimizer, training.average):  # a mean of each weight, which is published
         trainee.optimizer.step()
-    trainee.model.follow()
+    trainee.model.update_averages()  # networks of the recipe that average others and are read in training, such as a teacher
     trainee.optimizer.zero_grad(set_to_none=True)
     return norm

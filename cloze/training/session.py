@@ -82,10 +82,10 @@ class Session:
         self.stopping = stop
         return not stop and not self.curriculum.reached
 
-    def after_update(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
+    def after_update(self, before: float, share: float, sync_parameters: Callable[[], None] = lambda: None) -> None:
         """Do what is due after the share spent has gone from `before` to `share`.
 
-        `settle` first brings the parameters up to date if an engine holds newer ones.
+        `sync_parameters` first brings the parameters up to date if an engine holds newer ones.
         """
         self.trainee.observe()
         self.run.require_sound()
@@ -93,7 +93,7 @@ class Session:
             self.write_log()
         evaluating, saving = self.due.evaluation(before, share), self.due.checkpoint(before, share)
         if evaluating or saving:
-            settle()
+            sync_parameters()
         if evaluating:
             self.evaluate()
             self.evaluations.warn(share)

@@ -30,7 +30,7 @@ _ROW_BITS = 24
 
 
 @dataclass(frozen=True)
-class Weighted:
+class PassObjective:
     """An objective in a pass: `name` in the log, `key` that of its objective in `Step.objectives`.
 
     `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
@@ -70,7 +70,7 @@ class Pass:
     network: str
     view: str = "main"
     take: Mapping[str, str | Rewrite] = field(default_factory=dict)
-    objectives: tuple[Weighted, ...] = ()
+    objectives: tuple[PassObjective, ...] = ()
     order: str = "open"
     grad: bool = True
 
@@ -126,7 +126,7 @@ class Step(nn.Module):
         for average in self._averages:
             average.begin()
 
-    def follow(self) -> None:
+    def update_averages(self) -> None:
         """Bring the networks that average others up to date, after an update."""
         for average in self._averages:
             average.follow()
@@ -144,14 +144,14 @@ class Step(nn.Module):
         """Whether some network has a memory that the loop must give back in the next step."""
         return any(bool(network.carries) for network in self.networks.values())
 
-    def comparing(self, entry: str) -> list[StepObjective]:
+    def step_scope_objectives(self, entry: str) -> list[StepObjective]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
         weighted = [w for pass_ in self.entries[entry] for w in pass_.objectives if w.weight != 0]
         objectives = {w.key: self._objective(w) for w in weighted}
         return [objective for objective in objectives.values() if objective.scope == "step"]
 
     @property
-    def whole(self) -> list[str]:
+    def batch_scope_objectives(self) -> list[str]:
         """The objectives that compare the rows of a step with each other, so that rows cannot be processed independently."""
         return [name for name, objective in self.objectives.items() if objective.scope == "batch"]
 
@@ -199,20 +199,20 @@ class Step(nn.Module):
             fields = self._fields_before(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
             sources = {path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)}
-            operations = Operations(live=pass_.grad and bool(sources & live), gradients=pass_.grad)
+            operations = Operations(needs_grad=pass_.grad and bool(sources & live), gradients=pass_.grad)
             if self._runs_network(resolved):
                 network, inputs = self._network(pass_), fields
-                for change in network.outside:
-                    inputs = change.begin_operations(operations, inputs)
+                for hook in network.outside:
+                    inputs = hook.begin_operations(operations, inputs)
                 network.count_operations(operations, inputs, want=resolved.want, positions=positions)
-                for change in network.outside:
-                    if change.makes & resolved.want:
-                        change.end_operations(operations, inputs)
-            if operations.live and pass_.grad:
+                for hook in network.outside:
+                    if hook.makes & resolved.want:
+                        hook.end_operations(operations, inputs)
+            if operations.needs_grad and pass_.grad:
                 live.add(pass_.name)
             for weighted in pass_.objectives:
                 if weighted.weight != 0 or weighted.name in resolved.scored:
-                    head = operations.branch(live=operations.live or bool(_passes_read(weighted) & live))
+                    head = operations.branch(needs_grad=operations.needs_grad or bool(_passes_read(weighted) & live))
                     self._objective(weighted).count_operations(head, fields)
                     total += head.total
             total += operations.total
@@ -270,11 +270,11 @@ class Step(nn.Module):
         for name, network in self.networks.items():
             passes = [resolved for resolved in self._all_passes if resolved.pass_.network == name and resolved.pass_.grad]
             wants = [resolved.want for resolved in passes]
-            for change in network.outside if isinstance(network, Network) else ():
-                if wants and change.makes and not any(change.makes & want for want in wants):
+            for hook in network.outside if isinstance(network, Network) else ():
+                if wants and hook.makes and not any(hook.makes & want for want in wants):
                     read = ", ".join(sorted(set[str]().union(*wants)))
                     raise RecipeError(
-                        f"networks.{name}: a change replaces {' and '.join(sorted(change.makes))} of this network, but the "
+                        f"networks.{name}: a change replaces {' and '.join(sorted(hook.makes))} of this network, but the "
                         f"recipe reads only {read}.\n  Use another change, such as lora, or train the network."
                     )
         if not any(parameter.requires_grad for parameter in self.parameters()):
@@ -297,7 +297,7 @@ class Step(nn.Module):
     def _network(self, pass_: Pass) -> Any:
         return self.networks[pass_.network]
 
-    def _objective(self, weighted: Weighted) -> Any:
+    def _objective(self, weighted: PassObjective) -> Any:
         return self.objectives[weighted.key]
 
     def _rewriter(self, take: Rewrite) -> Any:
@@ -410,7 +410,7 @@ class Step(nn.Module):
         positions = parts[0] if len(parts) == 1 else torch.cat(parts)
         return positions if few(positions, fields) else None
 
-    def _reads(self, weighted: Weighted, state: str) -> bool:
+    def _reads(self, weighted: PassObjective, state: str) -> bool:
         reads = self._objective(weighted).reads
         return any(weighted.read.get(name, name) == state for name in reads)
 
@@ -484,7 +484,7 @@ def _positions_state(network: Any) -> str:
     return str(network.positions_state)
 
 
-def _passes_read(weighted: Weighted) -> set[str]:
+def _passes_read(weighted: PassObjective) -> set[str]:
     """The earlier passes whose states an objective reads."""
     return {path.partition(".")[0] for path in weighted.read.values() if "." in path}
 

@@ -2,9 +2,9 @@
 
 A contrastive loss needs the vectors of all rows at once, but their graphs do not fit in memory. So they are computed twice:
 first without graphs, for the loss of the whole step and its gradient with respect to each vector; then, micro-batch by
-micro-batch, with graphs, through which these gradients reach the parameters (Gao et al., 2021, "Scaling Deep Contrastive
-Learning Batch Size under Memory Limited Setup", §3.2). Random numbers depend on addresses, so both times give the same
-vectors. The result is the gradient of the undivided step.
+micro-batch, with graphs, through which these gradients reach the parameters. This is GradCache (Gao et al., 2021, "Scaling Deep
+Contrastive Learning Batch Size under Memory Limited Setup", §3.2). Random numbers depend on addresses, so both times give the
+same vectors. The result is the gradient of the undivided step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Collecting:
         return Loss(next(iter(kept.values())).sum() * 0.0, {})
 
 
-class Replaying:
+class GradientReplay:
     """Replaces the loss in the second pass: a number whose gradients are those of the whole loss, piece by piece.
 
     Its value is this process's share of the whole, in the first micro-batch, so that the sum over all is the loss of the step.
@@ -54,17 +54,17 @@ class Replaying:
 
     def __init__(self, gradients: Sequence[Kept], whole: Loss, world: int) -> None:
         self.gradients = iter(gradients)
-        self.rest: Loss | None = Loss(whole.total.detach() / world, {n: m / world for n, m in whole.metrics.items()})
+        self.unreported_loss: Loss | None = Loss(whole.total.detach() / world, {n: m / world for n, m in whole.metrics.items()})
 
     def __call__(self, kept: Kept) -> Loss:
         """The next micro-batch's part."""
         gradients = next(self.gradients)
-        # Each gradient has the shape of its vectors, such as (E, D). `path` () is their inner product: its
-        # gradient with respect to the vectors is the stored one; its value means nothing and is subtracted.
-        path = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
-        value, self.rest = self.rest, None
-        nothing = path - path.detach()  # except for its gradient
-        return Loss(nothing, {}) if value is None else Loss(nothing + value.total, value.metrics)
+        # Each gradient has the shape of its vectors, such as (E, D). The gradient of their inner product () with respect to the
+        # vectors is the stored one; its value means nothing and is subtracted.
+        inner_product = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
+        zero_with_gradient = inner_product - inner_product.detach()
+        loss, self.unreported_loss = self.unreported_loss, None
+        return Loss(zero_with_gradient, {}) if loss is None else Loss(zero_with_gradient + loss.total, loss.metrics)
 
 
 @contextmanager
@@ -74,9 +74,9 @@ def together(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share:
     `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
 
     Entering the context is the first pass, without graphs. Its body is the second pass: it runs the same
-    pieces in the same order, because `Replaying` takes their gradients one after another.
+    pieces in the same order, because `GradientReplay` takes their gradients one after another.
     """
-    objectives = trainee.model.comparing(pieces[0].entry)
+    objectives = trainee.model.step_scope_objectives(pieces[0].entry)
     if not objectives or (len(pieces) == 1 and trainee.ranks.world == 1):
         yield
         return
@@ -101,7 +101,7 @@ def _make(trainee: Trainee, pieces: Sequence[StepPiece], *, step: int, share: fl
 
 
 @torch.enable_grad()
-def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> Replaying:
+def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> GradientReplay:
     """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces.
 
     Shapes: tensors of piece i are (E_i, …). `tensors` joins the pieces of this process, (E, …); `compare`
@@ -122,4 +122,4 @@ def replaying(objective: StepObjective, pieces: Sequence[Kept], ranks: Any) -> R
         dict(zip(vectors, parts, strict=True))
         for parts in zip(*(gradient.split(sizes) for gradient in gradients), strict=True)
     ]
-    return Replaying(cut, loss, ranks.world)
+    return GradientReplay(cut, loss, ranks.world)

@@ -21,7 +21,7 @@ from cloze.training.step import compile_layers
 class Trainee:
     """The model of a run with its optimizer.
 
-    `model` has the parameters by our names; `module` is the same under DDP or FSDP, which training calls.
+    `model` has the parameters by our names; `wrapped_model` is the same under DDP or FSDP, which training calls.
     `learning_rate` is that of the last update.
     """
 
@@ -31,7 +31,7 @@ class Trainee:
         self.model = run.step.to(ranks.device).train()
         self.model.clock.to(ranks.device)
         compile_layers(self.model, run.training.compile, ranks.device)
-        self.module = ranks.wrap(self.model, half=self.precision == "bf16")
+        self.wrapped_model = ranks.wrap(self.model, half=self.precision == "bf16")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
         for observer in self.observers:

@@ -151,7 +151,7 @@ def test_rows_are_counted_once_for_all_epochs_and_kept(store: Store, monkeypatch
     assert rows < 0.6 * single
     monkeypatch.setattr("cloze.batching.packing.pack", lambda *given: pytest.fail("packed again"))
     again = feed(store, Sentences())
-    assert again.rows(0) == rows == again.rows(5) == again.at(LENGTH).rows(1)
+    assert again.rows(0) == rows == again.rows(5) == again.for_length(LENGTH).rows(1)
 
 
 def test_which_passages_share_a_row_is_mapped_from_a_file_where_a_shard_is_large(

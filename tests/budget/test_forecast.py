@@ -99,7 +99,7 @@ def test_a_forecast_says_what_the_run_then_takes(train: Pretrain, tmp_path: Path
 
 def test_a_forecast_leaves_no_trace_in_the_run(train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train("with")
-    monkeypatch.setattr(preparing, "make_room", lambda *_, **__: None)
+    monkeypatch.setattr(preparing, "choose_micro_batch", lambda *_, **__: None)
     train("without")
     assert parameters(tmp_path / "with") == parameters(tmp_path / "without")
 

@@ -17,7 +17,7 @@ from cloze.networks import Clock
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.training.step import Pass, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Step
 from tests.making import network_of
 
 TEXT, BLOCK = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -98,8 +98,8 @@ def test_a_layer_that_uses_the_other_attention_alone_reads_what_is_not_padding(m
     keys, values = attention.memory(memory)[0].view(2, 2, 2, 4).permute(1, 2, 0, 3)
     mixed = (query @ keys.transpose(1, 2) / 2.0).softmax(-1) @ values
     expected = layer.attention_norm(x + attention.out(mixed.transpose(0, 1).reshape(1, 1, 8)))
-    change = type("Call", (), {"given": given_to(memory), "__call__": lambda self, x: torch.zeros_like(x)})()
-    found = place.around(x, change, layer.attention_norm, lambda output: output, lambda states: states)
+    change = type("Call", (), {"inputs": given_to(memory), "__call__": lambda self, x: torch.zeros_like(x)})()
+    found = place.connect(x, change, layer.attention_norm, lambda output: output, lambda states: states)
     torch.testing.assert_close(found, expected)
 
 
@@ -139,7 +139,7 @@ def stepped() -> tuple[Step, Batch]:
     passes = (
         Pass("bert", "bert", view="fused", grad=False),
         Pass("main", "main", take={"fused.vectors": "bert.hidden"}, objectives=(
-            Weighted("token_prediction", "token_prediction", read={"hidden": "decoder_hidden"}),
+            PassObjective("token_prediction", "token_prediction", read={"hidden": "decoder_hidden"}),
         )),
     )  # fmt: skip
     head = token_prediction(width=8, vocab_size=12)

@@ -37,7 +37,7 @@ def sliced(network: Transformer, heads: list[tuple[int, int]]) -> Transformer:
         attention: Any = layer.attention
         kept = [head for head in range(attention.heads) if (number, head) not in heads]
         columns = torch.tensor([head * attention.head_width + n for head in kept for n in range(attention.head_width)])
-        rows = torch.cat([part * attention.inside + columns for part in range(3)])
+        rows = torch.cat([part * attention.inner_width + columns for part in range(3)])
         own, out = attention.projections, attention.out
         attention.projections = nn.Linear(own.in_features, len(rows))
         attention.out = nn.Linear(len(columns), out.out_features)
@@ -46,7 +46,7 @@ def sliced(network: Transformer, heads: list[tuple[int, int]]) -> Transformer:
             attention.projections.bias.copy_(own.bias[rows])
             attention.out.weight.copy_(out.weight[:, columns])
             attention.out.bias.copy_(out.bias)
-        attention.heads, attention.inside = len(kept), len(columns)
+        attention.heads, attention.inner_width = len(kept), len(columns)
     return network
 
 

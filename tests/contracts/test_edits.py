@@ -194,10 +194,10 @@ class TestEdit:
 
     def test_it_fits_the_room_it_asks_for(self, name):
         edit, rows = build(name), block()
-        if type(edit).at is not Edit.at and type(edit).room is not Edit.room:
-            fitted = edit.at(20)
-            assert fitted.room(20) <= 20 or edit.separates  # one row becomes two
-            out = fitted(rows.having(length=np.minimum(rows["length"], fitted.room(20)).astype(np.int32)), draw())
+        if type(edit).for_length is not Edit.for_length and type(edit).max_input is not Edit.max_input:
+            fitted = edit.for_length(20)
+            assert fitted.max_input(20) <= 20 or edit.separates  # one row becomes two
+            out = fitted(rows.having(length=np.minimum(rows["length"], fitted.max_input(20)).astype(np.int32)), draw())
             assert out["length"].max() <= 20 or "parts" in edit.gives
 
 

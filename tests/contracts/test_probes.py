@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
+from cloze.cli.look.probe import KINDS, command
 from cloze.compression.speed import TimedNetwork, measure
 from cloze.errors import UserError
 from cloze.probes.gates import families
@@ -17,7 +18,18 @@ from cloze.probes.heads import importance
 from cloze.probes.losses import text_examples
 from tests.contracts.test_changes import SYSTEMS
 
+ROOT = Path(__file__).parents[2]
 TEXTS = ["the cat saw the river", "the rain on the garden", "a dog and the cat in the night", "the river and the rain"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_probe_is_in_the_help_and_in_the_documents(kind: str) -> None:
+    assert f"\n    {kind} " in (command.__doc__ or "")
+    assert f"cloze probe {kind} " in (ROOT / "docs" / "inside.md").read_text(encoding="utf-8")
+    commands = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").splitlines()
+    assert any("`cloze probe" in line and kind in line for line in commands)
+    tests = [*(ROOT / "tests" / "probes").glob("test_*.py"), ROOT / "tests" / "docs" / "test_inside.py"]
+    assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in tests)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "xlnet-base", "lstm", "elmo", "cove", "word2vec-cbow"])

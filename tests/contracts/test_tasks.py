@@ -180,7 +180,7 @@ def types_of(recipe: Recipe) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and time of a run, which are a third of it here, are measured by other tests."""
-    monkeypatch.setattr("cloze.runs.preparing.make_room", lambda *given, **more: None)
+    monkeypatch.setattr("cloze.runs.preparing.choose_micro_batch", lambda *given, **more: None)
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ def test_passages_are_those_of_the_authors_loop(make_store, epoch):
 def pairs_of(make_store, **given):
     g = np.random.default_rng(6)
     store = make_store([g.integers(1, 6, g.integers(4, 14)).tolist() for _ in range(40)])
-    edit = Pair(**given).at(LENGTH)
+    edit = Pair(**given).for_length(LENGTH)
     bound = Passages(length=LENGTH).bind(store, seed=2, entry="main", put_back=edit.displaces)
     plan = bound.plan(0, LENGTH)
     items = np.arange(len(plan))
@@ -82,7 +82,7 @@ def test_pairs_are_cut_and_wrong_as_planned_and_no_sentence_is_left_out(make_sto
 
 def test_a_third_of_the_pairs_is_swapped_and_a_third_random_where_the_source_plans_the_parts(make_store):
     store = make_store([[2] * 400 for _ in range(20)])
-    edit = Pair(wrong=["swapped", "random_document"], rate=2 / 3).at(LENGTH)
+    edit = Pair(wrong=["swapped", "random_document"], rate=2 / 3).for_length(LENGTH)
     bound = Passages(length=LENGTH).bind(store, seed=2, entry="main", put_back=edit.displaces)
     plan = bound.plan(0, LENGTH)
     items = np.arange(len(plan))
@@ -115,7 +115,7 @@ def test_the_source_that_a_recipe_binds_puts_back_as_much_as_its_pairs_displace(
 def test_without_a_plan_the_pair_draws_itself(make_store):
     store = make_store([[2] * 40 for _ in range(20)])
     bound = Passages(length=LENGTH).bind(store, seed=2, entry="main")
-    plan, edit = bound.plan(0, LENGTH), Pair().at(LENGTH)
+    plan, edit = bound.plan(0, LENGTH), Pair().for_length(LENGTH)
     rows = bound.read(plan, np.arange(len(plan)), edit.takes | edit.optional)
     assert not {"border", "apart"} & (set(rows) | bound.gives)
     label = edit(rows, bound.draw(plan, np.arange(len(plan))))["targets/next"]

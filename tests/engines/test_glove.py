@@ -26,7 +26,7 @@ from cloze.training.optimizers.static_optimizers import GloveAdagrad
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Pass, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Step
 
 pytest.importorskip("numba")
 from cloze.engines.glove import GloveEngine
@@ -60,7 +60,7 @@ def make_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         torch.manual_seed(3)
         clock = Clock(0)
         network = WordVectors(width=width, both_sides=True, biases=True, vocab_size=21, clock=clock)
-        passes = [Pass("main", "main", objectives=(Weighted("cells", "cells"),))]
+        passes = [Pass("main", "main", objectives=(PassObjective("cells", "cells"),))]
         step = Step(
             networks={"main": network}, objectives={"cells": CooccurrenceRegression(limit=limit)}, entries={"main": passes},
             clock=clock,

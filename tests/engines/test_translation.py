@@ -22,7 +22,7 @@ from cloze.training.optimizers.static_optimizers import Sgd
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Pass, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Step
 
 pytest.importorskip("numba")
 from cloze.engines.kernels.translation_kernels import TranslationBuffers, negatives
@@ -56,7 +56,7 @@ def make_run(store: TripleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         network = GraphVectors(
             width=5, norm=norm, unit=unit, vocab_size=store.vocab_size, entity_count=store.entities, clock=clock
         )
-        passes = [Pass("main", "main", objectives=(Weighted("margin", "margin"),))]
+        passes = [Pass("main", "main", objectives=(PassObjective("margin", "margin"),))]
         step = Step(networks={"main": network}, objectives={"margin": Margin(by=0.8)}, entries={"main": passes}, clock=clock)
         source = Triples(negatives=drawn or Negatives(either=1, side="bernoulli")).bind(store, seed=7, entry="main")
         feed = Feed(source, [], length=3, takes=network.takes, padding=0)

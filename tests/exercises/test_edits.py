@@ -84,8 +84,8 @@ def test_frame_reads_literal_text_and_moves_layers_and_places_along(draw, facts)
 
 
 def test_frame_counts_its_insertions_in_room(facts):
-    assert Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts).room(512) == 509
-    assert Frame("[CLS] {A} [SEP] {B} [SEP]").room(128) == 125
+    assert Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts).max_input(512) == 509
+    assert Frame("[CLS] {A} [SEP] {B} [SEP]").max_input(128) == 125
 
 
 def test_frame_without_a_part_is_refused():
@@ -243,7 +243,7 @@ def test_pair_is_wrong_at_the_stated_rate(passages, draw):
 
 def test_pair_trims_the_longer_segment_at_both_ends(passages, draw):
     rows = passages(2000)
-    out, whole = Pair(rate=0.01).at(20)(rows, draw(2000)), Pair(rate=0.01)(rows, draw(2000))
+    out, whole = Pair(rate=0.01).for_length(20)(rows, draw(2000)), Pair(rate=0.01)(rows, draw(2000))
     true = out["targets/next"] == 0
     before = np.diff(whole["parts"], axis=2)[true, :, 0]
     after = np.diff(out["parts"], axis=2)[true, :, 0]
@@ -271,7 +271,7 @@ def test_pair_with_rate_zero_asks_nothing_and_may_leave_one_segment(passages, dr
 def test_pair_for_packing_is_never_longer_than_its_passage(passages, draw):
     for sentence in (8, 40):
         rows = passages(500, sentence=sentence)
-        sizes = np.diff(Pair().at(30).within()(rows, draw(500))["parts"], axis=2)[:, :, 0]
+        sizes = np.diff(Pair().for_length(30).without_growth()(rows, draw(500))["parts"], axis=2)[:, :, 0]
         assert (sizes.sum(1) <= np.minimum(rows["length"], 30)).all()
         assert (sizes.min(1) >= 1).mean() > 0.95
 
@@ -306,7 +306,7 @@ def test_the_example_alone_rebuilds_the_framed_text(passages, draw, facts):
     rebuilt = out["tokens"].copy()
     row, slot = np.nonzero(out["positions/main"] >= 0)
     rebuilt[row, out["positions/main"][row, slot]] = out["targets/main"][row, slot]
-    paired = Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts)(Pair().at(40)(rows, draw(300)), draw(300))
+    paired = Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts)(Pair().for_length(40)(rows, draw(300)), draw(300))
     inside = np.arange(rebuilt.shape[1]) < out["length"][:, None]
     assert (rebuilt[inside] == paired["tokens"][:, : rebuilt.shape[1]][inside]).all()
 

@@ -101,10 +101,10 @@ def test_where_there_is_no_room_the_branches_on_the_left_are_kept_and_the_text_i
     facts = table({(COOK,): [([CEO_OF], [APPLE])], (BEIJING,): [([CAPITAL_OF], [CHINA])]})
     edit = Inject("facts", tables={"facts": facts})
     given = rows([CLS, COOK, VISITS, BEIJING], [CLS, BEIJING])
-    made = edit.at(7)(given, Draw(np.zeros(2, np.uint64)))
+    made = edit.for_length(7)(given, Draw(np.zeros(2, np.uint64)))
     assert made["tokens"][0, :6].tolist() == [CLS, COOK, CEO_OF, APPLE, VISITS, BEIJING] and made["length"].tolist() == [6, 4]
-    assert edit.at(5)(given, Draw(np.zeros(2, np.uint64)))["length"].tolist() == [4, 4]
-    assert edit.room(128) == 96 and replace(edit, reserve=0.0).room(128) == 128
+    assert edit.for_length(5)(given, Draw(np.zeros(2, np.uint64)))["length"].tolist() == [4, 4]
+    assert edit.max_input(128) == 96 and replace(edit, reserve=0.0).max_input(128) == 128
 
 
 def test_masked_words_get_no_branch() -> None:

@@ -31,7 +31,7 @@ SMALL, LARGE = wordpiece(90), wordpiece(600)
 def edit(rate: float, *, rows: Tokenizer = SMALL, other: Tokenizer = LARGE, limit: int | None = None) -> Edit:
     reading = OtherReading(rows, other, "[CLS] {A} [SEP]", None, rows.size + other.size, rows.size)
     made = MixVocabularies(network="teacher", rate=rate, tables={"teacher": reading})
-    return made if limit is None else made.at(limit)
+    return made if limit is None else made.for_length(limit)
 
 
 def framed(texts: Sequence[str], tokenizer: Tokenizer = SMALL) -> Rows:

@@ -42,21 +42,21 @@ def test_a_deliberately_short_passage_takes_a_short_random_segment(passages, dra
 
 def test_the_random_segment_is_trimmed_only_where_both_exceed_the_room(passages, draw):
     rows = brief(passages)
-    out = Pair().at(TARGET)(rows, draw(rows.count))
+    out = Pair().for_length(TARGET)(rows, draw(rows.count))
     assert sizes_of(out).sum(1).max() == TARGET
     assert Pair().takes >= {"target_length"} and "target_length" not in Pair(unit="sentence").takes
 
 
 def test_packing_keeps_a_random_segment_within_its_passage(passages, draw):
     rows = brief(passages)
-    out = Pair().at(TARGET).within()(rows, draw(rows.count))
+    out = Pair().for_length(TARGET).without_growth()(rows, draw(rows.count))
     assert (sizes_of(out).sum(1) <= rows["length"]).all()
 
 
 @pytest.mark.parametrize("limit", [20, 21, 27])
 def test_what_exceeds_the_room_is_taken_from_the_longer_segment_and_from_b_where_both_are_equal(passages, draw, limit):
     rows = passages(1500)
-    whole, trimmed = (sizes_of(edit(rows, draw(1500))) for edit in (Pair(), Pair().at(limit)))
+    whole, trimmed = (sizes_of(edit(rows, draw(1500))) for edit in (Pair(), Pair().for_length(limit)))
     assert (whole.sum(1) > limit).sum() > 500
     for (a, b), got in zip(whole.tolist(), trimmed.tolist(), strict=True):
         while a + b > limit:
@@ -103,7 +103,7 @@ def test_the_first_segment_has_nearly_half_of_a_full_row_as_in_the_authors_data(
 
 def test_segments_may_be_trimmed_at_their_ends(passages, draw):
     rows = passages(1500, distractor=False)
-    whole, trimmed = (edit(rows, draw(1500))["parts"] for edit in (Pair(rate=0), Pair(rate=0, trim="end").at(21)))
+    whole, trimmed = (edit(rows, draw(1500))["parts"] for edit in (Pair(rate=0), Pair(rate=0, trim="end").for_length(21)))
     assert (trimmed[:, :, 0] == whole[:, :, 0]).all()
     a, b = np.diff(whole, axis=2)[:, :, 0].T
     assert (np.diff(trimmed, axis=2)[:, 0, 0] == np.minimum(a, 21)).all()

@@ -228,9 +228,9 @@ def test_fields_follow_their_tokens_and_units_stay_one(trained, draw):
 def test_a_row_is_cut_where_it_has_grown_beyond_its_length(trained, draw):
     rows = rows_of(trained["bpe"], TEXTS)
     whole = listed(edit(trained["bpe"], dropout=0.5)(rows, draw(3)))
-    cut = edit(trained["bpe"], dropout=0.5).at(12)
-    assert listed(cut(rows, draw(3))) == [row[:12] for row in whole] and cut.room(10) == 8
-    within = edit(trained["bpe"], dropout=0.5).within()(rows, draw(3))
+    cut = edit(trained["bpe"], dropout=0.5).for_length(12)
+    assert listed(cut(rows, draw(3))) == [row[:12] for row in whole] and cut.max_input(10) == 8
+    within = edit(trained["bpe"], dropout=0.5).without_growth()(rows, draw(3))
     assert within["length"].tolist() == rows["length"].tolist()
 
 

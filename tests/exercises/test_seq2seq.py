@@ -260,7 +260,7 @@ def test_an_answer_of_a_companion_is_the_whole_translation():
     assert out["decoder.tokens"].tolist()[0] == [PAD, 7, 8]
     assert out["decoder.targets/main"][0].tolist() == [7, 8, EOS] and out["decoder.targets/main"][1, :2].tolist() == [9, EOS]
     assert out["decoder.positions/main"].tolist() == [[0, 1, 2], [0, 1, -1]]
-    assert edit.at(1)(rows, draw(2))["decoder.targets/main"][0].tolist() == [7, EOS]
+    assert edit.for_length(1)(rows, draw(2))["decoder.targets/main"][0].tolist() == [7, EOS]
 
 
 def test_predict_after_corrupt_and_answer_agree_on_what_was_masked():

@@ -46,9 +46,9 @@ def test_a_closed_text_ends_with_its_end_and_leaves_the_row_its_half() -> None:
     first = Reference(take="first")(several(), draw(3))
     assert texts(Close(max_length=8, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 32, 3], [3]]
     assert texts(Close(max_length=3, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 3], [3]]
-    assert (Close(max_length=8).at(10).max_length, Close(max_length=8).room(10)) == (5, 5)
-    assert (Close(max_length=4).at(10).max_length, Close(max_length=4).room(10)) == (4, 6)
-    assert texts(Close(max_length=8, tokenizer=FACTS).at(2)(first, draw(3))) == [[3], [3], [3]]
+    assert (Close(max_length=8).for_length(10).max_length, Close(max_length=8).max_input(10)) == (5, 5)
+    assert (Close(max_length=4).for_length(10).max_length, Close(max_length=4).max_input(10)) == (4, 6)
+    assert texts(Close(max_length=8, tokenizer=FACTS).for_length(2)(first, draw(3))) == [[3], [3], [3]]
 
 
 @pytest.mark.parametrize("max_length", [2, 4])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks import GRU, LSTM, BiLSTM, Clock, EncoderDecoder, Transformer, TransformerXL, TwoStream
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.selected import Selected
 
 SIZE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "vocab_size": 20, "dropout": 0.0}
@@ -26,7 +26,7 @@ MAKERS: dict[str, Any] = {
 HIDDEN = frozenset({"hidden"})
 
 
-class Adapter(nn.Module, Around):
+class Adapter(nn.Module, LayerHook):
     """A dense map that begins at zero, added after every layer."""
 
     per_token = True

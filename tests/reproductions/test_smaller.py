@@ -54,7 +54,7 @@ def smaller(script: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPa
         patch.setattr(module, "EXTRA", 4)
         patch.setattr(module, "BATCHES", (1, 2))
         patch.setattr(module, "ROUNDS", 2)
-        patch.setattr("cloze.runs.preparing.make_room", lambda *given, **more: None)
+        patch.setattr("cloze.runs.preparing.choose_micro_batch", lambda *given, **more: None)
         yield module
 
 

@@ -53,7 +53,7 @@ def without_forecast() -> Iterator[None]:
         run.micro_batch = run.data.micro_batch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cloze.runs.preparing.make_room", as_said)
+        patch.setattr("cloze.runs.preparing.choose_micro_batch", as_said)
         yield
 
 

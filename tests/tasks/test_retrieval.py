@@ -228,8 +228,8 @@ def test_either_text_has_the_room_of_a_row() -> None:
     tokens = np.arange(20, dtype=np.int32)[None].repeat(2, 0)
     parts = np.array([[[0, 4], [4, 20]], [[0, 1], [1, 2]]])
     rows = Rows({"tokens": tokens, "length": np.array([20, 2], np.int32), "parts": parts})
-    edit = Separate().at(6)
-    assert edit.room(6) == 12
+    edit = Separate().for_length(6)
+    assert edit.max_input(6) == 12
     made = edit(rows, Draw(row_keys(0, "main", 0, items=np.arange(2))))
     assert made["length"].tolist() == [4, 1] and made["tokens"].tolist() == [[0, 1, 2, 3], [0, 0, 0, 0]]
     assert made["passage.length"].tolist() == [6, 1]

@@ -14,7 +14,7 @@ from cloze.batching import Cursor, MicroBatch
 from cloze.networks import Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives import token_prediction
-from cloze.training.step import Pass, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Step
 from tests.making import network_of
 
 LENGTH, STEPS = 6, 5
@@ -65,7 +65,7 @@ def recurrent(*, memory: int = 8) -> Step:
     network = network_of("transformer_xl", layers=2, width=16, heads=2, vocab_size=VOCABULARY, clock=clock,
         **{"memory.size": memory})
     head = token_prediction(tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"])
-    passes = [Pass("main", "main", objectives=(Weighted("lm", "lm"),), order="left_to_right")]
+    passes = [Pass("main", "main", objectives=(PassObjective("lm", "lm"),), order="left_to_right")]
     step = Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
     name_dropouts(step)
     return step

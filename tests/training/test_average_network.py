@@ -95,7 +95,7 @@ def test_a_teacher_that_averages_its_student_begins_equal_with_its_heads_and_is_
     with torch.no_grad():
         for parameter in [*student.parameters(), *heads[1].parameters()]:
             parameter.add_(torch.randn_like(parameter))
-    step.follow()
+    step.update_averages()
     for theirs, own in ((teacher, student), heads):
         assert all(torch.equal(tensor, own.state_dict()[name]) for name, tensor in theirs.state_dict().items())
     assert not any(parameter.requires_grad for part in (teacher, heads[0]) for parameter in part.parameters())

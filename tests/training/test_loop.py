@@ -30,7 +30,7 @@ from cloze.training.run import Run, RunIdentity
 from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Linear
 from cloze.training.schedule.untrained import require_trained
-from cloze.training.step import Step, Weighted
+from cloze.training.step import PassObjective, Step
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def one_objective(weight: Any = 1.0) -> Step:
     """Token prediction alone."""
     made = bert(dropout=0.0)
     (pass_,) = made.entries["main"]
-    asked = (Weighted("token_prediction", "token_prediction", weight=weight),)
+    asked = (PassObjective("token_prediction", "token_prediction", weight=weight),)
     heads = {"token_prediction": made.objectives["token_prediction"]}
     networks = dict(made.networks)
     return Step(networks=networks, objectives=heads, entries={"main": [replace(pass_, objectives=asked)]}, clock=made.clock)
@@ -549,7 +549,7 @@ def test_compiling_an_engine_takes_nothing_of_a_budget_in_seconds(
                 clock.now += step
                 self.steps.count(Cursor(0, 8 * (self.steps.done + 1)), tokens=8.0, examples=8.0, flops=1.0)
 
-        def settle(self) -> None:
+        def sync_parameters(self) -> None:
             pass
 
     alone = bert()

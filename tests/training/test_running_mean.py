@@ -10,7 +10,7 @@ from tiny import bert, tiny_run, weights
 from torch import nn
 
 from cloze.training.loop import train
-from cloze.training.optimizers.averaged import averages, following
+from cloze.training.optimizers.averaged import averages, averaging_weights
 from cloze.training.optimizers.optimizers import AdamW, Lamb
 from cloze.training.optimizers.stable_adamw import StableAdamW
 
@@ -25,7 +25,7 @@ def test_the_mean_follows_each_weight_from_before_its_first_update(spec):
     expected = {parameter: parameter.detach().clone() for parameter in (early, late)}
     for step in range(6):
         early.grad, late.grad = torch.randn(3, 2), torch.randn(2) if step >= 3 else None
-        with following(optimizer, 0.7):
+        with averaging_weights(optimizer, 0.7):
             optimizer.step()
         expected = {parameter: 0.7 * mean + 0.3 * parameter.detach() for parameter, mean in expected.items()}
         assert ("average" in optimizer.state.get(late, {})) == (step >= 3)

@@ -16,7 +16,7 @@ from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
 from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
 from cloze.training.checkpoints.state import gather_parameters, load_parameters, part_state, with_shared_names
-from cloze.training.step import Pass, Rewrite, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Rewrite, Step
 from cloze.training.tie import tie
 from tests.making import network_of
 
@@ -80,7 +80,7 @@ def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
     head = token_prediction(width=16, vocab_size=VOCABULARY)
     passes = [
         Pass("teacher", "teacher", grad=False),
-        Pass("student", "student", take={"vectors": "teacher.hidden"}, objectives=(Weighted("lm", "lm"),)),
+        Pass("student", "student", take={"vectors": "teacher.hidden"}, objectives=(PassObjective("lm", "lm"),)),
     ]
     step = Step(
         networks={"teacher": teacher, "student": student},
@@ -111,7 +111,7 @@ def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -
     clock, noting = Clock(), Noting()
     teacher = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)
     head = relation_prediction(width=16, clock=clock, dropout=0.5)
-    passes = [Pass("teacher", "teacher", take={"note": Rewrite("note")}, objectives=(Weighted("next", "next"),), grad=False)]
+    passes = [Pass("teacher", "teacher", take={"note": Rewrite("note")}, objectives=(PassObjective("next", "next"),), grad=False)]
     step = Step(
         networks={"teacher": teacher}, objectives={"next": head}, rewriters={"note": noting}, entries={"main": passes},
         clock=clock,
@@ -131,7 +131,7 @@ def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_wai
     networks = {"teacher": network_of("transformer", **shape), "student": network_of("transformer", **shape)}
     tie(networks, [["teacher.embeddings.tokens", "student.embeddings.tokens"]])
     heads = {name: token_prediction(width=16, vocab_size=VOCABULARY) for name in networks}
-    passes = [Pass(name, name, objectives=(Weighted(name, name),), grad=name == "student") for name in networks]
+    passes = [Pass(name, name, objectives=(PassObjective(name, name),), grad=name == "student") for name in networks]
     step = Step(networks=networks, objectives=heads, entries={"main": passes}, clock=clock)
     still = {name for name, parameter in step.named_parameters() if not parameter.requires_grad}
     assert still == {
@@ -155,14 +155,14 @@ class Patches(Network):
         return {"hidden": self.map(vectors)}
 
     def count_operations(self, counted, fields, *, want, positions):
-        counted.maps(shown(fields).tokens, self.map)
+        counted.add_linear(shown(fields).tokens, self.map)
 
 
 def test_a_network_may_read_a_view_without_tokens() -> None:
     network, head = Patches(), token_labelling(set="region", classes=3, width=4, clock=Clock())
     step = Step(
         networks={"eye": network}, objectives={"regions": head},
-        entries={"main": [Pass("eye", "eye", view="picture", objectives=(Weighted("regions", "regions"),))]}, clock=Clock(),
+        entries={"main": [Pass("eye", "eye", view="picture", objectives=(PassObjective("regions", "regions"),))]}, clock=Clock(),
     )
     batch = Batch({
         "tokens": torch.zeros(2, 5, dtype=torch.long), "picture.vectors": torch.randn(2, 3, 4),
@@ -179,7 +179,7 @@ def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
     clock = Clock()
     network = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)
     head = token_prediction(width=16, vocab_size=VOCABULARY)
-    passes = [Pass("main", "main", objectives=(Weighted("lm", "lm", read={"hidden": "query"}),))]
+    passes = [Pass("main", "main", objectives=(PassObjective("lm", "lm", read={"hidden": "query"}),))]
     with pytest.raises(RecipeError, match="query is read, but network 'main'.*gives: .*hidden"):
         Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
 
@@ -216,7 +216,7 @@ def test_state_has_ties_once_and_comes_back_under_all_names() -> None:
 
 
 def test_a_live_weight_follows_the_share() -> None:
-    weighted = Weighted("lm", "lm", weight=lambda share: 1 - share)
+    weighted = PassObjective("lm", "lm", weight=lambda share: 1 - share)
     assert weighted.weight_at(0.25) == 0.75
 
 
@@ -231,10 +231,10 @@ def taught() -> Step:
     }
     match = MatchScores(temperature=2.0)
     passes = (
-        Pass("teacher", "teacher", objectives=(Weighted("teaching", "teaching", 0.0),), grad=False),
+        Pass("teacher", "teacher", objectives=(PassObjective("teaching", "teaching", 0.0),), grad=False),
         Pass("student", "student", objectives=(
-            Weighted("learning", "learning"),
-            Weighted("match", "match", read={"student": "student.learning", "teacher": "teacher.teaching"}),
+            PassObjective("learning", "learning"),
+            PassObjective("match", "match", read={"student": "student.learning", "teacher": "teacher.teaching"}),
         )),
     )  # fmt: skip
     return Step(networks=networks, objectives={**heads, "match": match}, entries={"main": passes}, clock=clock)

@@ -20,7 +20,7 @@ from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Linear
-from cloze.training.step import Pass, Rewrite, Step, Weighted
+from cloze.training.step import Pass, PassObjective, Rewrite, Step
 from cloze.training.tie import tie
 from tests.making import network_of
 
@@ -110,8 +110,8 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
             "main",
             "main",
             objectives=(
-                Weighted("token_prediction", "token_prediction"),
-                Weighted("relation_prediction", "relation_prediction"),
+                PassObjective("token_prediction", "token_prediction"),
+                PassObjective("relation_prediction", "relation_prediction"),
             ),
         )
     ]
@@ -138,12 +138,12 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
         "token_labelling": token_labelling(width=16, clock=clock),
     }
     passes = [
-        Pass("generator", "generator", objectives=(Weighted("token_prediction", "token_prediction"),)),
+        Pass("generator", "generator", objectives=(PassObjective("token_prediction", "token_prediction"),)),
         Pass(
             "discriminator",
             "discriminator",
             take={"sample": Rewrite("sample", {"scores": "generator.token_prediction"})},
-            objectives=(Weighted("token_labelling", "token_labelling", weight=5.0),),
+            objectives=(PassObjective("token_labelling", "token_labelling", weight=5.0),),
         ),
     ]
     step = Step(

@@ -12,7 +12,7 @@ from cloze.bounds import BelowOne
 from cloze.changes.change import Change
 from cloze.errors import CheckpointError
 from cloze.networks import TwoStream
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock, clock_of
@@ -20,7 +20,7 @@ from cloze.registry import register
 from cloze.uncompiled import uncompiled
 
 
-class Skips(nn.Module, Around):
+class Skips(nn.Module, LayerHook):
     """Replaces the output of a layer by its input with probability `odds`, in training; nothing is scaled.
 
     The draw is a function of the layer, the step and the first row of the micro-batch. The output of a skipped layer is
@@ -32,10 +32,10 @@ class Skips(nn.Module, Around):
         self.odds, self.clock, self.name = odds, clock, name
         self.entered: Tensor | None = None
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """Keeps x (B, L, D) until the layer is done."""
         self.entered = x if self.training else None
-        return given
+        return inputs
 
     @uncompiled
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:

@@ -192,7 +192,7 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
             for spec in reversed(entry.exercise):
                 edit = made_of(spec.part, {}, Faults())
                 if room is not None and edit is not None and spec.view == "main":
-                    room = edit.room(room)
+                    room = edit.max_input(room)
             if room is not None and room < 1:
                 source = recipe.sources[entry.source]
                 at = f" in schedule[{phase}]" if recipe.schedule else ""

@@ -66,7 +66,7 @@ def command(options: ProbeOptions) -> None:
     heads      how important each head is; the loss or accuracy as heads are closed (their gates set to 0)
     layers     how well each layer predicts labels or senses of words; with a control task
     edges      how well each layer predicts dependency relations (CoNLL-U)
-    distance   how well distances of vectors match distances in dependency trees (CoNLL-U)
+    distance   structural probe (Hewitt & Manning, 2019): how well distances of vectors match those in dependency trees (CoNLL-U)
     static     one vector per word, the first principal component of its occurrences
     curvature  the curvature of the loss in the weights of each layer
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
-from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
+from cloze.corpus.readers.formats import COLUMN, RequestedFormat, no_column, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
 from cloze.corpus.readers.report import Report
 from cloze.corpus.readers.tables import column_of
@@ -64,7 +64,7 @@ def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, siz
 
 
 def read_files(
-    files: Sequence[TextFile], requested: Wanted, report: Report, *, size: int = BLOCK, only: bool = False
+    files: Sequence[TextFile], requested: RequestedFormat, report: Report, *, size: int = BLOCK, only: bool = False
 ) -> Iterator[Block]:
     """The blocks of some files, or pieces of files, in order. An empty file is noted; if it is the `only` one, it is an error."""
     for file in files:
@@ -77,7 +77,7 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *, only: bool) -> Iterator[Block]:
+def _file_blocks(file: TextFile, requested: RequestedFormat, report: Report, size: int, *, only: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.name
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)

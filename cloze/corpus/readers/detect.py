@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from cloze.corpus.readers.fasttext import PREFIX
-from cloze.corpus.readers.formats import COLUMN, Wanted, no_column
+from cloze.corpus.readers.formats import COLUMN, RequestedFormat, no_column
 from cloze.corpus.readers.tables import even
 from cloze.errors import CorpusError
 from cloze.text.sentences import split_sentences
@@ -31,7 +31,7 @@ class DetectedFormat(NamedTuple):
     why: str
 
 
-def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> DetectedFormat:
+def find_layout(sample: bytes, path: str, requested: RequestedFormat, ending: str = "") -> DetectedFormat:
     """The layout that the user named, or else the one detected from the first bytes and the ending of the name.
 
     An unknown structure, or a missing column, is a `CorpusError`: syntax must not become text.
@@ -54,7 +54,9 @@ def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -
     return layout or _prose_layout(lines, full)
 
 
-def _structured(text: str, full: list[str], path: str, requested: Wanted, ending: str, *, whole: bool) -> DetectedFormat | None:
+def _structured(
+    text: str, full: list[str], path: str, requested: RequestedFormat, ending: str, *, whole: bool
+) -> DetectedFormat | None:
     """The layout of records or of a table; None for running text."""
     record = _record(full[0])
     if record is not None:

@@ -16,7 +16,7 @@ COLUMN = "text"
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 
 
-class Wanted(NamedTuple):
+class RequestedFormat(NamedTuple):
     """The format that the user named ("auto": detect it), and the column or key that holds the text."""
 
     format: str
@@ -24,7 +24,7 @@ class Wanted(NamedTuple):
     encoding: str = ""  # of the file's bytes; none: find it out
 
 
-def wanted(given: str) -> Wanted:
+def wanted(given: str) -> RequestedFormat:
     """Reads `FORMAT`, `FORMAT:COLUMN`, `FORMAT@ENCODING` or all three, `FORMAT@ENCODING:COLUMN`; a `CorpusError` for an unknown
     format, or a column in a format without columns."""
     first, _, column = given.partition(":")
@@ -35,7 +35,7 @@ def wanted(given: str) -> Wanted:
         raise CorpusError(
             f"--text {column}: a file read as {format} has no columns; expected --format auto, {', '.join(sorted(STRUCTURED))}."
         )
-    return Wanted(format, column or COLUMN, encoding)
+    return RequestedFormat(format, column or COLUMN, encoding)
 
 
 def with_column(format: str, column: str | None, encoding: str | None = None) -> str:

@@ -18,7 +18,7 @@ from cloze.corpus.readers.report import FileFaults, Oddities
 from cloze.text.sentences import split_sentences
 from cloze.untrusted import parse_json, without_surrogates
 
-_BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # begins with a literal: the scan for it runs at full speed
+_BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # starts with a literal \n, so `re` can use its fast literal scan
 _BLANK_AT_START = re.compile(r"(?:[^\S\n]*\n)*")
 _ENDS_BLANK = re.compile(r"(?:^|\n)[^\S\n]*\n\s*\Z")
 LONGEST_SENTENCE = 1 << 16  # characters; tokenizers need excessive memory and time for a word of megabytes

@@ -50,8 +50,8 @@ class PassageCuts(Cut):
     sentences: Int32        # sentences touched
     lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
     target: Int32 | None = None     # tokens that the passage was cut for; None: the room
-    border: Int32 | None = None     # the sentence that the second part begins with, and whether that part is put back; None: no
-    apart: NDArray[np.bool_] | None = None  # parts were planned
+    border: Int32 | None = None     # the sentence, from 0, that the second part starts with; None: the source plans no parts
+    apart: NDArray[np.bool_] | None = None  # whether other text replaces the second part, which then starts the next passage
 
 
 AnyCut = TypeVar("AnyCut", bound=Cut)

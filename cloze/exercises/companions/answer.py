@@ -16,10 +16,10 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.frame import OWN, split_template
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, listed, where
+from cloze.rows import Rows, before, true_positions, where
 
 Ids = tuple[int, ...]
 
@@ -168,7 +168,7 @@ class DecoderAnswer(ByForm):
         """Row, slot and id of every token of the target without its frame."""
         tokens = rows.get("original", rows["tokens"])
         if self.what == "whole":
-            at, row, column = listed(before(rows["length"], tokens.shape[1]))
+            at, row, column = true_positions(before(rows["length"], tokens.shape[1]))
             return row, column, tokens.take(at)
         row, column = self._masked(rows)
         slot = slots(np.bincount(row, minlength=rows.count))
@@ -217,7 +217,7 @@ class DecoderAnswer(ByForm):
         }  # fmt: skip
         return rows.having_all({f"{self.second}.{name}": value for name, value in {**arrays, **further}.items()})
 
-    def at(self, length: int) -> DecoderAnswer:
+    def for_length(self, length: int) -> DecoderAnswer:
         """The same edit; a companion is cut to the length that the text may have."""
         if self.of is None or self.max_length is not None:
             return self

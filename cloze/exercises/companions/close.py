@@ -40,11 +40,11 @@ class Close(Edit):
     def gives(self) -> frozenset[str]:
         return self.takes
 
-    def at(self, length: int) -> Close:
+    def for_length(self, length: int) -> Close:
         """The same edit for rows whose texts have at most `length` tokens together."""
         return replace(self, max_length=self._most(length))
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """The tokens left for the row's own text."""
         return length - self._most(length)
 

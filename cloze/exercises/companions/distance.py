@@ -10,7 +10,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
 from cloze.rng import Draw, below
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 @register("edit", "distance")
@@ -58,12 +58,12 @@ class Distance(Edit):
         second = np.where(far, first + 2 + pick - back * (back + 1) // 2, second)
         parts = np.empty((rows.count, 2, 2), np.int64)
         for part, number in enumerate((first, second)):
-            parts[:, part, 0] = counted((sentence < number[:, None]) & inside)
-            parts[:, part, 1] = counted((sentence <= number[:, None]) & inside)
+            parts[:, part, 0] = count_true((sentence < number[:, None]) & inside)
+            parts[:, part, 1] = count_true((sentence <= number[:, None]) & inside)
         other, size = rows["distractor.sentence"], rows["distractor.length"]
         elsewhere = kind == 2
         start = rows["tokens"].shape[1]
-        stop = start + counted((other <= other[:, :1]) & before(size, other.shape[1]))
+        stop = start + count_true((other <= other[:, :1]) & before(size, other.shape[1]))
         parts[elsewhere, 1] = np.stack([np.full_like(stop, start), stop], axis=1)[elsewhere]
         text_pairs = rows.without("sentence")  # meaningless in a row of two texts
         text_pairs = text_pairs.having_all(with_companions(text_pairs, *self.joins))

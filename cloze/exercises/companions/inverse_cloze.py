@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where

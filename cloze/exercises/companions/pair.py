@@ -15,7 +15,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 Ints = NDArray[np.int64]
 Wrong = Literal["random_document", "swapped"]
@@ -120,15 +120,15 @@ class Pair(Edit):
         targets = {f"targets/{self.set}"} if self.has_target else set[str]()
         return frozenset({"parts"} | targets | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """Unchanged: the frame accounts for the length of a pair."""
         return length
 
-    def at(self, length: int) -> Pair:
+    def for_length(self, length: int) -> Pair:
         """The same edit with at most `length` tokens in A and B together."""
         return replace(self, limit=length)
 
-    def within(self) -> Pair:
+    def without_growth(self) -> Pair:
         """The same edit giving no more tokens than the passage has: packing plans rows by the passages' lengths."""
         return replace(self, _within=True)
 
@@ -196,12 +196,12 @@ class Pair(Edit):
         inside = before(length, sentence.shape[1])
         begins = np.zeros((len(cut), 2), np.int64)
         sizes = np.empty((len(cut), 2), np.int64)
-        begins[:, 1] = sizes[:, 0] = a = counted((sentence < first) & inside)
+        begins[:, 1] = sizes[:, 0] = a = count_true((sentence < first) & inside)
         sizes[:, 1] = length - a
         if self.unit == "sentence":
-            begins[:, 0] = counted((sentence < first - 1) & inside)
+            begins[:, 0] = count_true((sentence < first - 1) & inside)
             sizes[:, 0] = a - begins[:, 0]
-            sizes[:, 1] = counted((sentence <= first) & inside) - a
+            sizes[:, 1] = count_true((sentence <= first) & inside) - a
         return begins, sizes
 
     def _trimmed(self, draw: Draw, length: Ints, begins: Ints, sizes: Ints) -> Ints:
@@ -228,7 +228,7 @@ def _reach(rows: Rows, wanted: Ints) -> Ints:
     index = np.maximum(np.minimum(wanted, length) - 1, 0)
     reached = sentence <= sentence[np.arange(len(length)), index][:, None]
     reached &= before(length, sentence.shape[1])
-    return counted(reached)
+    return count_true(reached)
 
 
 def _heads(draw: Draw, tosses: Ints) -> Ints:

@@ -11,10 +11,10 @@ from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
-from cloze.exercises.units.question import exactly
+from cloze.exercises.units.unit_request import exactly
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 _FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CLS]
 
@@ -86,7 +86,7 @@ def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     behind = np.zeros(sentence.shape, bool)
     behind[:, 1:] = (sentence[:, 1:] != sentence[:, :-1]) & (np.arange(1, sentence.shape[1]) > last)
     behind |= ~before(length, sentence.shape[1])
-    return counted(np.cumsum(behind, axis=1) == 0)
+    return count_true(np.cumsum(behind, axis=1) == 0)
 
 
 def _fitted(

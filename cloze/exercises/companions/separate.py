@@ -39,11 +39,11 @@ class Separate(Edit):
     def gives(self) -> frozenset[str]:
         return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """The tokens of both texts together: the source shortens the longer one; here each is cut to its own limit."""
         return 2 * length
 
-    def at(self, length: int) -> Separate:
+    def for_length(self, length: int) -> Separate:
         """The same edit with `length` tokens for each text."""
         return replace(self, _room=length)
 

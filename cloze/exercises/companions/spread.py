@@ -46,7 +46,7 @@ class Spread(Edit):
     def gives(self) -> frozenset[str]:
         return frozenset({"owner", "parts"} | ({f"column/{self.answer}"} if self.over == "choices" else set()))
 
-    def at(self, length: int) -> Spread:
+    def for_length(self, length: int) -> Spread:
         """The same edit with rows of at most `length` tokens."""
         return replace(self, limit=length)
 

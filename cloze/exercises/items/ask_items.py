@@ -9,10 +9,10 @@ import numpy as np
 
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 @register("edit", "ask_items")
@@ -79,7 +79,7 @@ class AskItems(Edit):
         if self.unless == "mismatched":
             mask &= ~rows["mismatched"][:, None]
         columns = columns_of(mask)
-        real = before(counted(mask), columns.shape[1])
+        real = before(count_true(mask), columns.shape[1])
         row = np.arange(len(columns))[:, None]
         labels = values[row, columns]
         target = f"{'targets' if self.whole else 'values'}/{self.name}"

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 @register("edit", "speak")
@@ -50,18 +50,18 @@ class Speak(Edit):
         if self.pieces == "first":
             inside = before(rows["length"], rows["tokens"].shape[1])
             mask = inside & (_begins(rows) | rows["special"] | ~spoken[:, None])
-            rows = rows.splice(columns_of(mask), counted(mask).astype(np.int32))
+            rows = rows.splice(columns_of(mask), count_true(mask).astype(np.int32))
         linked = before(rows["length"], rows["tokens"].shape[1]) & ~rows["special"] & spoken[:, None]
         item = np.cumsum(_begins(rows), axis=1) - 1
         if self.pieces == "first" and "original" in rows:
             linked &= rows["original"] == rows["tokens"]
         columns = columns_of(linked)
         pairs = np.stack([columns, np.take_along_axis(item, columns, 1)], axis=2)
-        real = before(counted(linked), columns.shape[1])
+        real = before(count_true(linked), columns.shape[1])
         return rows.having_all({f"links/{self.set}": np.where(real[..., None], pairs, -1).astype(np.int32)})
 
     def _require_words(self, rows: Rows, spoken: NDArray[np.bool_]) -> None:
-        words = counted(_begins(rows))
+        words = count_true(_begins(rows))
         recorded: NDArray[Any] = rows[f"item_length/{self.set}"]
         wrong = np.flatnonzero(spoken & (words != recorded))
         if len(wrong):

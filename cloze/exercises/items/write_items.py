@@ -12,10 +12,10 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 class _Ids(NamedTuple):
@@ -75,5 +75,5 @@ class WriteItems(Edit):
         tokens = np.take_along_axis(numbers, columns, 1) if width else np.zeros_like(columns)
         return rows.having_all({
             f"{self.to}.tokens": (tokens + self._ids.first).astype(np.int32),
-            f"{self.to}.length": counted(mask).astype(np.int32),
+            f"{self.to}.length": count_true(mask).astype(np.int32),
         })  # fmt: skip

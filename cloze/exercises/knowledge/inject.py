@@ -14,7 +14,7 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, table_of
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -101,11 +101,11 @@ class Inject(Edit):
         options = {"position_ids": self.soft_positions, "visible": self.visible}
         return frozenset({"tokens", *(name for name, whether in options.items() if whether)})
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """The tokens that are not kept free for branches."""
         return length - int(length * self.reserve)
 
-    def at(self, length: int) -> Inject:
+    def for_length(self, length: int) -> Inject:
         """The same edit for rows of at most `length` tokens."""
         return replace(self, limit=length)
 

@@ -13,7 +13,7 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, items_of, links_of, table_of
-from cloze.exercises.units.question import exactly, slots
+from cloze.exercises.units.unit_request import exactly, slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import check_table, table_of
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, below
 from cloze.rows import Rows, before, where
@@ -75,11 +75,11 @@ class ReplaceMentions(Edit):
     def gives(self) -> frozenset[str]:
         return self.takes | {f"layers/{self.set}", f"labels/{self.set}"}
 
-    def at(self, length: int) -> ReplaceMentions:
+    def for_length(self, length: int) -> ReplaceMentions:
         """The same edit with at most `length` tokens in a row."""
         return replace(self, limit=length)
 
-    def within(self) -> ReplaceMentions:
+    def without_growth(self) -> ReplaceMentions:
         """The same edit, cutting rows that have grown: packing plans them by the lengths of the passages."""
         return replace(self, _within=True)
 

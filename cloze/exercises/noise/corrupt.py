@@ -13,10 +13,10 @@ from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
-from cloze.rows import Inserted, Rows, listed, where
+from cloze.rows import Inserted, Rows, true_positions, where
 
 
 @register("edit", "corrupt")
@@ -82,7 +82,7 @@ class Corrupt(Edit):
         if self.infill:
             return self._infilled(rows, draw, facts)
         original = rows["tokens"]
-        at, row, column = listed(rows["masked"])
+        at, row, column = true_positions(rows["masked"])
         coin = draw.bits_at("corrupt", row, self._deciding(rows, row, column))
         masks = coin < self.mask * 2.0**32
         inputs = original.take(at)
@@ -147,7 +147,7 @@ class Corrupt(Edit):
         stays = (head | ~masked) & (np.arange(width) < rows["length"][:, None])
         before = self._empty(rows)
         size = stays + before
-        at, row, column = listed(stays)
+        at, row, column = true_positions(stays)
         stop = np.cumsum(size, axis=1)
         length = stop[:, -1].astype(np.int32)
         index = np.zeros((len(tokens), max(int(length.max()), 1)), np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.noise.rearrange import OfOrdinaryTokens, ordinary
-from cloze.exercises.units.question import columns_of, exactly
+from cloze.exercises.units.unit_request import columns_of, exactly
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -15,11 +15,11 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units import Unit, UnitRequest, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
-from cloze.exercises.units.question import Bools, Ints, sized
 from cloze.exercises.units.random_windows import in_windows
+from cloze.exercises.units.unit_request import Bools, Ints, sized
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "partition", "fragment"]
 
@@ -142,16 +142,16 @@ class Mask(Edit):
         # `free` (B, L) may be masked. By row (B,): `available`, how many tokens (or words) these are; `base`, the
         # number that the rate refers to; `number`, how many to mask.
         free = self._free(rows)
-        available = counted(free)
+        available = count_true(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
         if self.of == "words":
-            base = available = counted(sized(free, rows["word_start"])[0])
+            base = available = count_true(sized(free, rows["word_start"])[0])
         elif self._unit.by_words and self.words:
-            base = counted(free & rows["word_start"])
+            base = count_true(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
-        question = UnitRequest(self, rows, draw, free, number)
+        request = UnitRequest(self, rows, draw, free, number)
         choose = self._unit.choose
-        return rows.having_all(choose(question) if self.window == "row" else in_windows(question, self.window, choose))
+        return rows.having_all(choose(request) if self.window == "row" else in_windows(request, self.window, choose))
 
     def _free(self, rows: Rows) -> Bools:
         """(B, L) the maskable tokens."""
@@ -177,7 +177,7 @@ class Mask(Edit):
             number = np.maximum(np.rint(expected) if self.rounding == "nearest" else np.ceil(expected - 1e-9), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
-    def raw(self, length: int) -> int:
+    def max_input_before_infill(self, length: int) -> int:
         """How many tokens may enter so that at most `length` remain when every span is replaced by one token."""
         if self.unit != "alternating":
             return length

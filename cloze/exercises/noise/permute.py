@@ -10,7 +10,7 @@ import numpy as np
 from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.noise.rearrange import OfOrdinaryTokens, by_key, sentences_of
-from cloze.exercises.units.question import exactly, keyed
+from cloze.exercises.units.unit_request import exactly, keyed
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import Bools, slots
-from cloze.rows import Rows, before, counted, where
+from cloze.exercises.units.unit_request import Bools, slots
+from cloze.rows import Rows, before, count_true, where
 
 
 class OfOrdinaryTokens(Edit):
@@ -48,7 +48,7 @@ def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
     keys = (np.where(free, key, width) << bits) | np.arange(width)  # the key above the column: numbers are sorted fastest
     sources = np.sort(keys, axis=1) & ((1 << bits) - 1)
     index = np.broadcast_to(np.arange(width), free.shape).copy()
-    index[free] = sources[before(counted(free), width)]
+    index[free] = sources[before(count_true(free), width)]
     return rows.splice(index, rows["length"])
 
 

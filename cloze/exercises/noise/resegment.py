@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Positive, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where
@@ -71,15 +71,15 @@ class Resegment(Edit):
     def gives(self) -> frozenset[str]:
         return frozenset({"tokens", "length", "word_start"})
 
-    def room(self, length: int) -> int:
+    def max_input(self, length: int) -> int:
         """What is left without the reserve."""
         return length - int(length * self.reserve)
 
-    def at(self, length: int) -> Resegment:
+    def for_length(self, length: int) -> Resegment:
         """The same edit with at most `length` tokens in a row."""
         return replace(self, limit=length)
 
-    def within(self) -> Resegment:
+    def without_growth(self) -> Resegment:
         """The same edit, cutting rows that have grown: packing plans them by the lengths of the passages."""
         return replace(self, _within=True)
 

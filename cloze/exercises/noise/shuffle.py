@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import NEVER, Bools, keyed
+from cloze.exercises.units.unit_request import NEVER, Bools, keyed
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -13,7 +13,7 @@ from cloze.bounds import Positive
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows

@@ -9,7 +9,7 @@ import numpy as np
 from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, where

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
-from cloze.exercises.units.question import slots
+from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where

@@ -12,7 +12,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, listed
+from cloze.rows import Rows, before, true_positions
 
 
 @register("edit", "predict")
@@ -78,7 +78,7 @@ class Predict(Edit):
         if self.shift:
             chosen = chosen.copy()
             chosen[:, : self.shift] = False
-        at, row, column = listed(chosen)
+        at, row, column = true_positions(chosen)
         number = np.bincount(row, minlength=len(chosen))
         most = int(number.max(initial=0))
         positions = np.full((len(chosen), most), -1, np.int32)

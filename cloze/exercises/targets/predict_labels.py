@@ -9,10 +9,10 @@ import numpy as np
 
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 @register("edit", "predict_labels")
@@ -61,7 +61,7 @@ class PredictLabels(Edit):
             mask |= rows[f"labels/{layer}"] > 0
         mask &= real & rows["masked"]
         columns = columns_of(mask)
-        chosen = before(counted(mask), columns.shape[1])
+        chosen = before(count_true(mask), columns.shape[1])
         targets = np.take_along_axis(labels, columns, axis=1) if labels.shape[1] else np.zeros_like(columns)
         return rows.having_all({
             f"targets/{name}": np.where(chosen, targets, 0).astype(np.int32),

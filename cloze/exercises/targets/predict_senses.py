@@ -10,10 +10,10 @@ import numpy as np
 
 from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, table_of
-from cloze.exercises.units.question import columns_of
+from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, counted
+from cloze.rows import Rows, before, count_true
 
 
 @register("edit", "predict_senses")
@@ -53,7 +53,7 @@ class PredictSenses(Edit):
         has_senses: Any = table_of("predict_senses", self.table, self.tables).first[originals] >= 0
         chosen = rows["masked"] & starts & ends & has_senses
         columns = columns_of(chosen)
-        real = before(counted(chosen), columns.shape[1])
+        real = before(count_true(chosen), columns.shape[1])
         targets = np.take_along_axis(originals, columns, axis=1) if width else np.zeros_like(columns)
         return rows.having_all({
             f"targets/{self.set}": np.where(real, targets, 0).astype(np.int32),

@@ -1,6 +1,6 @@
 """The units that `mask` chooses: tokens, words, n-grams, spans, fragments, units of annotation layers.
 May import: what `cloze.exercises` may, and nothing of it but this package.
-Add one: a file with `choose(question) -> masked or marks`, and a line in `UNITS`.
+Add one: a file with `choose(request) -> masked or marks`, and a line in `UNITS`.
 Contract: tests/exercises/test_units.py and tests/contracts/test_edits.py.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cloze.exercises.units import alternating, fragment, infill, ngram, partition, spaced, span, token, whole_word
-from cloze.exercises.units.question import Unit, UnitRequest
+from cloze.exercises.units.unit_request import Unit, UnitRequest
 
 _SPAN = frozenset({"layers/span"})
 

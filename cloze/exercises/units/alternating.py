@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Ints, UnitRequest, covered, exactly, numbered, slots
+from cloze.exercises.units.unit_request import Ints, UnitRequest, covered, exactly, numbered, slots
 from cloze.rows import where
 
 
-def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
+def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """Span corruption (T5, Raffel et al., 2020, §3.1.4; `preprocessors.py`, `random_spans_noise_mask`).
 
     N tokens in K = max(1, round(N/mean)) spans: noise and text are each cut at random into K parts that are not empty and
     alternate, text first. The first token is never masked, the last always; with one span, the mask is always at the end.
     """
-    free = question.free
+    free = request.free
     tokens = np.count_nonzero(free, axis=1)
-    noise = np.clip(question.number, 0, np.maximum(tokens - 1, 0))
-    parts = spans_in(noise, tokens, question.mask.mean)
+    noise = np.clip(request.number, 0, np.maximum(tokens - 1, 0))
+    parts = spans_in(noise, tokens, request.mask.mean)
     text_stops, noise_stops = (
-        _cut(items, parts, question, name) for items, name in ((tokens - noise, "text"), (noise, "noise"))
+        _cut(items, parts, request, name) for items, name in ((tokens - noise, "text"), (noise, "noise"))
     )
     row = np.repeat(np.arange(len(free)), parts)
     begin = text_stops + np.where(slots(parts) > 0, np.concatenate([[0], noise_stops[:-1]]), 0)
@@ -43,11 +43,11 @@ def spans_in(noise: Ints, tokens: Ints, mean: float) -> Ints:
     return np.minimum(np.where(noise > 0, np.maximum(np.rint(noise / mean), 1), 0).astype(np.int64), tokens - noise)
 
 
-def _cut(items: Ints, parts: Ints, question: UnitRequest, name: str) -> Ints:
+def _cut(items: Ints, parts: Ints, request: UnitRequest, name: str) -> Ints:
     """Where each part stops when `items` (B,) are cut into `parts` (B,), each way equally likely; listed row by row."""
     width = max(int(items.max(initial=0)), 1)
     inner = np.arange(width) < (items - 1)[:, None]
-    borders = exactly(np.maximum(parts - 1, 0), inner, question.draw.bits(f"mask.{name}", width))
+    borders = exactly(np.maximum(parts - 1, 0), inner, request.draw.bits(f"mask.{name}", width))
     rows = np.flatnonzero(parts > 0)
     borders[rows, items[rows] - 1] = True  # the last part stops at the end
     return where(borders)[1] + 1

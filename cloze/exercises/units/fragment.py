@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import UnitRequest, numbered
+from cloze.exercises.units.unit_request import UnitRequest, numbered
 from cloze.rng import below
 
 
-def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
+def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """One fragment (MASS, Song et al., 2019, §3.1): at the start with probability `first`, at the end with probability
     `last`, else uniformly anywhere (microsoft/MASS `restricted_mask_sent`)."""
-    mask, draw, free = question.mask, question.draw, question.free
-    room = np.count_nonzero(free, axis=1) - question.number
+    mask, draw, free = request.mask, request.draw, request.free
+    room = np.count_nonzero(free, axis=1) - request.number
     begin = below(draw.bits("mask.start"), room + 1)
     if mask.start:
         first, last = mask.start.get("first", 0.0), mask.start.get("last", 0.0)
         coin = draw.uniform("mask.end")
         begin = np.where(coin < first, 0, np.where(coin < first + last, room, begin))
     ordinal = np.cumsum(free, axis=1) - 1 - begin[:, None]
-    masked = free & (ordinal >= 0) & (ordinal < question.number[:, None])
+    masked = free & (ordinal >= 0) & (ordinal < request.number[:, None])
     return {"masked": masked, "layers/span": numbered(masked, np.zeros_like(masked))}

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import UnitRequest, keyed, numbered
+from cloze.exercises.units.unit_request import UnitRequest, keyed, numbered
 
 #: ALBERT's: p(n) in proportion to 1/n, that is 6/11, 3/11, 2/11.
 LENGTHS = {"inverse": 3.0}
 
 
-def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
+def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """N-grams of whole words (ALBERT, Lan et al., 2020, §3.1; google-research/albert `create_pretraining_data.py`).
 
     Start words come in random order, each with a random length; an n-gram that exceeds the remaining number is shortened; one
@@ -22,18 +22,18 @@ def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
 
     Differs: an n-gram never crosses a special token; the authors' code continues in the next segment.
     """
-    mask, draw = question.mask, question.draw
+    mask, draw = request.mask, request.draw
     odds = odds_of(mask.lengths or LENGTHS)
-    words = question.words
+    words = request.words
     rows, number = words.sizes.shape
     every = np.arange(rows)
     steps = np.arange(len(odds) - 1)
     order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.ngram", number)), axis=1)
     lengths = drawn(odds, draw.bits("mask.length", number))
-    left = question.number.copy()
+    left = request.number.copy()
     spans = np.full(rows, mask.count or rows * number + number, np.int64)
     covered = np.zeros((rows, number + len(steps)), bool)
-    begins = np.zeros(question.free.shape, bool)
+    begins = np.zeros(request.free.shape, bool)
     for rank in range(number):
         word = order[:, rank]
         reach = np.minimum(lengths[:, rank], words.last[every, word] - word + 1)
@@ -51,5 +51,5 @@ def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
             spans -= good
         if not ((left > 0) & (spans > 0)).any():
             break
-    masked = np.take_along_axis(covered, words.word, axis=1) & question.free
+    masked = np.take_along_axis(covered, words.word, axis=1) & request.free
     return {"masked": masked, "layers/span": numbered(masked, begins)}

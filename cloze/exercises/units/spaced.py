@@ -8,25 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import UnitRequest, exactly, numbered
+from cloze.exercises.units.unit_request import UnitRequest, exactly, numbered
 from cloze.rng import below
 
 #: XLNet's: p(n) in proportion to 1/n for n up to 5.
 LENGTHS = {"inverse": 5.0}
 
 
-def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
+def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """One token in k, which is 1/`rate` rounded (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `_sample_mask`).
 
     From left to right: draw a length n, take the next n·k tokens, and mask n of them, beginning at the first start of a word
     after a random offset. The remainder at the end is filled with random single tokens.
     """
-    mask, draw, free = question.mask, question.draw, question.free
+    mask, draw, free = request.mask, request.draw, request.free
     odds = odds_of(mask.lengths or LENGTHS)
     every = max(round(1 / mask.rate), 1)
     count, width = free.shape
-    goal = question.number
-    following = _next_start(question)
+    goal = request.number
+    following = _next_start(request)
     cursor, chosen = np.argmax(free, axis=1), np.zeros(count, np.int64)
     end = width - np.argmax(free[:, ::-1], axis=1)  # after the last maskable token
     change = np.zeros((count, width + 1), np.int64)
@@ -51,11 +51,11 @@ def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
     return {"masked": masked | filled, "layers/span": numbered(masked | filled, (change[:, :width] > 0) | filled)}
 
 
-def _next_start(question: UnitRequest) -> NDArray[np.int64]:
+def _next_start(request: UnitRequest) -> NDArray[np.int64]:
     """(B, L + 1) the first column from here on at which a word starts; L if none does."""
-    free = question.free
+    free = request.free
     width = free.shape[1]
-    column = np.where(free & question.starts, np.arange(width), width)
+    column = np.where(free & request.starts, np.arange(width), width)
     following = np.full((len(free), width + 1), width, np.int64)
     following[:, :width] = np.minimum.accumulate(column[:, ::-1], axis=1)[:, ::-1]
     return following

@@ -8,26 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
-from cloze.exercises.units.question import UnitRequest, columns_of, numbered
+from cloze.exercises.units.unit_request import UnitRequest, columns_of, numbered
 from cloze.rng import below
 
 #: SpanBERT's.
 LENGTHS = {"geometric": {"p": 0.2, "max_length": 10.0}}
 
 
-def choose(question: UnitRequest) -> dict[str, NDArray[Any]]:
+def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """Spans of words (SpanBERT, Joshi et al., 2020, §3.1; facebookresearch/SpanBERT `masking.py`).
 
     Lengths and anchor tokens are drawn repeatedly; an anchor that is masked already is dropped; the span begins with the anchor's
     word, covers that many words and stops when the number is reached, if necessary inside a word. Spans that overlap or touch are
     one.
     """
-    mask, draw, free = question.mask, question.draw, question.free
+    mask, draw, free = request.mask, request.draw, request.free
     odds = odds_of(mask.lengths or LENGTHS)
-    words = question.words
+    words = request.words
     columns, available = columns_of(free), np.count_nonzero(free, axis=1)
     masked = np.zeros_like(free)
-    left = question.number.copy()
+    left = request.number.copy()
     active, attempt = np.flatnonzero(left > 0), 0
     while len(active):
         at = np.full(len(active), attempt)

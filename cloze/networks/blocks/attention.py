@@ -41,9 +41,9 @@ class QueryKeyValue(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """The inputs of one call of attention besides the states x. `Stack`, `Layer` and the fast functions call them `given`.
+    """The inputs of one call of attention besides the states x.
 
-    `seen`: who sees whom. `relation`: how positions enter. `at`: only these tokens have queries, and the result is (M, D).
+    `seen`: who sees whom. `relation`: how positions enter. `selected`: only these tokens have queries, and the result is (M, D).
     `rows`: x is (M, D), the tokens that are not padding. `past`: a memory of states (B, M, D) before the row, which is only read.
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
@@ -55,7 +55,7 @@ class AttentionInputs:
 
     seen: Visibility
     relation: Relation = NONE
-    at: Selected | None = None
+    selected: Selected | None = None
     rows: Selected | None = None
     past: Tensor | None = None
     cache: list[Tensor] | None = None
@@ -71,7 +71,7 @@ class AttentionInputs:
     @property
     def query_tokens(self) -> Selected | None:
         """The tokens that have queries; None: all tokens of (B, L)."""
-        return self.rows if self.at is None else self.at
+        return self.rows if self.selected is None else self.selected
 
     @property
     def positions(self) -> Positions | None:
@@ -80,7 +80,7 @@ class AttentionInputs:
 
     def take(self, x: Tensor) -> Tensor:
         """The states of the tokens that have queries, (M, D) out of (B, L, D); x itself if it holds no others."""
-        return x if self.at is None or x.dim() == 2 else self.at.take(x)
+        return x if self.selected is None or x.dim() == 2 else self.selected.take(x)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Attention(nn.Module):
         joined   (B, Lq, H·W)    the heads side by side, times GELU(`gate` of x), then `norm`
         output   (B, Lq, D)      `out`
 
-    With `at` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend` can,
-    a GPU kernel makes the context of q, k and v at once. Objects `Around` act outside, on the inputs and on the layer's output.
+    With `selected` or `rows`, Lq is K, the cells of a row for its selected tokens; what is joined is (M, H·W). Where `_attend`
+    can, a GPU kernel makes the context of q, k and v at once. A `LayerHook` acts outside, on the inputs and the layer's output.
     """
 
     projections: nn.Linear
@@ -144,14 +144,14 @@ class Attention(nn.Module):
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
         self.heads, self.head_width = heads, head_width or width // heads
-        self.inside = heads * self.head_width
+        self.inner_width = heads * self.head_width
         self.scale = 1.0 / math.sqrt(self.head_width) if scale is None else scale
         self.projecting: Projections = projections or StackedProjections()
-        for name, part in {**self.projecting.maps(width, self.inside, bias=bias), **(learned or {})}.items():
+        for name, part in {**self.projecting.maps(width, self.inner_width, bias=bias), **(learned or {})}.items():
             setattr(self, name, part)
-        self.gate = nn.Linear(width, self.inside, bias=bias) if gated else None
-        self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inside, norm_epsilon)
-        self.out = nn.Linear(self.inside, width, bias=bias)
+        self.gate = nn.Linear(width, self.inner_width, bias=bias) if gated else None
+        self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inner_width, norm_epsilon)
+        self.out = nn.Linear(self.inner_width, width, bias=bias)
         self.dropout = dropout
 
     @property
@@ -159,25 +159,25 @@ class Attention(nn.Module):
         """The maps that make queries, keys and values."""
         return [getattr(self, name) for name in self.projecting.names]
 
-    def forward(self, x: Tensor, given: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
-        projected = self.project(x, given) if given.projected is None else given.projected
-        context = self._attend(projected, given, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
-        context = context if given.query_tokens is None else given.query_tokens.collect(context)
-        context = context if self.gate is None else context * F.gelu(self.gate(given.take(x)))
+        projected = self.project(x, inputs) if inputs.projected is None else inputs.projected
+        context = self._attend(projected, inputs, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
+        context = context if inputs.query_tokens is None else inputs.query_tokens.collect(context)
+        context = context if self.gate is None else context * F.gelu(self.gate(inputs.take(x)))
         output: Tensor = self.out(context if self.norm is None else self.norm(context))
         return output
 
-    def project(self, x: Tensor, given: AttentionInputs) -> QueryKeyValue:
+    def project(self, x: Tensor, inputs: AttentionInputs) -> QueryKeyValue:
         """Queries, keys and values after rotation; the keys and values of a memory or a cache come first."""
-        relation, cache, maps = given.relation.bind(self), given.cache, self.projecting
-        if given.source is None and given.at is None:
-            query, key, value = self._project_all(x, given)
+        relation, cache, maps = inputs.relation.bind(self), inputs.cache, self.projecting
+        if inputs.source is None and inputs.selected is None:
+            query, key, value = self._project_all(x, inputs)
         else:
-            query = self.project_queries(given.take(x), given.query_tokens)
-            if given.source is not None and cache:
+            query = self.project_queries(inputs.take(x), inputs.query_tokens)
+            if inputs.source is not None and cache:
                 return QueryKeyValue(query, cache[0], cache[1], relation)
-            read, rows = (x, given.rows) if given.source is None else (given.source, given.source_rows)
+            read, rows = (x, inputs.rows) if inputs.source is None else (inputs.source, inputs.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
         query, key = relation.rotate(query, key)
         if cache is not None:
@@ -190,13 +190,13 @@ class Attention(nn.Module):
         """Only the queries, (B, H, Lq, W), of x (B, L, D), or of the states (M, D) of `tokens`."""
         return self._heads(self.projecting.queries(self, x), 1, tokens)[0]
 
-    def _project_all(self, x: Tensor, given: AttentionInputs) -> tuple[Tensor, ...]:
+    def _project_all(self, x: Tensor, inputs: AttentionInputs) -> tuple[Tensor, ...]:
         """Queries, keys and values of all tokens; keys and values of the memory `past` come first."""
         projected = self.projections(x)
-        if given.past is None:
-            return self._heads(projected, 3, given.rows)
-        query, keys_values = projected.split([self.inside, 2 * self.inside], dim=-1)
-        before = self.projecting.memory(self, given.past.to(x.dtype)).to(keys_values.dtype)
+        if inputs.past is None:
+            return self._heads(projected, 3, inputs.rows)
+        query, keys_values = projected.split([self.inner_width, 2 * self.inner_width], dim=-1)
+        before = self.projecting.memory(self, inputs.past.to(x.dtype)).to(keys_values.dtype)
         return (*self._heads(query, 1, None), *self._heads(torch.cat([before, keys_values], dim=1), 2, None))
 
     def _heads(self, x: Tensor, kinds: int, rows: Selected | None) -> tuple[Tensor, ...]:
@@ -204,27 +204,27 @@ class Attention(nn.Module):
         block = x if rows is None else rows.lay_out(x)
         return block.unflatten(-1, (kinds, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _attend(self, projected: QueryKeyValue, given: AttentionInputs, dropout: Dropout) -> Tensor:
+    def _attend(self, projected: QueryKeyValue, inputs: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""
         query, key, value, relation = projected
-        if query.device.type == "cuda" and relation.by_kernel and given.gates is None and given.record is None:
-            return attend_by_kernel(query, key, value, given.seen, relation.bias, self.scale, dropout)
+        if query.device.type == "cuda" and relation.by_kernel and inputs.gates is None and inputs.record is None:
+            return attend_by_kernel(query, key, value, inputs.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
         scores = (content * self.scale if self.scale != 1.0 else content) @ key.transpose(-2, -1)
         added = relation.scores(query, key, self.scale)
         scores = scores if added is None else scores + added.to(scores.dtype)
-        weights = probabilities(scores, given.seen.mask_of(scores), may_see_nothing=given.seen.may_see_nothing)
-        if given.record is not None:
-            given.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
+        weights = probabilities(scores, inputs.seen.mask_of(scores), may_see_nothing=inputs.seen.may_see_nothing)
+        if inputs.record is not None:
+            inputs.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
         if dropout.active:
-            columns = None if given.at is None else given.at.columns
-            queries = weights.shape[2] if given.at is None else given.at.length
+            columns = None if inputs.selected is None else inputs.selected.columns
+            queries = weights.shape[2] if inputs.selected is None else inputs.selected.length
             batch, heads, _, keys = weights.shape
             keep = dropout.keep_scores(batch, heads, queries, keys, weights.device, columns)
             weights = drop(weights, keep, dropout.scale)
         context, positional = weights @ value, relation.values(weights)
         context = context if positional is None else context + positional
-        return context if given.gates is None else context * given.gates[..., None, None]
+        return context if inputs.gates is None else context * inputs.gates[..., None, None]
 
 
 @dataclass(frozen=True)
@@ -232,11 +232,11 @@ class AttentionCall:
     """Attention with the inputs of one call: a function of x, which `Layer` puts into a residual connection."""
 
     attention: Attention
-    given: AttentionInputs
+    inputs: AttentionInputs
     dropout: Dropout
 
     def __call__(self, x: Tensor) -> Tensor:
-        output: Tensor = self.attention(x, self.given, self.dropout)
+        output: Tensor = self.attention(x, self.inputs, self.dropout)
         return output
 
 

@@ -50,12 +50,12 @@ class SurroundedLinear(ComputedLinear):
 
     def part(self, x: Tensor, start: int, stop: int | None) -> Tensor:
         """The outputs from `start` to `stop`."""
-        around: list[Any] = list(self.around.values())
-        for change in around:
-            x = change.read(x)
+        hooks: list[Any] = list(self.around.values())
+        for hook in hooks:
+            x = hook.read(x)
         outputs = F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
-        for change in around:
-            outputs = change.give(outputs, start)
+        for hook in hooks:
+            outputs = hook.give(outputs, start)
         return outputs
 
 

@@ -95,15 +95,15 @@ class CrossLayer(nn.Module):
         items = self._read(states.items, of_text, self.item_attention_dropout, 1)
         return TextAndItems(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
 
-    def _read(self, x: Tensor, given: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
-        call = AttentionCall(self.crossing, given, dropout)
-        return Post().around(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
+    def _read(self, x: Tensor, inputs: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
+        call = AttentionCall(self.crossing, inputs, dropout)
+        return Post().connect(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
 
     def count_operations(self, text: Operations, items: Operations, sizes: tuple[SequenceSize, SequenceSize]) -> None:
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
         count_crossing(text, items, (self.crossing, self.crossing), sizes)
         for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
-            counted.above(self.crossing_norm)
+            counted.pass_through(self.crossing_norm)
             layer.count_operations(counted, size.tokens, size.length)
 
 
@@ -130,7 +130,7 @@ class CoAttentionLayer(nn.Module):
         """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
         count_crossing(text, items, (self.text.attention, self.items.attention), sizes)
         for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
-            counted.above(layer.attention_norm)
+            counted.pass_through(layer.attention_norm)
             layer.count_feed_forward(counted, size.tokens)
 
 
@@ -138,14 +138,14 @@ def count_crossing(
     text: Operations, items: Operations, attentions: tuple[Attention, Attention], sizes: tuple[SequenceSize, SequenceSize]
 ) -> None:
     """Count what two sequences compute to read each other: queries, the keys and values of the other, and both products."""
-    live = (text.live, items.live)
+    need_grads = (text.needs_grad, items.needs_grad)
     for number, (counted, attention) in enumerate(zip((text, items), attentions, strict=True)):
         query, memory = attention.projection_maps
         reader, other = sizes[number], sizes[1 - number]
-        read = counted.branch(live=live[1 - number])
-        read.maps(other.tokens, memory)
-        counted.maps(reader.tokens, query)
-        counted.join(read)
-        counted.products(2 * reader.tokens * other.length * attention.inside)
-        counted.maps(reader.tokens, attention.out)
+        read = counted.branch(needs_grad=need_grads[1 - number])
+        read.add_linear(other.tokens, memory)
+        counted.add_linear(reader.tokens, query)
+        counted.add_branches(read)
+        counted.add_row_products(2 * reader.tokens * other.length * attention.inner_width)
+        counted.add_linear(reader.tokens, attention.out)
 

@@ -11,11 +11,11 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.cost import Operations, SequenceSize
 
 
-class Around:
+class LayerHook:
     """An object that a stack calls around every layer; this one does nothing.
 
-    A network calls the objects in its `around` in every pass (modules with parameters, such as adapters), and those that
-    `forward` is given for one pass. Recurrent networks call only `after`, a GRU also for its last states.
+    A network calls the hooks in its `around` in every pass (modules with parameters, such as adapters), and those that
+    `forward` gets as `layer_hooks` for one pass. Recurrent networks call only `after`, a GRU also for its last states.
 
     `per_token`: what it does to a token depends on no other token, so that the last layer may compute only some tokens.
     """
@@ -26,9 +26,9 @@ class Around:
         """What the first layer reads in place of x (B, L, D)."""
         return x
 
-    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+    def before(self, number: int, layer: Any, x: Tensor, inputs: Any) -> Any:
         """The inputs of attention of the layer that reads x (B, L, D) next; called before the layer."""
-        return given
+        return inputs
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
@@ -38,7 +38,7 @@ class Around:
         """Count the products of what it does around a layer that reads a sequence of this size."""
 
 
-class Outside:
+class NetworkHook:
     """An object around a whole network, such as a combination of its layers or prompts; this one does nothing.
 
     It may change the inputs of the network and the states that it gives. `makes`: the states that it replaces; a recipe that
@@ -62,17 +62,17 @@ class Outside:
 
     def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
         """Count the products of what it makes of the network's states; by default there are none."""
-        counted.above(self)  # type: ignore[arg-type]
+        counted.pass_through(self)  # type: ignore[arg-type]
 
 
-def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
+def after_layer(layer_hooks: Iterable[Any], number: int, x: Tensor) -> Tensor:
     """The output x of a layer after every object around it has replaced it."""
-    for change in around:
-        x = change.after(number, x, None)
+    for hook in layer_hooks:
+        x = hook.after(number, x, None)
     return x
 
 
-def count_around(counted: Operations, around: Iterable[Any], number: int, size: SequenceSize) -> None:
+def count_hooks(counted: Operations, layer_hooks: Iterable[Any], number: int, size: SequenceSize) -> None:
     """Count the products of every object around a layer that reads a sequence of this size."""
-    for change in around:
-        change.count_operations(counted, number, size)
+    for hook in layer_hooks:
+        hook.count_operations(counted, number, size)

@@ -103,7 +103,7 @@ def attend_to_offsets(
         keys = nn.init.orthogonal_(torch.empty(attention.head_width, positions.shape[1]), gain)
         queries = keys.clone()
         queries[:, :width] = _turned(keys[:, :width], frequencies * offset)
-        for start, weight in ((first, queries), (attention.inside + first, keys)):
+        for start, weight in ((first, queries), (attention.inner_width + first, keys)):
             attention.projections.weight[start : start + attention.head_width] = (weight @ back).to(positions)
 
 

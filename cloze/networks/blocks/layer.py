@@ -37,7 +37,7 @@ class EncodedSource(NamedTuple):
 
     tokens: int
     keys: int
-    live: bool
+    needs_grad: bool
 
 
 class DepthMean(nn.Module):
@@ -125,69 +125,69 @@ class Layer(nn.Module):
     def count_operations(self, counted: Operations, tokens: int, keys: int, source: EncodedSource | None = None) -> None:
         """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
         attention, pre = self.attention, self.place.pre
-        counted.above(self.attention_norm if pre else None)
-        counted.maps(tokens, *attention.projection_maps, attention.gate)
-        counted.products(2 * tokens * keys * attention.inside)
+        counted.pass_through(self.attention_norm if pre else None)
+        counted.add_linear(tokens, *attention.projection_maps, attention.gate)
+        counted.add_row_products(2 * tokens * keys * attention.inner_width)
         self.place_of("attention").count_inside(counted, tokens)
-        counted.maps(tokens, attention.out)
+        counted.add_linear(tokens, attention.out)
         self.place_of("attention").count_operations(counted, tokens)
-        counted.above(self.attention_norm)
+        counted.pass_through(self.attention_norm)
         if self.crossing is not None and source is not None:
             query, memory = self.crossing.projection_maps
-            counted.above(self.crossing_norm if pre else None)
-            read = counted.branch(live=source.live)
-            read.maps(source.tokens, memory)
-            counted.maps(tokens, query)
-            counted.join(read)
-            counted.products(2 * tokens * source.keys * self.crossing.inside)
-            counted.maps(tokens, self.crossing.out)
+            counted.pass_through(self.crossing_norm if pre else None)
+            read = counted.branch(needs_grad=source.needs_grad)
+            read.add_linear(source.tokens, memory)
+            counted.add_linear(tokens, query)
+            counted.add_branches(read)
+            counted.add_row_products(2 * tokens * source.keys * self.crossing.inner_width)
+            counted.add_linear(tokens, self.crossing.out)
             self.place_of("crossing").count_operations(counted, tokens)
         self.count_feed_forward(counted, tokens)
 
     def count_feed_forward(self, counted: Operations, tokens: int) -> None:
         """The products of the layer's second half."""
-        counted.above(self.inner_norm if self.place.pre else None)
-        counted.maps(tokens, *self.feed_forward_maps)
+        counted.pass_through(self.inner_norm if self.place.pre else None)
+        counted.add_linear(tokens, *self.feed_forward_maps)
         self.place_of("inner").count_operations(counted, tokens)
-        counted.above(self)
+        counted.pass_through(self)
 
     def place_of(self, name: str) -> Any:
         """The place of the norm at a residual connection, or what a change put there, such as an adapter."""
         return self.around[name] if name in self.around else self.place  # noqa: SIM401  a ModuleDict has no `get`
 
     def forward(
-        self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None
+        self, x: Tensor, inputs: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None
     ) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries.
 
         `across`: the inputs of a decoder's attention to its source. `drops`: the dropouts of a second stream.
         """
         drops = self.drops if drops is None else drops
-        attention = AttentionCall(self.attention, given, drops.probabilities)
-        x = self._residual("attention", x, attention, drops.attention, given)
+        attention = AttentionCall(self.attention, inputs, drops.probabilities)
+        x = self._residual("attention", x, attention, drops.attention, inputs)
         if self.crossing is not None and across is not None:
             crossing = AttentionCall(self.crossing, across, self.crossing.dropout)
             x = self._residual("crossing", x, crossing, self.crossing_dropout, across)
-        host = self if given.host is None else given.host
-        feed_forward = FeedForwardCall(self.feed_forward, host, drops.active, given.positions)
-        return self._residual("inner", x, feed_forward, drops.inner, given)
+        host = self if inputs.host is None else inputs.host
+        feed_forward = FeedForwardCall(self.feed_forward, host, drops.active, inputs.positions)
+        return self._residual("inner", x, feed_forward, drops.inner, inputs)
 
     def _residual(
-        self, name: str, x: Tensor, change: AttentionCall | FeedForwardCall, dropout: Dropout, given: AttentionInputs
+        self, name: str, x: Tensor, sublayer: AttentionCall | FeedForwardCall, dropout: Dropout, inputs: AttentionInputs
     ) -> Tensor:
-        """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
+        """x plus `sublayer` of it, with norm and dropout: by a fast function where one supports the call."""
         norm = self.get_submodule(f"{name}_norm")
         placement = self.place_of(name)
-        fast = choose(x, change, norm, dropout, placement)
+        fast = choose(x, sublayer, norm, dropout, placement)
         if fast is not None:
-            return self._mean(name, fast(x, change, norm, dropout, placement), given)
-        states: Tensor = placement.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
-        return self._mean(name, states, given)
+            return self._mean(name, fast(x, sublayer, norm, dropout, placement), inputs)
+        states: Tensor = placement.connect(x, sublayer, norm, lambda output: dropout(output, inputs.positions), inputs.take)
+        return self._mean(name, states, inputs)
 
-    def _mean(self, name: str, x: Tensor, given: AttentionInputs) -> Tensor:
+    def _mean(self, name: str, x: Tensor, inputs: AttentionInputs) -> Tensor:
         """The mean of the states so far, of which x becomes one; x itself in a layer without means."""
-        if name not in self.means or given.earlier is None:
+        if name not in self.means or inputs.earlier is None:
             return x
-        given.earlier.append(x)
-        mean: Tensor = self.means[name]([given.take(state) for state in given.earlier])
+        inputs.earlier.append(x)
+        mean: Tensor = self.means[name]([inputs.take(state) for state in inputs.earlier])
         return mean

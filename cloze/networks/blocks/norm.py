@@ -30,17 +30,17 @@ def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
     return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer", elementwise_affine=kind != "layer_without_weights")
 
 
-Change = Callable[..., Any]
+Function = Callable[..., Any]
 
 
 class Post:
-    """norm(x + drop(change(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `change` returns."""
+    """norm(x + drop(function(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `function` returns."""
 
     pre = False
 
-    def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
-        """The norm of x plus `change` of x."""
-        output: Tensor = norm(take(x) + drop(change(x)))
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+        """The norm of x plus `function` of x."""
+        output: Tensor = norm(take(x) + drop(function(x)))
         return output
 
     def count_inside(self, counted: Operations, tokens: int) -> None:
@@ -51,13 +51,13 @@ class Post:
 
 
 class Pre(Post):
-    """x + drop(change(norm(x))) (Radford et al., 2019, §2.3)."""
+    """x + drop(function(norm(x))) (Radford et al., 2019, §2.3)."""
 
     pre = True
 
-    def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
-        """x plus `change` of its norm."""
-        output: Tensor = take(x) + drop(change(norm(x)))
+    def connect(self, x: Tensor, function: Function, norm: Function, drop: Function, take: Function) -> Tensor:
+        """x plus `function` of its norm."""
+        output: Tensor = take(x) + drop(function(norm(x)))
         return output
 
 

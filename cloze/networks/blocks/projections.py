@@ -42,11 +42,11 @@ class StackedProjections:
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to (…, inside)."""
-        return part_of(host.projections, x, 0, host.inside)
+        return part_of(host.projections, x, 0, host.inner_width)
 
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to keys and values side by side, (…, 2·inside)."""
-        return part_of(host.projections, x, host.inside)
+        return part_of(host.projections, x, host.inner_width)
 
 
 class Across:
@@ -95,11 +95,11 @@ class SplitProjections:
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to (…, inside)."""
-        return part_of(host.query_key, x, 0, host.inside)
+        return part_of(host.query_key, x, 0, host.inner_width)
 
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """Keys and values of the same states side by side."""
-        return torch.cat([part_of(host.query_key, x, host.inside), host.value(x)], dim=-1)
+        return torch.cat([part_of(host.query_key, x, host.inner_width), host.value(x)], dim=-1)
 
 
 Projections = StackedProjections | Across | SplitProjections

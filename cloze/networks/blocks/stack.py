@@ -1,6 +1,6 @@
-"""The stack of every Transformer: runs the layers in order and calls the objects around them.
+"""The stack of every Transformer: runs the layers in order and calls the hooks around them.
 
-Such objects are adapters, n-grams, entities or a second stream (`hooks.py`). A network makes the states that enter the stack
+Hooks are adapters, n-grams, entities or a second stream (`hooks.py`). A network makes the states that enter the stack
 (`embeddings.py`) and the inputs of attention of each layer (`layer_inputs.py`).
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from cloze import rng
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 
@@ -43,46 +43,47 @@ class Cache:
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers, the inputs of attention of each layer (`given`), and the objects around the layers.
+    """Layers, the inputs of attention of each layer (`inputs`), and the hooks around the layers.
 
     `across`: for a decoder, the inputs of each layer's attention to the source.
     """
 
     layers: Sequence[Layer]
-    given: Sequence[AttentionInputs]
-    around: Sequence[Around] = ()
+    inputs: Sequence[AttentionInputs]
+    layer_hooks: Sequence[LayerHook] = ()
     across: Sequence[AttentionInputs] | None = None
 
-    def run(self, x: Tensor, *, at: Selected | None = None, unread: bool = False) -> list[Tensor]:
+    def run(self, x: Tensor, *, selected: Selected | None = None, unread: bool = False) -> list[Tensor]:
         """The input of every layer and the output of the last: N + 1 states (B, L, D).
 
-        With `at` the last layer computes only these tokens, and its output is (M, D). With `unread` the output of the last layer
-        is not needed: the objects around are called before that layer, and the layer is skipped.
+        With `selected` the last layer computes only these tokens, and its output is (M, D). With `unread` nobody reads the output
+        of the last layer: the hooks are called before that layer, and the layer is skipped.
         """
         self._seed_kernels(x.device)
-        for change in self.around:
-            x = change.enter(x)
+        for hook in self.layer_hooks:
+            x = hook.enter(x)
         passed, last = [x], len(self.layers) - 1
         earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
-            inputs = self.given[number] if earlier is None else replace(self.given[number], earlier=earlier)
-            for change in self.around:
-                inputs = change.before(number, layer, passed[-1], inputs)
+            inputs = self.inputs[number] if earlier is None else replace(self.inputs[number], earlier=earlier)
+            for hook in self.layer_hooks:
+                inputs = hook.before(number, layer, passed[-1], inputs)
             if unread and number == last:
                 break
-            selected = at if number == last else None
-            if selected is not None:
-                inputs = replace(inputs, seen=inputs.seen.at(selected), relation=inputs.relation.at(selected), at=selected)
+            queries = selected if number == last else None
+            if queries is not None:
+                seen, relation = inputs.seen.select(queries), inputs.relation.select(queries)
+                inputs = replace(inputs, seen=seen, relation=relation, selected=queries)
             output = layer(passed[-1], inputs, None if self.across is None else self.across[number])
-            for change in self.around:
-                output = change.after(number, output, selected)
+            for hook in self.layer_hooks:
+                output = hook.after(number, output, queries)
             passed.append(output)
         return passed
 
     @property
     def per_token(self) -> bool:
         """Whether the last layer may compute only some tokens."""
-        return len(self.layers) > 0 and all(change.per_token for change in self.around)
+        return len(self.layers) > 0 and all(hook.per_token for hook in self.layer_hooks)
 
     def _seed_kernels(self, device: torch.device) -> None:
         """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
@@ -94,21 +95,21 @@ class Stack:
 
 
 def each_layer(
-    given: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
+    inputs: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
     gates: Tensor | None = None, record: AttentionRecord | None = None,
 ) -> list[AttentionInputs]:
-    """`given` completed by what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
+    """`inputs` with what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
 
     Raises `RecipeError` if there are not as many gates as layers and heads.
     """
-    if gates is not None and len(gates) != len(given):
-        raise RecipeError(f"gates: {tuple(gates.shape)}, expected (N, H) or (N, B, H) for N = {len(given)} layers.")
+    if gates is not None and len(gates) != len(inputs):
+        raise RecipeError(f"gates: {tuple(gates.shape)}, expected (N, H) or (N, B, H) for N = {len(inputs)} layers.")
     if caches is None and past is None and gates is None and record is None:
-        return list(given)
+        return list(inputs)
     return [
         replace(
-            inputs, record=record, cache=None if caches is None else caches[number],
+            layer_inputs, record=record, cache=None if caches is None else caches[number],
             past=None if past is None else past[:, number], gates=None if gates is None else gates[number],
         )
-        for number, inputs in enumerate(given)
+        for number, layer_inputs in enumerate(inputs)
     ]

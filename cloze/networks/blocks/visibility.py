@@ -50,7 +50,7 @@ class Visibility:
     may_see_nothing: bool = False
     _biases: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)  # the same for all layers
 
-    def at(self, selected: Selected) -> Visibility:
+    def select(self, selected: Selected) -> Visibility:
         """The same for the queries of the selected tokens only."""
         if self.kind == "all":
             return self

@@ -26,14 +26,14 @@ from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset
 
 def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
-    attention, inputs = call.attention, call.given
+    attention, inputs = call.attention, call.inputs
     if type(attention) is not Attention or not untouched(attention) or attention.gate is not None or attention.norm is not None:
         return False
     if type(inputs.relation) is not Bias and inputs.relation is not NONE or inputs.seen.may_see_nothing:
         return False
     if any(part is not None for part in (inputs.past, inputs.cache, inputs.projected, inputs.gates, inputs.record)):
         return False
-    if inputs.at is not None and (inputs.source is not None or len(inputs.at.flat) == 0):
+    if inputs.selected is not None and (inputs.source is not None or len(inputs.selected.flat) == 0):
         return False
     maps = attention.projecting
     if type(maps) is StackedProjections:
@@ -43,7 +43,7 @@ def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> b
 
 def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
     """The residual connection around attention: states (B, L, D) or rows (M, D)."""
-    module, inputs = call.attention, call.given
+    module, inputs = call.attention, call.inputs
     rows, source, weights = _operands(x, call, norm, place)
     query_tokens = inputs.query_tokens
     # Selected tokens, (M, D), are laid out as B rows of `across` cells where heads are split.
@@ -52,17 +52,17 @@ def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place
     keys = key_tokens.across if key_tokens is not None else (x if inputs.source is None else inputs.source).shape[1]
     keep, scale = None, 1.0
     if call.dropout.active:
-        columns = None if inputs.at is None else inputs.at.columns
-        length = queries if inputs.at is None else inputs.at.length
+        columns = None if inputs.selected is None else inputs.selected.columns
+        length = queries if inputs.selected is None else inputs.selected.length
         keep = call.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
         scale = call.dropout.scale
     output = Attend.apply(
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
         _added(inputs, x.dtype, keys),
         Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
-        Residual.of(norm, place, dropout, x.shape if inputs.at is None else rows.shape, inputs.positions),
+        Residual.of(norm, place, dropout, x.shape if inputs.selected is None else rows.shape, inputs.positions),
     )
-    return output.view(x.shape if inputs.at is None else output.shape)
+    return output.view(x.shape if inputs.selected is None else output.shape)
 
 
 def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
@@ -70,27 +70,27 @@ def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tu
 
     A `None` for the rows of keys, and for their weight, means that one product gives queries, keys and values.
     """
-    module, inputs = call.attention, call.given
+    module, inputs = call.attention, call.inputs
     rows = x.reshape(-1, x.shape[-1])
     if inputs.source is not None:
         source = inputs.source.to(x.dtype)
         query, memory = module.query, module.memory
         return rows, source.reshape(-1, source.shape[-1]), [query.weight, query.bias, memory.weight, memory.bias]
     stacked = module.projections
-    if inputs.at is None:
+    if inputs.selected is None:
         return rows, None, [stacked.weight, stacked.bias, None, None]
     source = norm(rows).to(x.dtype) if place.pre else rows
     (w, w_memory), (b, b_memory) = (
-        (None, None) if tensor is None else (tensor[: module.inside], tensor[module.inside :])
+        (None, None) if tensor is None else (tensor[: module.inner_width], tensor[module.inner_width :])
         for tensor in (stacked.weight, stacked.bias)
     )
     return inputs.take(x), source, [w, b, w_memory, b_memory]
 
 
-def _added(given: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
+def _added(inputs: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
     """What is added to the scores: the bias of a relation, and minus infinity where the mask hides a key."""
-    mask = given.seen.bias(dtype, keys, torch.device("cpu"))
-    return given.relation.joined(mask, dtype) if isinstance(given.relation, Bias) else mask
+    mask = inputs.seen.bias(dtype, keys, torch.device("cpu"))
+    return inputs.relation.joined(mask, dtype) if isinstance(inputs.relation, Bias) else mask
 
 
 class Sequences(NamedTuple):

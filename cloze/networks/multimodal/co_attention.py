@@ -16,7 +16,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CoAttentionLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemRows, ItemVectors
 from cloze.networks.blocks.layer import Layer
@@ -26,7 +26,7 @@ from cloze.networks.network import named_sizes, require_order
 from cloze.registry import register
 
 
-class ItemStream(Around):
+class ItemStream(LayerHook):
     """The stream of items next to that of the text: before the layer `first` of the text and before each later one, a co-layer
     joins both streams; then the items pass a layer of their own. `x` (B, 1 + R, W) are the whole picture and
     the items."""
@@ -50,7 +50,7 @@ class ItemStream(Around):
         return text
 
 
-class CountedStream(Around):
+class CountedStream(LayerHook):
     """Counts what `ItemStream` computes, in a count of its own for the items, which `items` holds."""
 
     def __init__(self, network: CoAttentionTransformer, items: Operations, size: SequenceSize) -> None:
@@ -83,8 +83,8 @@ class CoAttentionTransformer(Bert):
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `co_layers.<n>.*`, `text_pooler.*`, `item_pooler.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
     )
     sizes = named_sizes(
         "layers width heads item_stack.layers item_stack.width item_stack.heads item_stack.inner crossing.width crossing.heads",
@@ -137,7 +137,7 @@ class CoAttentionTransformer(Bert):
         stream = ItemStream(self, residual_dtype(self.items(rows)), views)
         # The pass of the text, (B, L, D), moves the stream of items, (B, 1 + R, W), on as well.
         below = (want - {"item_hidden", "pooled"}) | ({"summary"} if "pooled" in want else set())
-        states = super().read(inputs._replace(want=below, around=[stream, *inputs.around]))
+        states = super().read(inputs._replace(want=below, layer_hooks=[stream, *inputs.layer_hooks]))
         outputs = {**states, "item_hidden": stream.x[:, 1:]}
         if "pooled" in want:
             picture = self.item_pooler(stream.x[:, 0]).relu()  # (B, C)
@@ -161,18 +161,18 @@ class CoAttentionTransformer(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and through those that join them."""
         size, item_size = shown(fields), shown_items(fields, self.items.items.set) or SequenceSize(0, 0, 0)
         rows = SequenceSize(size.rows, item_size.tokens + size.rows, item_size.length + 1)  # with the whole picture
-        items = counted.branch(live=False)
+        items = counted.branch(needs_grad=False)
         self.items.count_operations(items, rows.tokens)
         if self.first == 0:
-            counted.above(self.embeddings)
+            counted.pass_through(self.embeddings)
             self.co_layers[0].count_operations(counted, items, (size, rows))
         stream = CountedStream(self, items, rows)
-        super().count_operations(counted, fields, want=want, positions=positions, around=[stream, *around])
-        counted.join(items)
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=[stream, *layer_hooks])
+        counted.add_branches(items)
         if "pooled" in want:
-            counted.maps(size.rows, self.text_pooler, self.item_pooler)
+            counted.add_linear(size.rows, self.text_pooler, self.item_pooler)

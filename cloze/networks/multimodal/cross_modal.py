@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import CrossLayer, CrossVisibility, TextAndItems
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemVectors
 from cloze.networks.blocks.layer import Layer
@@ -41,8 +41,8 @@ class CrossModal(Bert):
     published size. With `items.transform` also `item_map.*` and `item_norm.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
     )
     sizes = named_sizes(
         "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),
@@ -120,21 +120,21 @@ class CrossModal(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
         size = shown(fields)
         rows = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, size.rows, 1)
-        items = counted.branch(live=False)
-        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        items = counted.branch(needs_grad=False)
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
         self.items.count_operations(items, rows.tokens)
         for layer in self.item_layers:
             layer.count_operations(items, rows.tokens, rows.length)
         for cross in self.cross_layers:
             cross.count_operations(counted, items, (size, rows))
         if "item_transformed" in want:
-            items.maps(rows.tokens, self.item_map)
-            items.above(self.item_norm)
-        counted.join(items)
+            items.add_linear(rows.tokens, self.item_map)
+            items.pass_through(self.item_norm)
+        counted.add_branches(items)
         if "pooled" in want:
-            counted.maps(size.rows, self.pooler)
+            counted.add_linear(size.rows, self.pooler)

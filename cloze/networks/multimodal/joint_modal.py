@@ -15,7 +15,7 @@ from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.layer import EncodedSource, Layer
 from cloze.networks.blocks.projections import Across
@@ -65,8 +65,8 @@ class JointModal(Bert):
     text's tables of tokens and positions.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (
-        *Bert.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
+    may_be_missing: ClassVar[tuple[str, ...]] = (
+        *Bert.may_be_missing, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
         "decoder",
     )
     sizes = named_sizes(
@@ -187,27 +187,27 @@ class JointModal(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
         size = shown(fields)
         _, real, widest = shown_items(fields, self.items.items.set) or SequenceSize(size.rows, 0, 0)
-        film = counted.branch(live=False)
-        super().count_operations(counted, fields, want=want, positions=positions, around=around)
-        film.above(self.items)
-        film.maps(real, self.items.features)
+        film = counted.branch(needs_grad=False)
+        super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
+        film.pass_through(self.items)
+        film.add_linear(real, self.items.features)
         for layer in self.item_layers:
             layer.count_operations(film, real, widest)
-        counted.join(film)
+        counted.add_branches(film)
         times = (size.rows if "pair_pooled" in want else 0) + bool(want & _JOINT)
         for layer in self.joint_layers:
             layer.count_operations(counted, times * (size.tokens + real), size.length + widest)
         pooled = (size.rows**2 if "pair_pooled" in want else 0) + (size.rows if "pooled" in want else 0)
         if pooled:
-            counted.maps(pooled, self.pooler)
+            counted.add_linear(pooled, self.pooler)
         if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
             target = shown(fields, "decoder.tokens", "decoder.block")
-            source = EncodedSource(size.tokens + real, size.length + widest, counted.live)
+            source = EncodedSource(size.tokens + real, size.length + widest, counted.needs_grad)
             for layer in self.decoder.layers:
                 layer.count_operations(counted, target.tokens, target.length, source)
 

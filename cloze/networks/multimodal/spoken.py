@@ -34,7 +34,7 @@ class Spoken(Bert):
     Parameters: those of `transformer`, and `sounds.read.*` (frames to 3 D), `sounds.carry.*` (D to 3 D).
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "sounds")
+    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "sounds")
 
     def __init__(
         self, *,
@@ -81,14 +81,14 @@ class Spoken(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Any = (),
+        layer_hooks: Any = (),
     ) -> None:
         """The encoder of recordings, then the way of the tokens."""
         features = fields.get(f"item_vectors/{self.set}")
         if features is not None:
             self.sounds.count_operations(counted, features.shape[0] * features.shape[1], features.shape[2])
         if want - {"item_hidden", "word_vectors"}:
-            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
 
 
 def _means(vectors: Tensor, item: Tensor, like: Tensor) -> Tensor:
@@ -126,9 +126,9 @@ class SoundEncoder(nn.Module):
     def count_operations(self, counted: Operations, recordings: int, width: int) -> None:
         """Both maps, for every frame of the recordings."""
         frames = recordings * width // self.bands
-        inside, first = counted.branch(live=False), counted.branch(live=False)
-        inside.maps(frames, self.read)
-        first.maps(recordings, self.carry)  # of the state before the first frame, a constant
-        inside.join(first)
-        inside.maps(frames - recordings, self.carry)
-        counted.join(inside)
+        inside, first = counted.branch(needs_grad=False), counted.branch(needs_grad=False)
+        inside.add_linear(frames, self.read)
+        first.add_linear(recordings, self.carry)  # of the state before the first frame, a constant
+        inside.add_branches(first)
+        inside.add_linear(frames - recordings, self.carry)
+        counted.add_branches(inside)

@@ -13,7 +13,7 @@ from cloze.networks import item_config as choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.blocks.hooks import Around
+from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.embeddings import residual_dtype
 from cloze.networks.blocks.inputs.items import ItemInputs, ItemRows, item_embeddings
 from cloze.networks.blocks.stack import Stack, each_layer
@@ -45,7 +45,7 @@ class Visual(Bert):
     Parameters: those of `transformer`, and `items.*`.
     """
 
-    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "items")
+    may_be_missing: ClassVar[tuple[str, ...]] = (*Bert.may_be_missing, "items")
 
     def __init__(
         self, *,
@@ -73,9 +73,9 @@ class Visual(Bert):
         """The embeddings of tokens and items, then the layers in order."""
         return [nn.ModuleList([self.embeddings, self.items]), *self.layers]
 
-    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, checkpoint: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Tables of items that begin as copies of those of the text."""
-        return {f"items.{name}": tensor for name, tensor in self.items.begun(theirs).items()}
+        return {f"items.{name}": tensor for name, tensor in self.items.initial_values(checkpoint).items()}
 
     def forward(self, *, positions: Tensor | None = None, **fields: Any) -> dict[str, Tensor]:
         """The wanted states of a pass; `positions` as in `transformer`."""
@@ -94,14 +94,14 @@ class Visual(Bert):
         record, length = AttentionRecord.of(want), tokens.shape[1]
         x = self._embedded(inputs, joined)  # (B, L + S, D): the tokens, then the S positions that the items append
         seen = [AttentionInputs(self._seen(x, inputs.block, joined))] * len(self.layers)
-        stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.around])
+        stack = Stack(self.layers, each_layer(seen, gates=inputs.gates, record=record), [*self.around, *inputs.layer_hooks])
         # Where states of items or of attention are wanted, the last layer computes all cells; else it may compute (M, D), those
         # that are read.
         reads_all = not stack.per_token or record is not None or "item_hidden" in want
         read = (_in_wide_rows(flat, length, x.shape[1]) for flat in (inputs.positions, inputs.summaries))
-        at = None if reads_all else self._read_tokens(x[..., 0], want, *read)
-        passed = stack.run(x, at=at)
-        last = passed[-1] if at is None else at.put_back(passed[-1])  # (B, L + S, D); the states below are cut to (B, L, D)
+        selected = None if reads_all else self._read_tokens(x[..., 0], want, *read)
+        passed = stack.run(x, selected=selected)
+        last = passed[-1] if selected is None else selected.put_back(passed[-1])  # (B, L + S, D); below it is cut to (B, L, D)
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], inputs.summaries)
         if "item_hidden" in want:
             states["item_hidden"] = self._of_items(last, length, rows)
@@ -131,19 +131,19 @@ class Visual(Bert):
 
     def count_operations(
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
-        around: Sequence[Around] = (),
+        layer_hooks: Sequence[LayerHook] = (),
     ) -> None:
         """The way of tokens and items through the layers."""
         size, items = shown(fields), shown_items(fields, self.items.set)
         if items is None:
-            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            super().count_operations(counted, fields, want=want, positions=positions, layer_hooks=layer_hooks)
             return
-        branch = counted.branch(live=False)
+        branch = counted.branch(needs_grad=False)
         self.items.count_operations(branch, items.tokens, size.rows, size.tokens)
-        counted.join(branch)
+        counted.add_branches(branch)
         more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
-        counted.above(self.embeddings)
-        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), around)
+        counted.pass_through(self.embeddings)
+        self.count_layers(counted, SequenceSize(size.rows, size.tokens + more, size.length + wider), layer_hooks)
 
 
 def _in_wide_rows(flat: Tensor | None, length: int, width: int) -> Tensor | None:

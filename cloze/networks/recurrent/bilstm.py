@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import after_layer, count_around
+from cloze.networks.blocks.hooks import after_layer, count_hooks
 from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.recurrence.locked import WordDropout
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
@@ -209,8 +209,8 @@ class BiLSTM(Network):
         for read, way in ways.items():
             for number, layer in enumerate(self.layers):
                 getattr(layer, read).count_operations(way, size.tokens)
-                count_around(way, self.around, number, size)
-        counted.join(*ways.values(), share=share)
+                count_hooks(way, self.around, number, size)
+        counted.add_branches(*ways.values(), share=share)
 
 
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:

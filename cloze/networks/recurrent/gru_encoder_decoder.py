@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.hooks import after_layer, count_around
+from cloze.networks.blocks.hooks import after_layer, count_hooks
 from cloze.networks.blocks.inputs.word_table import WordTable
 from cloze.networks.blocks.recurrence.gru import GRULayer
 from cloze.networks.blocks.recurrence.recurrent_state import lengths_of
@@ -145,6 +145,6 @@ class GRU(Network):
     ) -> None:
         """The tokens' way through the layers, which all read the embeddings."""
         size = shown(fields)
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         count_directions(counted, self.layers, size.tokens)
-        count_around(counted, self.around, 0, size)
+        count_hooks(counted, self.around, 0, size)

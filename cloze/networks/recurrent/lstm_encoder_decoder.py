@@ -272,18 +272,18 @@ class LSTMEncoderDecoder(Network):
     ) -> None:
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
-        counted.above(self.embeddings)
+        counted.pass_through(self.embeddings)
         branch = counted.branch()
         for both in self.encoder.directions:
             count_directions(counted, both, source.tokens)
         if self.decoder is None or "decoder_hidden" not in want or "decoder.tokens" not in fields:
             return
         tokens = fields["decoder.tokens"].numel()
-        branch.live = counted.live
-        branch.above(self.decoder)  # what it has put out is read with the next token
+        branch.needs_grad = counted.needs_grad
+        branch.pass_through(self.decoder)  # what it has put out is read with the next token
         for layer in self.decoder.layers:
             layer.count_operations(branch, tokens)
-        branch.maps(tokens, self.decoder.query)
-        branch.products(tokens * 2 * self.decoder.query.out_features * source.length)
-        branch.maps(tokens, self.decoder.attended)
-        counted.join(branch)
+        branch.add_linear(tokens, self.decoder.query)
+        branch.add_row_products(tokens * 2 * self.decoder.query.out_features * source.length)
+        branch.add_linear(tokens, self.decoder.attended)
+        counted.add_branches(branch)

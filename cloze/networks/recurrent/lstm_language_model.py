@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.hooks import after_layer, count_around
+from cloze.networks.blocks.hooks import after_layer, count_hooks
 from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.recurrence.locked import LockedDropout, Noise, WordDropout
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
@@ -57,7 +57,7 @@ class WordInputs(nn.Module):
         """The products for these ids."""
         if self.characters is not None:
             self.characters.count_operations(counted, tokens, characters)
-        counted.above(self)
+        counted.pass_through(self)
 
 
 @register("network", "lstm")
@@ -230,5 +230,5 @@ class LSTM(Network):
         self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens)
-            count_around(counted, self.around, number, size)
-        counted.maps(size.tokens, self.down)
+            count_hooks(counted, self.around, number, size)
+        counted.add_linear(size.tokens, self.down)

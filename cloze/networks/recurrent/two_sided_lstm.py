@@ -123,7 +123,7 @@ class TwoSidedLSTM(Network):
         size = shown(fields)
         for layer, table in ((self.left, self.embeddings), (self.right, self.right_embeddings)):
             side = Operations(gradients=counted.gradients)
-            side.above(table)
+            side.pass_through(table)
             layer.count_operations(side, size.tokens)
-            counted.join(side)
-        counted.maps(size.tokens, self.mix, self.out)
+            counted.add_branches(side)
+        counted.add_linear(size.tokens, self.mix, self.out)

@@ -128,7 +128,7 @@ class BagOfNGrams(Network):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """None: rows are added."""
-        counted.above(self)
+        counted.pass_through(self)
 
     def _means(
         self, tokens: Tensor, owner: Tensor, inside: Tensor, characters: Tensor | None, *, runs: bool, count: int | None = None

@@ -125,7 +125,7 @@ class GraphVectors(Network):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """Sums of rows alone: no products."""
-        counted.above(self)
+        counted.pass_through(self)
 
     @torch.no_grad()
     def _shorten(self) -> None:

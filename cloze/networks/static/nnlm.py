@@ -108,5 +108,5 @@ class Window(Network):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """The hidden layer, for every token."""
-        counted.above(self.embeddings)
-        counted.maps(shown(fields).tokens, self.inner)
+        counted.pass_through(self.embeddings)
+        counted.add_linear(shown(fields).tokens, self.inner)

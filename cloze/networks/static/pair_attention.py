@@ -85,5 +85,5 @@ class PairAttention(Network):
     ) -> None:
         """Every token meets every token of the other sentence twice."""
         rows, length = fields["tokens"].shape
-        counted.above(self)
-        counted.products(rows * length * fields["other.tokens"].shape[1] * self.width * (2 if self.product else 1))
+        counted.pass_through(self)
+        counted.add_row_products(rows * length * fields["other.tokens"].shape[1] * self.width * (2 if self.product else 1))

@@ -174,9 +174,9 @@ class WordVectors(Network):
         self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
     ) -> None:
         """In every cell two vectors meet."""
-        counted.above(self)
+        counted.pass_through(self)
         if "association" in want and "cell" in fields:
-            counted.products(self.width * len(fields["cell"]))
+            counted.add_row_products(self.width * len(fields["cell"]))
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -59,8 +59,8 @@ class Contrast(StepObjective):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The maps, and the products of every query with every key."""
         rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
-        counted.maps(rows, self.head)
-        counted.products(rows * rows * self.width * (len(self.reads) - 1))
+        counted.add_linear(rows, self.head)
+        counted.add_row_products(rows * rows * self.width * (len(self.reads) - 1))
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own. With

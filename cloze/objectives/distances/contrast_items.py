@@ -47,11 +47,11 @@ class ContrastItems(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Both maps, and the products of every query with every key."""
         rows = len(batch[self.target_positions])
-        keys = counted.branch(live=False)
-        keys.maps(rows, self.head["key"])
-        counted.maps(rows, self.head["query"])
-        counted.join(keys)
-        counted.products(rows * rows * self.project)
+        keys = counted.branch(needs_grad=False)
+        keys.add_linear(rows, self.head["key"])
+        counted.add_linear(rows, self.head["query"])
+        counted.add_branches(keys)
+        counted.add_row_products(rows * rows * self.project)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, M): every query with every key; minus infinity at padding."""

@@ -43,7 +43,7 @@ class ContrastPairs(Objective):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every pair."""
-        counted.maps(len(batch["tokens"]) ** 2, self.head)
+        counted.add_linear(len(batch["tokens"]) ** 2, self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(B, B): a row for each text, or for the items of each row; minus infinity where another row has the same text."""

@@ -68,7 +68,7 @@ class Embedding(Objective):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every row."""
-        counted.maps(len(sequence(batch)), self.head)
+        counted.add_linear(len(sequence(batch)), self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""

@@ -45,10 +45,10 @@ class Transport(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The cosines of tokens and items, and the products of rows in the steps of the plan."""
         text, items = shown(batch), batch[self.vectors].shape[1] if self.vectors in batch else 0
-        counted.products(text.tokens * items * self.width)
-        steps = counted.branch(live=False)
-        steps.products(2 * self.steps * text.tokens * items)
-        counted.join(steps)
+        counted.add_row_products(text.tokens * items * self.width)
+        steps = counted.branch(needs_grad=False)
+        steps.add_row_products(2 * self.steps * text.tokens * items)
+        counted.add_branches(steps)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The cost of each target's row (M,)."""

@@ -246,7 +246,7 @@ class MatchHidden(DistillationMatch):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every token of one layer."""
-        counted.maps(float(self.count(batch)), self.head)
+        counted.add_linear(float(self.count(batch)), self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""

@@ -66,7 +66,7 @@ class Regress(SummaryValues):
         rows = batch[self.target_positions].shape[0]
         count_head(counted, self, rows)
         if isinstance(self.head, TurnedHead):
-            counted.weights(rows * self.head.weight.numel(), trained=self.head.weight.requires_grad)
+            counted.add_weight_products(rows * self.head.weight.numel(), trained=self.head.weight.requires_grad)
 
 
 @register("objective", "regress")

@@ -74,7 +74,7 @@ class HierarchicalSoftmax(OutputWords):
         """Every target meets as many nodes as the deepest word has above it."""
         depth = self._walks(batch[self.targets].device).points.shape[1]
         weight = self.head.weight
-        counted.weights(batch[self.target_positions].shape[0] * depth * weight.shape[1], trained=weight.requires_grad)
+        counted.add_weight_products(batch[self.target_positions].shape[0] * depth * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, depth): the score of every correct branch, infinite after the end of a path."""

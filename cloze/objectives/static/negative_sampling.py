@@ -140,7 +140,7 @@ class NegativeSampling(OutputWords):
         """Every target meets its word and the negatives."""
         weight = self.head.weight
         products = batch[self.target_positions].shape[0] * (1 + self.negatives)
-        counted.weights(products * weight.shape[1], trained=weight.requires_grad)
+        counted.add_weight_products(products * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""

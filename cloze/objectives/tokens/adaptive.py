@@ -72,7 +72,8 @@ class AdaptiveHead(nn.Module):
             rows = len(targets) if number == 0 else int(((targets >= low) & (targets < high)).sum())
             later = self.cluster_weight.numel() if number == 0 and self.cluster_weight is not None else 0
             down = self.width * vectors.shape[1] if self.projected else 0
-            counted.weights(rows * (vectors.numel() + later + down), trained=vectors.requires_grad or is_trained(self))
+            trained = vectors.requires_grad or is_trained(self)
+            counted.add_weight_products(rows * (vectors.numel() + later + down), trained=trained)
 
     def losses(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropies, cluster by cluster, and the rows of `x` that they belong to: (M,) both, in another order."""

@@ -67,8 +67,8 @@ class EntityPrediction(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, and the products with the vectors of the candidates."""
         rows = len(batch[self.target_positions])
-        counted.maps(rows, self.head)
-        counted.constants(rows * len(self.candidates(batch)) * self.vectors.weight.shape[1])
+        counted.add_linear(rows, self.head)
+        counted.add_frozen_products(rows * len(self.candidates(batch)) * self.vectors.weight.shape[1])
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

@@ -80,8 +80,8 @@ class SampledPrediction(TokenPrediction):
         weight = self.head.weight
         seen = len(weight) if self.samples is None or not self.training else self.samples
         rows = batch[self.target_positions].shape[0]
-        counted.maps(rows, self.head.dense)
-        counted.weights(rows * seen * weight.shape[1], trained=weight.requires_grad)
+        counted.add_linear(rows, self.head.dense)
+        counted.add_weight_products(rows * seen * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never a target score -inf."""

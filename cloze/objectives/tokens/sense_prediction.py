@@ -84,7 +84,7 @@ class SensePrediction(TargetsAtPositions):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The vectors of senses, for every word."""
         words = batch[self.target_positions].shape[0]
-        counted.weights(words * self.weight.numel(), trained=self.weight.requires_grad)
+        counted.add_weight_products(words * self.weight.numel(), trained=self.weight.requires_grad)
 
 
 @register("objective", "sense_prediction")

@@ -136,7 +136,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
 
 
 @contextmanager
-def following(optimizer: torch.optim.Optimizer, decay: float | None) -> Iterator[None]:
+def averaging_weights(optimizer: torch.optim.Optimizer, decay: float | None) -> Iterator[None]:
     """A context for one update, after which the mean of each weight takes it up: mean ← decay · mean + (1 - decay) · weight.
 
     The mean starts equal to the weight before its first update (ltgoslo/gpt-bert `train_multi_gpu.py`). Without `decay` nothing

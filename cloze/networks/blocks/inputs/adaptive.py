@@ -66,14 +66,14 @@ class AdaptiveEmbedding(nn.Module):
 
     def count_operations(self, counted: Operations, tokens: Tensor) -> None:
         """The products for these ids."""
-        counted.above(*self.tables)
+        counted.pass_through(*self.tables)
         if self.projections is None:
             return
         inside = [int(((tokens >= low) & (tokens < high)).sum()) for low, high in self.bounds]
         clusters = [counted.branch() for _ in inside]
         for cluster, many, up in zip(clusters, inside, self.projections, strict=True):
-            cluster.maps(many, up)
-        counted.join(*clusters)
+            cluster.add_linear(many, up)
+        counted.add_branches(*clusters)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Vectors of ids."""

@@ -83,8 +83,8 @@ class Characters(nn.Module, ABC):
     def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
         """The products for these ids; distinct words count once."""
         spelled = self._distinct(tokens, characters)[0]
-        counted.above(self)
-        counted.weights(self.products(spelled), trained=is_trained(self), live=is_trained(self))
+        counted.pass_through(self)
+        counted.add_weight_products(self.products(spelled), trained=is_trained(self), needs_grad=is_trained(self))
 
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
@@ -302,4 +302,4 @@ class CharacterTable(nn.Module):
     def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
         """The products for these ids."""
         self.part.count_operations(counted, tokens, characters)
-        counted.maps(tokens.numel(), self.project)
+        counted.add_linear(tokens.numel(), self.project)

@@ -22,13 +22,13 @@ class Embeddings(nn.Module):
     `positions`: a trained table, a fixed one, or none for any other kind. `norm`: the network's norm; it says whether embeddings
     have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens. `scale`
     multiplies the vectors of tokens. `senses` are vectors of senses, by the name of their look-up table; they are added to those
-    of the tokens that may have them. `none` is the id of further inputs that stands for nothing: reading it trains nothing.
+    of the tokens that may have them. `untrained_id` is the id of further inputs that stands for nothing: it trains nothing.
     """
 
     def __init__(
         self, *, vocab_size: int, width: int, positions: Any = NoPositions(), segments: int = 0, norm: Norms | None = None,
         inputs: Mapping[str, int] | None = None, characters: Characters | None = None, scale: float = 1.0,
-        senses: Mapping[str, SenseVectors] | None = None, none: int | None = None,
+        senses: Mapping[str, SenseVectors] | None = None, untrained_id: int | None = None,
     ) -> None:
         super().__init__()
         self.scale = scale
@@ -36,7 +36,7 @@ class Embeddings(nn.Module):
         self.characters = None if characters is None else CharacterTable(characters, width)
         self.positions = position_table(positions, width)
         self.segments = nn.Embedding(segments, width) if segments else None
-        self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width, none) for name, rows in (inputs or {}).items()})
+        self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width, untrained_id) for name, rows in (inputs or {}).items()})
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm is not None and norm.embedding else None
         self.senses = nn.ModuleDict(senses or {})
 

@@ -127,12 +127,12 @@ class ItemVectors(nn.Module):
 
     def count_operations(self, counted: Operations, items: float) -> None:
         """The maps, which so many items meet."""
-        boxes = counted.branch(live=False)
-        counted.above(self.hidden)
-        counted.maps(items, self.features)
-        boxes.maps(items, self.boxes)
-        counted.join(boxes)
-        counted.above(self.features_norm, self.boxes_norm, self.norm)
+        boxes = counted.branch(needs_grad=False)
+        counted.pass_through(self.hidden)
+        counted.add_linear(items, self.features)
+        boxes.add_linear(items, self.boxes)
+        counted.add_branches(boxes)
+        counted.pass_through(self.features_norm, self.boxes_norm, self.norm)
 
 
 class ItemInputs(NamedTuple):
@@ -160,7 +160,7 @@ class ItemEmbeddings(nn.Module, ABC):
         """The map whose inputs are the features; None if there is none that reads them alone."""
         return None
 
-    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The values of own parameters, by name, that a checkpoint without items gives; the others are random."""
         return {}
 
@@ -219,7 +219,7 @@ class ItemsWithTables(ItemEmbeddings):
         self.positions, self.segments = nn.Embedding(positions, width), nn.Embedding(segments, width)
         self.dropout = dropout
 
-    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def initial_values(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return {
             f"{name}.weight": theirs[f"embeddings.{name}.weight"] for name in ("positions", "segments")
             if f"embeddings.{name}.weight" in theirs
@@ -249,8 +249,8 @@ class ItemsWithTables(ItemEmbeddings):
         return sums / torch.bincount(item, minlength=len(sums)).clamp(min=1)[:, None]
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        counted.maps(items, self.features)
-        counted.above(self)
+        counted.add_linear(items, self.features)
+        counted.pass_through(self)
 
 
 class ElementItems(ItemEmbeddings):
@@ -316,9 +316,9 @@ class ElementItems(ItemEmbeddings):
         return self.map(self.input_dropout(torch.cat([waves, features], -1))).relu()
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        counted.above(self.hidden_features)
-        counted.maps(items + rows if items else 0, self.map)
-        counted.above(self)
+        counted.pass_through(self.hidden_features)
+        counted.add_linear(items + rows if items else 0, self.map)
+        counted.pass_through(self)
 
 
 class AddedItems(ItemEmbeddings):
@@ -355,8 +355,8 @@ class AddedItems(ItemEmbeddings):
         return ItemInputs(vectors, torch.tanh(self.map(read)) * rows.real.any(1)[:, None, None])
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
-        counted.maps(tokens, self.map)
-        counted.above(self)
+        counted.add_linear(tokens, self.map)
+        counted.pass_through(self)
 
 
 def item_embeddings(

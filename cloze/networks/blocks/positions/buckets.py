@@ -53,7 +53,7 @@ class Bias(Relation):
     bias: Tensor
     _joined: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def at(self, selected: Selected) -> Bias:
+    def select(self, selected: Selected) -> Bias:
         """Only the selected tokens ask."""
         return Bias(selected.queries_of(self.bias))
 

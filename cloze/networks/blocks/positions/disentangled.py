@@ -64,14 +64,14 @@ class ByBuckets(Relation):
     vectors: Tensor
     index: Tensor
 
-    def at(self, selected: Selected) -> ByBuckets:
+    def select(self, selected: Selected) -> ByBuckets:
         """Only the selected tokens ask."""
         return replace(self, index=selected.queries_of(self.index))
 
     def bind(self, attention: Any) -> BoundBuckets:
         """With the maps to queries and keys of one layer, and its dropout of vectors."""
         vectors = attention.distance_dropout(self.vectors[None])[0]
-        both = part_of(attention.projections, vectors, 0, 2 * attention.inside)  # (R, 2·H·W)
+        both = part_of(attention.projections, vectors, 0, 2 * attention.inner_width)  # (R, 2·H·W)
         query, key = both.unflatten(-1, (2, attention.heads, attention.head_width)).permute(1, 2, 3, 0)
         return BoundBuckets(query, key, self.index)
 

@@ -94,7 +94,7 @@ class Distances(Relation):
     reversed: Tensor | None = None
     columns: Tensor | None = None
 
-    def at(self, selected: Selected) -> Distances:
+    def select(self, selected: Selected) -> Distances:
         """Only the selected tokens ask."""
         differs = None if self.differs is None else selected.queries_of(self.differs)
         return replace(self, columns=selected.columns, differs=differs)

@@ -25,7 +25,7 @@ class Functional(Relation):
     table: Tensor
     index: Tensor
 
-    def at(self, selected: Selected) -> Functional:
+    def select(self, selected: Selected) -> Functional:
         """Only the selected tokens ask."""
         return replace(self, index=selected.queries_of(self.index[None, None]))
 

@@ -22,7 +22,7 @@ class Relation:
         """The relation with the parameters that one layer's `attention` has learned for it; called once per layer."""
         return self
 
-    def at(self, selected: Selected) -> Relation:
+    def select(self, selected: Selected) -> Relation:
         """The same for the queries of the selected tokens only."""
         return self
 

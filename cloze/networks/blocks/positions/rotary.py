@@ -28,7 +28,7 @@ class Rotation(Relation):
     sin: Tensor
     queries: tuple[Tensor, Tensor] | None = None
 
-    def at(self, selected: Selected) -> Rotation:
+    def select(self, selected: Selected) -> Rotation:
         """Only the selected tokens ask."""
         return replace(self, queries=(selected.queries_of(self.cos), selected.queries_of(self.sin)))
 

@@ -66,9 +66,9 @@ class RecurrentLayer(nn.Module, ABC):
 
     def count_operations(self, counted: Operations, tokens: int) -> None:
         """The products of so many tokens; the state that a token meets depends on all weights."""
-        counted.maps(tokens, self.input)
-        counted.above(self)
-        counted.maps(tokens, self, without=[self.input])
+        counted.add_linear(tokens, self.input)
+        counted.pass_through(self)
+        counted.add_linear(tokens, self, without=[self.input])
 
 
 def read_directions(
@@ -84,7 +84,7 @@ def count_directions(counted: Operations, layers: Sequence[RecurrentLayer], toke
     branches = [counted.branch() for _ in layers]
     for layer, branch in zip(layers, branches, strict=True):
         layer.count_operations(branch, tokens)
-    counted.join(*branches)
+    counted.add_branches(*branches)
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:

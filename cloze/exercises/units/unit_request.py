@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import LengthLaw
 from cloze.rng import Draw, UInt32
-from cloze.rows import Rows, before, counted, where
+from cloze.rows import Rows, before, count_true, where
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -176,7 +176,7 @@ def words_of(free: Bools, word_start: Bools) -> BlockWords:
 
 def columns_of(chosen: Bools) -> Ints:
     """(B, M) the columns of the true positions of each row in order; columns beyond their number are 0."""
-    column, number = where(chosen)[1], counted(chosen)
+    column, number = where(chosen)[1], count_true(chosen)
     columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
     columns[before(number, columns.shape[1])] = column
     return columns
