@@ -201,12 +201,12 @@ class Argument:
         return any(isinstance(mark, LiveMark) for mark in marks(self.annotation))
 
     @functools.cached_property
-    def part(self) -> str | None:
+    def part_kind(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
         return kind_of(self.annotation)
 
     @functools.cached_property
-    def parts(self) -> str | None:
+    def parts_kind(self) -> str | None:
         """The kind of the parts that it holds by name, if it is a `dict[str, Part[kind]]`."""
         mappings = [option for option in (self.annotation, *get_args(self.annotation)) if get_origin(option) is dict]
         return next((kind for mapping in mappings if (kind := kind_of(get_args(mapping)[1]))), None)
@@ -214,7 +214,7 @@ class Argument:
     @functools.cached_property
     def section(self) -> type | None:
         """The dataclass of the section that it holds; None for a part and for any other value."""
-        options = () if self.part else (self.annotation, *get_args(self.annotation))
+        options = () if self.part_kind else (self.annotation, *get_args(self.annotation))
         return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
 
     @functools.cached_property
@@ -225,10 +225,10 @@ class Argument:
     @property
     def choices(self) -> list[str] | None:
         """The names of the parts that it may hold, those of its union; None: all of the kind."""
-        if self.part is None or get_args(self.annotation)[0] is Any:
+        if self.part_kind is None or get_args(self.annotation)[0] is Any:
             return None
         classes = tuple(option for option in _options(self.annotation) if isinstance(option, type) and option is not type(None))
-        builders = _builders.get(self.part, {}).items()
+        builders = _builders.get(self.part_kind, {}).items()
         return sorted(
             name for name, builder in builders
             if not classes or (isinstance(builder, type) and issubclass(builder, classes))
@@ -240,7 +240,7 @@ class Argument:
         `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
         """
         default = self.default if isinstance(self.default, Mapping) else {}
-        if self.part is None:
+        if self.part_kind is None:
             return {**default, **value} if self.section is not None and isinstance(value, Mapping) else value
         part = {value: {}} if isinstance(value, str) else value
         if not isinstance(part, Mapping):
@@ -348,7 +348,7 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     accepted = signature(type(value))
-    fields = {name: as_data(vars(value)[name], p.part) for name, p in accepted.items() if not p.given}
+    fields = {name: as_data(vars(value)[name], p.part_kind) for name, p in accepted.items() if not p.given}
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloze.document import Node, Where, from_data, read_value
+from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import CorpusError, RecipeError, propose
 from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
@@ -37,15 +37,16 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
             if colon and not Path(rest).exists() and Path(file).exists():
                 raise RecipeError(f"--annotate {option}: unknown annotator {part!r}. {propose(part, names('annotator'))}")
             part, file = "list", rest
-        annotators[layer] = {part: _arguments(part, file, Where(f"--annotate {option}"))}
+        annotators[layer] = {part: _arguments(part, file, option)}
     return annotators
 
 
-def _arguments(part: str, text: str, where: Where) -> dict[str, Any]:
-    """The arguments of an annotator as `--annotate` has them: its file, or several in braces."""
+def _arguments(part: str, text: str, given: str) -> dict[str, Any]:
+    """The arguments of an annotator: its file, or several in braces. `given` is all that `--annotate` was given."""
     if not text.lstrip().startswith("{"):
         return {"file": text} if text else {}
-    arguments: dict[str, Any] = read_value(text, where).plain()
+    where = Where(f"--annotate {given}")
+    arguments: dict[str, Any] = parse_value(text, where, option="--annotate", prefix=given.removesuffix(text)).plain()
     check_part("annotator", from_data({part: arguments}, where))
     return arguments
 

@@ -356,15 +356,15 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
         if argument.section is not None and isinstance(value, Mapping):
             _check_described(f"{owner}.{key}", argument.fields, value, folder)
             continue
-        choices = (argument.choices or names(argument.part)) if argument.part else []
+        choices = (argument.choices or names(argument.part_kind)) if argument.part_kind else []
         value = {value: {}} if isinstance(value, str) and value in choices else value
-        if argument.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in choices:
-            _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part, part), value[part] or {}, folder)
+        if argument.part_kind and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in choices:
+            _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part_kind, part), value[part] or {}, folder)
             continue
-        if argument.live and isinstance(value, Mapping) or argument.part and value is None and argument.default is None:
+        if argument.live and isinstance(value, Mapping) or argument.part_kind and value is None and argument.default is None:
             continue
         try:
-            if argument.part:
+            if argument.part_kind:
                 raise ValueError
             check_value(argument.annotation, value)
         except ValueError:

@@ -213,7 +213,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
         edits = _exercise(entry)
         frames = [frame for frame in map(_frame, edits) if frame is not None]
         views = dict.fromkeys(str(frame.value["in"].value) if "in" in frame.value else "main" for frame in frames)
-        edit_names = {str(name) for item in edits if item.part is not None for name in item.value}
+        edit_names = {str(name) for item in edits if item.part_kind is not None for name in item.value}
         for name, arguments in origin.lookups if edits else ():
             if name in edit_names:
                 continue  # the recipe does it itself
@@ -234,7 +234,7 @@ def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]
     for name, source in root.value["sources"].items():
         layers_by_source[str(name)] = set()
         for part, arguments in source.items():
-            if source.part is None or "annotate" not in arguments_of_part("source", part):
+            if source.part_kind is None or "annotate" not in arguments_of_part("source", part):
                 continue
             node = arguments.value.get("annotate")
             existing = {} if node is None or node.value is None else node.plain()
@@ -258,7 +258,7 @@ def _exercise(entry: Node) -> list[Node]:
 
 def _part_name(item: Node) -> str:
     """The name of the part that an edit or an objective writes; empty if it writes none."""
-    return "" if item.part is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    return "" if item.part_kind is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
 
 
 def _frame(item: Node) -> Node | None:

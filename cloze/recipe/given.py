@@ -106,9 +106,9 @@ def _made(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
         return value
     if argument.section is not None:
         return build(argument.section, value, available)
-    if argument.parts is not None:
-        return {name: _built(argument.parts, part, available) for name, part in value.items()}
-    kind = argument.part or ("schedule" if argument.live else None)
+    if argument.parts_kind is not None:
+        return {name: _built(argument.parts_kind, part, available) for name, part in value.items()}
+    kind = argument.part_kind or ("schedule" if argument.live else None)
     return value if kind is None else _built(kind, value, available)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.arguments import checked
-from cloze.document import Node, Where, from_data, read_yaml, text_of
+from cloze.document import Node, Where, from_data, read_text, read_yaml
 from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
 from cloze.recipe.expand import expand
@@ -178,7 +178,7 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     if path.is_dir() and (path / IN_RUN).is_file():
         path = path / IN_RUN
     if path.is_file():
-        return text_of(path), str(path), True
+        return read_text(path), str(path), True
     if name in named_recipes():
         return text_of_named(name), name, False
     if path.is_dir():

@@ -53,7 +53,7 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 def expand_part(
     kind: str, node: Node, path: str, faults: Faults, p: Argument | None = None, reserved: frozenset[str] = frozenset()
 ) -> None:
-    """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
+    """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part_kind` to its kind.
 
     As the value of the argument `p` it must be among the choices of `p`, and what it leaves out comes from the default of `p` if
     that is the same part. Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain next to the
@@ -87,7 +87,7 @@ def expand_part(
     if not node.is_mapping:
         node.value, node.keys = {}, {}
     node.put(name, inner)
-    node.part = kind
+    node.part_kind = kind
     if p is not None and isinstance(p.default, Mapping):
         _inherit(inner, p.default.get(name))
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
@@ -96,18 +96,18 @@ def expand_part(
 def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults) -> None:
     """Expand the nested parts and sections among the arguments of a part or section; those left out get their defaults."""
     for key, argument in accepted.items():
-        nested = bool(argument.part or argument.section)
+        nested = bool(argument.part_kind or argument.section)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].first = next(iter(argument.fields))  # one number may stand for it
     for written_key, value in node.items():
         p = accepted.get(str(written_key))
-        if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{written_key}", faults, p)
-        elif p is not None and p.parts and value.is_mapping:
+        if p is not None and p.part_kind and not (value.value is None and p.default is None):
+            expand_part(p.part_kind, value, f"{path}.{written_key}", faults, p)
+        elif p is not None and p.parts_kind and value.is_mapping:
             for name, inner in value.items():
-                expand_part(p.parts, inner, f"{path}.{written_key}.{name}", faults)
+                expand_part(p.parts_kind, inner, f"{path}.{written_key}.{name}", faults)
         elif p is not None and p.section and value.is_mapping:
             _inherit(value, p.default)
             expand_arguments(p.fields, value, f"{path}.{written_key}", faults)
@@ -127,9 +127,9 @@ def _inherit(node: Node, default: Any) -> None:
 
 def read_part(node: Node, path: str, faults: Faults) -> PartSpec | None:
     """An expanded part; None if there are faults."""
-    if node.part is None:
+    if node.part_kind is None:
         return None
-    kind = node.part
+    kind = node.part_kind
     name = next(str(key) for key, inner in node.items() if inner.is_mapping)
     inner = node.value[name]
     values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults)
@@ -166,7 +166,7 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
     values: dict[str, Any] = {}
     for name, p in accepted.items():
         if name in node.value:
-            values[name] = read_value(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
+            values[name] = read_argument(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
             sound &= values[name] is not WRONG
         elif p.required:
             sound = False
@@ -176,21 +176,21 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
     return values if sound else None
 
 
-def read_value(p: Argument, node: Node, path: str, faults: Faults) -> Any:
+def read_argument(p: Argument, node: Node, path: str, faults: Faults) -> Any:
     """The value of one argument, a part as a `PartSpec`. `WRONG`, and faults, if it is none that the argument takes."""
-    if node.part is None and p.part is not None and node.value is not None:  # what `--set` put where there was no part
-        expand_part(p.part, node, path, faults, p)
-    if node.part is not None:
+    if node.part_kind is None and p.part_kind is not None and node.value is not None:  # what `--set` put where there was no part
+        expand_part(p.part_kind, node, path, faults, p)
+    if node.part_kind is not None:
         part = read_part(node, path, faults)
         return WRONG if part is None or not _within(p, part, node, path, faults) else part
-    if p.parts is not None and node.is_mapping:
-        member = Argument.of_part(p.parts)
-        members = {str(name): read_value(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
+    if p.parts_kind is not None and node.is_mapping:
+        member = Argument.of_part(p.parts_kind)
+        members = {str(name): read_argument(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
         return WRONG if WRONG in members.values() else members
     if p.section is not None and node.is_mapping:
         values = read_arguments(path.rpartition(".")[2], p.fields, node, path, faults)
         return WRONG if values is None else values
-    if p.part is not None:  # a part that could not be expanded has been reported already
+    if p.part_kind is not None:  # a part that could not be expanded has been reported already
         return None if node.value is None and p.default is None else WRONG
     if p.live and node.is_mapping:
         return WRONG
@@ -265,8 +265,8 @@ def describe(annotation: Any) -> str:
     if annotation in _words:
         return _words[annotation]
     argument = Argument(annotation)
-    if argument.part is not None:
-        return f"a part: {argument.part}" + (f" ({', '.join(argument.choices)})" if argument.choices else "")
+    if argument.part_kind is not None:
+        return f"a part: {argument.part_kind}" + (f" ({', '.join(argument.choices)})" if argument.choices else "")
     if origin is Annotated:
         return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cloze.document import Key, Node, Where, from_data, read_value
+from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import Parameter, RecipeError, propose
 from cloze.recipe.expand import SINGULAR
 from cloze.recipe.faults import Faults
@@ -60,7 +60,7 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
         where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
-        stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
+        stages.value[name].put("share", from_data(parse_value(text, where, option="--set", prefix=f"{path}=").plain(), where))
     return rest
 
 
