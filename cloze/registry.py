@@ -5,7 +5,7 @@
 
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
-- `Given[T]`: filled by cloze (see `recipe/given.py`), illegal in a recipe;
+- `Given[T]`: filled by cloze (see `recipe/building.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
@@ -13,7 +13,7 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 
 This module stores builders and is the only one that reads their annotations: `signature` describes each parameter as an
-`Argument`. `recipe/schema.py` checks a recipe against these, `recipe/given.py` calls the builders.
+`Argument`. `recipe/schema.py` checks a recipe against these, `recipe/building.py` calls the builders.
 """
 
 from __future__ import annotations

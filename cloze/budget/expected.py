@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cloze.budget.peaks import network_kind
 from cloze.checkpoint.build import plain
 from cloze.exercises.edit import Edit, ExerciseKind
-from cloze.recipe.given import build, stand_ins
+from cloze.recipe.building import build, stand_ins
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.registry import lookup

@@ -4,7 +4,7 @@
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
 `feeds.py` builds the data of a recipe; `runs/preparing.py` puts both into a `Run`.
-Each part is built by `cloze.recipe.given.build`, from its builder and its arguments as plain data.
+Each part is built by `cloze.recipe.building.build`, from its builder and its arguments as plain data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
-from cloze.recipe.given import build, restored, stand_ins, tables_for, wanted
+from cloze.recipe.building import build, restored, stand_ins, tables_for, wanted
 from cloze.recipe.parts import load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.schema import arguments_of_part, check_value, describe

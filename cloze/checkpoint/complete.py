@@ -1,7 +1,7 @@
 """Completes a recipe that starts from a checkpoint from the checkpoint's description.
 
 If a network comes from a checkpoint, the checkpoint supplies the order, reading, templates and heads that the recipe leaves out,
-as it supplies the shape (`origins.take_up`). The result is an ordinary recipe.
+as it supplies the shape (`origins.resolve_networks`). The result is an ordinary recipe.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.objectives.labels.chosen import Chosen, Predicts, Start
+from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Predicts, Start
+from cloze.recipe.building import build
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, plain
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
@@ -351,14 +351,14 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
     name = _part_name(item)
-    if not name or not issubclass(class_of("objective", name), Chosen):
+    if not name or not issubclass(class_of("objective", name), HeadFromCheckpoint):
         return item
     common = {key: item.value[name].value[key].plain() for key in RESERVED["objective"] if key in item.value[name].value}
     read = read_part(item.copy(), path, Faults())  # faults are reported when the recipe is read
     if read is None:
         return item
     try:
-        part, arguments = build(builder_of("objective", name), plain(read.arguments), {}).chosen(origin.start)
+        part, arguments = build(builder_of("objective", name), plain(read.arguments), {}).resolve(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     replacement = from_data({part: {**arguments, **common}}, item.where)

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
-from cloze.recipe.given import placed, wanted
+from cloze.recipe.building import placed, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.registry import lookup

@@ -20,9 +20,9 @@ from cloze.checkpoint.share import share
 from cloze.interop import Card, PortableHead, PortableModel, PortableTable, complete, export_folder
 from cloze.interop.arguments import flat
 from cloze.interop.choice import ArchitectureChoice, choose
+from cloze.recipe.building import build, wanted
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.changes import joins_vocabulary, lasts
-from cloze.recipe.given import build, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EditSpec, PartSpec, Recipe
 from cloze.recipe.user_files import UserFile, write_copies

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, propose
+from cloze.recipe.building import build
 from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import plain
 from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments, expand_part, read_part

@@ -82,8 +82,8 @@ _examples = {
 }
 
 
-def read(root: Node, faults: Faults) -> Recipe | None:
-    """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
+def recipe_of(root: Node, faults: Faults) -> Recipe | None:
+    """The recipe of an expanded tree, or None and faults. `references.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
     # A checkpoint or an earlier stage supplies text and reading.
     from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))

@@ -55,7 +55,7 @@ class ResolvedTree:
     kept: frozenset[str] = frozenset()
 
 
-def take_up(
+def resolve_networks(
     tree: Node, *, earlier: Mapping[str, ResolvedTree], checkpoints: CheckpointFolders | None, prefix: str, faults: Faults
 ) -> ResolvedTree:
     """Write out, in place, the networks of a recipe that have only a `from`.
@@ -63,22 +63,22 @@ def take_up(
     `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
     stage is left unresolved). Any other name is a fault.
     """
-    labels: set[str] = set()
+    kept_names: set[str] = set()
     for label, network in networks_of(tree):
         origin = _origin(network)
         if origin is None:
             continue
-        name, is_whole, path = str(origin.value), set(network.value) <= NETWORK_KEYS, f"{prefix}networks.{label}"
-        if not is_whole:
+        name, inherits_all, path = str(origin.value), set(network.value) <= NETWORK_KEYS, f"{prefix}networks.{label}"
+        if not inherits_all:
             require_unwritten(network, path, faults)
         if name in earlier:
             before = earlier[name]
             networks, export = dict(networks_of(before.tree)), before.tree.get("export")
             exported = next(iter(networks), "") if export is None else str(export.value)
-            alike = label if label in networks else exported
-            labels |= {label} if alike in before.kept else set()
-            earlier_network = networks.get(alike)
-            if is_whole and earlier_network is not None:
+            source_label = label if label in networks else exported
+            kept_names |= {label} if source_label in before.kept else set()
+            earlier_network = networks.get(source_label)
+            if inherits_all and earlier_network is not None:
                 for key, node in earlier_network.items():
                     if key not in ("from", "change", "train", "start", *network.value):
                         network.put(key, node.copy())
@@ -88,8 +88,8 @@ def take_up(
             close = f"{did_you_mean(nearest(name, [*earlier, *checkpoints]))} ".lstrip()
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
-        elif checkpoints is not None and is_whole:
-            labels.add(label)
+        elif checkpoints is not None and inherits_all:
+            kept_names.add(label)
             described = checkpoints.described(name, label)
             _check_order(tree, label, described, path, faults)
             part = described.model.part
@@ -97,7 +97,7 @@ def take_up(
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)))
-    return ResolvedTree(tree, frozenset(labels))
+    return ResolvedTree(tree, frozenset(kept_names))
 
 
 def _check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults: Faults) -> None:

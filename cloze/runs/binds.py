@@ -11,8 +11,8 @@ from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
 from cloze.exercises.retokenize import OtherReading
+from cloze.recipe.building import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
-from cloze.recipe.given import build, restored
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import Recipe
 from cloze.runs.corpora import open_corpus

@@ -13,7 +13,7 @@ from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe, plain
 from cloze.registry import lookup

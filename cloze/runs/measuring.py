@@ -23,7 +23,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
-from cloze.recipe.given import naming
+from cloze.recipe.building import naming
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe

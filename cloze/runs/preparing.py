@@ -25,8 +25,8 @@ from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
+from cloze.recipe.building import naming
 from cloze.recipe.changes import read_by_export
-from cloze.recipe.given import naming
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of, engines
 from cloze.recipe.recipe import NetworkSpec, Recipe

@@ -23,7 +23,7 @@ from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

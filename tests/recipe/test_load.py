@@ -20,8 +20,8 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
+from cloze.recipe.building import build, placed
 from cloze.recipe.canonical import to_yaml
-from cloze.recipe.given import build, placed
 from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.recipe.paths import split
 from cloze.recipe.recipe import NetworkSpec

@@ -11,12 +11,12 @@ from cloze.document import Where
 from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import Placed
 from cloze.recipe import parts
+from cloze.recipe.building import build, courses, stand_ins
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build, courses, stand_ins
 from cloze.recipe.load import phase_recipes
 from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.references import views
 from cloze.recipe.schema import arguments_of_part
-from cloze.recipe.structure import views
 from cloze.training.schedule.phases import sets_dropout
 
 

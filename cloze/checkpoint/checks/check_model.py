@@ -13,11 +13,11 @@ from cloze.checkpoint.checks.checked import Checked, made_of
 from cloze.document import Where
 from cloze.errors import ClozeError, counted, propose
 from cloze.recipe import parts
+from cloze.recipe.building import build, stand_ins, tables_for
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build, stand_ins, tables_for
 from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.recipe.references import reading_twins
 from cloze.recipe.schema import arguments_of_part
-from cloze.recipe.structure import reading_twins
 
 #: Fields that batching makes for a view where its rows need them, so that no edit has to give them. A part may use one that is
 #: there, but not require it.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloze.recipe import parts
+from cloze.recipe.building import build
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
 from cloze.recipe.recipe import PartSpec, Recipe, plain
 
 

@@ -18,7 +18,7 @@ At = Callable[[str], Where]  # the place of a value path in the file
 Report = Callable[..., None]  # adds a fault: its value path, what is wrong, what to do
 
 
-def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
+def check_references(recipe: Recipe, at: At, faults: Faults) -> None:
     """Add a fault for every unknown name and every contradiction between settings."""
 
     def report(path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
