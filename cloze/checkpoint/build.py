@@ -46,18 +46,18 @@ from cloze.training.step import Pass, Rewrite, Step, Weighted
 from cloze.training.tie import tie
 
 
-def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as plain data, nested parts as `{name: {argument: value}}`: what `build` takes and `cloze/network.json` stores.
+def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with nested parts as `{name: {argument: value}}`: what `build` takes and `cloze/network.json` stores.
 
-    Unrelated to the plain form of a changed network.
+    Unlike `recipe.as_plain_data`, it keeps tuples and sets. Unrelated to the plain form of a changed network.
     """
     return {name: _plain(value) for name, value in arguments.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, PartSpec):
-        return {value.name: plain(value.arguments)}
-    return plain(value) if isinstance(value, Mapping) else value
+        return {value.name: plain_arguments(value.arguments)}
+    return plain_arguments(value) if isinstance(value, Mapping) else value
 
 
 def build_step(
@@ -127,7 +127,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
 
 def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
-    return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
+    return build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available)
 
 
 def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
@@ -228,12 +228,13 @@ def live(value: Any) -> Any:
 
 
 def load_checkpoint(
-    folder: Any, device: str = "cpu", *, plain: bool = False, annotate: Mapping[str, Any] | None = None
+    folder: Any, device: str = "cpu", *, plain_form: bool = False, annotate: Mapping[str, Any] | None = None
 ) -> Loaded:
     """Open a run folder, a fine-tuned folder, any Hugging Face folder that `cloze import` reads, or an ONNX file of cloze.
 
     `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/changes/change.py`; none with
-    `plain`), weights and heads. `annotate` replaces annotators, as recipes write them: `{"entity": {"mentions": {"file": …}}}`.
+    `plain_form`), weights and heads. `annotate` replaces annotators, as recipes write them:
+    `{"entity": {"mentions": {"file": …}}}`.
 
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
@@ -247,16 +248,16 @@ def load_checkpoint(
         return load_onnx(folder_of(Path(folder)))
     torch_device = choose_device(device)
     with naming_files(Path(folder)):
-        return _opened(open_folder(Path(folder)), torch_device, plain=plain, annotate=annotate)
+        return _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
 
 
-def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
     from cloze.checkpoint.annotators import annotations_of
     from cloze.document import read_plain
 
     model, clock = imported.model, Clock()
-    if plain and model.no_plain_form:
+    if plain_form and model.no_plain_form:
         raise CheckpointError(
             f"{imported.folder}: {model.no_plain_form}\n"
             "  Continue with the changed network: `network: {from: NAME}`, without a part."
@@ -266,11 +267,11 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     available = network_inputs(imported.vocab_size, imported.tokenizer, clock, tables)
     with_tables = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
     network: Any = _build_described("network", model.part, model.arguments, with_tables, imported.folder)
-    for name, arguments in () if plain else model.changes:
+    for name, arguments in () if plain_form else model.changes:
         load_kind("change")
         with SkipInit():
             _build_described("change", name, arguments, {}, imported.folder).apply(network)
-    _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
+    _load_weights(network, model.network if plain_form else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         head_inputs = {**available, **of_network(network, head.read), "order": model.order}

@@ -29,7 +29,7 @@ from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Pre
 from cloze.recipe.building import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import builder_of, class_of
-from cloze.recipe.recipe import PartSpec, plain
+from cloze.recipe.recipe import PartSpec, as_plain_data
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.training.schedule.freezing import parameters_by_depth
@@ -358,7 +358,7 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     if read is None:
         return item
     try:
-        part, arguments = build(builder_of("objective", name), plain(read.arguments), {}).resolve(origin.start)
+        part, arguments = build(builder_of("objective", name), as_plain_data(read.arguments), {}).resolve(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     replacement = from_data({part: {**arguments, **common}}, item.where)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cloze.errors import RecipeError
 from cloze.exercises.exercise import Placed
 from cloze.recipe.parts import builder_of
-from cloze.recipe.recipe import EditSpec, PartSpec, plain
+from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
 from cloze.registry import Argument, Changing, is_whole, lookup, signature
 
 #: The legal names of `Given` parameters, and what each receives.
@@ -82,7 +82,7 @@ def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
 
     What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
     """
-    builder, arguments = lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments)
+    builder, arguments = lookup(spec.part.kind, spec.part.name), as_plain_data(spec.part.arguments)
     try:
         return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
     except RecipeError as error:
@@ -113,7 +113,7 @@ def _made(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
 
 
 def _built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
-    ((name, arguments),) = plain(part).items()
+    ((name, arguments),) = as_plain_data(part).items()
     return build(builder_of(kind, name), arguments or {}, available)
 
 

@@ -11,7 +11,7 @@ from cloze.recipe.building import build
 from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.recipe import plain
+from cloze.recipe.recipe import as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments, expand_part, read_part
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
@@ -139,7 +139,7 @@ def change_of(item: Node) -> Change | None:
     if part is None:
         return None
     try:
-        change: Change = build(builder_of("change", part.name), plain(part.arguments), {})
+        change: Change = build(builder_of("change", part.name), as_plain_data(part.arguments), {})
     except (TypeError, ValueError):
         return None
     return change

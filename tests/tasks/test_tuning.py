@@ -22,7 +22,7 @@ from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
 from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification
 from cloze.recipe.load import load_recipe, task_recipe_names
-from cloze.recipe.recipe import Recipe, plain
+from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
@@ -156,7 +156,7 @@ def test_words_are_labelled_by_the_head_that_transformers_has_for_the_network(fo
         recipe = recipe_onto("token_labelling", load_checkpoint(folder(system)))
         (objective,) = [spec.part for _, spec in recipe.entries["main"].objectives()]
         assert objective.name == "sequence_labelling"
-        found[system] = plain(objective.arguments)["transform"]
+        found[system] = as_plain_data(objective.arguments)["transform"]
     assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False, "times": 1}}}
 
 

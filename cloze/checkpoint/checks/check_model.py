@@ -88,7 +88,7 @@ def _way_to_dropout(spec: NetworkSpec) -> str:
 
 def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
     """The type that a recipe names for a network's folder must be able to express the network: another is never written."""
-    from cloze.checkpoint.build import plain
+    from cloze.checkpoint.build import plain_arguments
     from cloze.checkpoint.publish import reads_in
     from cloze.interop.architecture import ARCHITECTURES
     from cloze.interop.arguments import derived, flat
@@ -98,7 +98,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         if spec.architecture is None or spec.part is None or networks[name] is None:
             continue
         orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
-        arguments = derived(flat(with_plain_table(plain(spec.part.arguments)), spec.part.name))
+        arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:
