@@ -11,7 +11,7 @@ from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import CorpusError, RecipeError, propose
 from cloze.recipe.building import build
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part
 from cloze.text import Annotations
 from cloze.text.annotation.mentions import FileAnnotator
@@ -126,7 +126,7 @@ def require_met(annotations: Annotations, given: Sequence[str]) -> None:
 
 def read_layers(edits: Sequence[PartSpec]) -> list[str]:
     """The labelled layers that edits read."""
-    takes = [name for spec in edits for name in build(builder_of(spec.kind, spec.name), plain(spec.arguments), {}).takes]
+    takes = [name for spec in edits for name in build(builder_of(spec.kind, spec.name), as_plain_data(spec.arguments), {}).takes]
     return list(dict.fromkeys(name.removeprefix("labels/") for name in sorted(takes) if name.startswith("labels/")))
 
 
@@ -143,7 +143,7 @@ def entry_annotations(recipe: Recipe, entry: EntrySpec, layers: Sequence[str]) -
     """The annotations of some layers by which the texts of an entry are read while it is trained; those without a file are left
     out."""
     annotators = {
-        layer: build(builder_of("annotator", spec.name), plain(spec.arguments), {})
+        layer: build(builder_of("annotator", spec.name), as_plain_data(spec.arguments), {})
         for layer, spec in written(recipe, entry).items() if layer in layers
     }
     return Annotations(layers={layer: annotator for layer, annotator in annotators.items() if annotator.hash is not None})
@@ -158,7 +158,7 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
     for layer, spec in written(recipe).items():
         if layer not in layers:
             continue
-        arguments = plain(spec.arguments)
+        arguments = as_plain_data(spec.arguments)
         file = arguments.pop("file", None)
         if "labels" in arguments and arguments["labels"] is None:
             arguments["labels"] = list(labels[layer]) if layer in labels else None

@@ -225,7 +225,7 @@ def _with_vocabulary(
                 "`network: {…, change: [vocabulary: {new: pieces}]}`"
             )
         changes = [*changes, Vocabulary("mean" if words else "pieces")]
-    if loaded.network.tables:  # a network that reads characters knows every word
+    if loaded.network.token_tables:  # a network that reads characters knows every word
         known_ids = int((matched_rows(loaded.tokenizer, tokenizer) >= 0).sum())
         usual = Vocabulary("mean" if words else "pieces")
         new = next((change for change in changes if isinstance(change, Vocabulary)), usual).new

@@ -164,7 +164,7 @@ def test_a_network_with_a_wrong_member_is_refused_with_what_is_wrong(case: str, 
 
 def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, only_own_parts: None) -> None:
     """`nn.Module` says instead that the property is missing."""
-    broken = "self.embeddings = None\n\n    @property\n    def tables(self):\n        return self.embeddings.rows"
+    broken = "self.embeddings = None\n\n    @property\n    def token_tables(self):\n        return self.embeddings.rows"
     layers = "        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))\n"
     file = write_network(tmp_path, **{EMBEDDINGS: broken, layers: ""})
     import_files([file])

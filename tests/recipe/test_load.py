@@ -20,7 +20,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build, placed
+from cloze.recipe.building import build, place_edit
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.recipe.paths import split
@@ -361,7 +361,7 @@ def test_numbers_of_edits_follow_schedules_and_a_whole_number_stays_whole(write:
     recipe = load_recipe(write(("mask: {", "mask: {unit: ngram, count: {linear: {start: 4, end: 1}}, power: 0, ")))
     check_recipe(recipe)
     spec = recipe.entries["main"].exercise[1]
-    found = [placed(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
+    found = [place_edit(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
     assert found == [4, 3, 2, 1] and {type(one) for one in found} == {int}
 
 

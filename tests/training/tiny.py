@@ -101,7 +101,7 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
         **{"positions.max_length": 32})
     objectives = {
         "token_prediction": token_prediction(
-            transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"]
+            transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.token_tables["tokens"]
         ),
         "relation_prediction": relation_prediction(width=16, clock=clock),
     }
