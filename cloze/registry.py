@@ -12,8 +12,15 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
 
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 
-This module stores builders and is the only one that reads their annotations: `signature` describes each parameter as an
-`Argument`. `recipe/schema.py` checks a recipe against these, `recipe/building.py` calls the builders.
+This module stores builders and is the only one that reads their annotations:
+
+    lookup(kind, name)     the builder; `recipe.parts.builder_of` imports the package of its kind first and checks its base class
+    made_by(builder)       the class of what it makes; of a part by kind and name, `recipe.parts.class_of`
+    parameters(builder)    its parameters as `inspect` has them, with those that `**name` passes on
+    signature(builder)     the same, each described as an `Argument`
+    arguments_of(builder)  of these, what a recipe may write; `recipe.schema.arguments_of_part` adds keys such as an edit's `in`
+
+`recipe/schema.py` checks a recipe against the arguments, `recipe/building.py` calls the builders.
 """
 
 from __future__ import annotations
@@ -236,6 +243,8 @@ class Argument:
 
     def inherit(self, value: Any) -> Any:
         """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
+
+        `schema.expand_part` has done so in a recipe already, but not in arguments from elsewhere, such as `cloze/network.json`.
 
         `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
         """

@@ -210,7 +210,10 @@ def _pass(
 
 
 def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -> str:
-    """A state that is read, as `Step` calls it. If several objectives have that head, the one that predicts the same `set`."""
+    """A state that is read, as `Step` calls it.
+
+    If several objectives have that head, it is the one that predicts the same `set`, else the last of them.
+    """
     full = path if "." in path else f"{run.name}.{path}"
     heads = [(o.set, f"{p.name}.{o.name}") for p, o in entry.objectives() if f"{p.name}.{o.state}" == full]
     same = [name for target_set, name in heads if target_set == set] or [name for _, name in heads]

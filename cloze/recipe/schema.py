@@ -116,7 +116,7 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
 
 
 def _inherit(node: Node, default: Any) -> None:
-    """Put the arguments of `default` that a part or section leaves out."""
+    """Put the arguments of `default` that a part or section leaves out, in a tree; `Argument.inherit` does so in plain data."""
     for key, value in default.items() if isinstance(default, Mapping) else ():
         if key not in node.value:
             node.put(key, from_data(value, node.where))
