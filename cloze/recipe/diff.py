@@ -17,6 +17,7 @@ from cloze.recipe.recipe import (
     PassSpec,
     Recipe,
     RewriterSpec,
+    as_plain_data,
 )
 from cloze.recipe.schema import arguments_of_part
 
