@@ -114,7 +114,7 @@ def build_step(
 def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Facts about the text for networks and objectives: `counts` and `spellings`, computed only if a part needs them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
-    specs += [o.part for entry in recipe.step_entries.values() for _, o in entry.objectives()]
+    specs += [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
     needed = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
     return {
@@ -173,7 +173,10 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
             continue
         pairs = {name: (networks[name], networks[spec.average.of])}
         for entry in recipe.entries.values():
-            heads = [(run.network, recipe.objective_key(run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            heads = [
+                (run.network, recipe.objective_key(run, objective), (objective.part.name, objective.set), objective)
+                for run, objective in entry.objectives()
+            ]
             trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
             for network, key, which, objective in heads:
                 if network != name or not list(objectives[key].parameters()):
@@ -215,7 +218,10 @@ def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -
     If several objectives have that head, it is the one that predicts the same `set`, else the last of them.
     """
     full = path if "." in path else f"{run.name}.{path}"
-    heads = [(o.set, f"{p.name}.{o.name}") for p, o in entry.objectives() if f"{p.name}.{o.state}" == full]
+    heads = [
+        (objective.set, f"{owner.name}.{objective.name}")
+        for owner, objective in entry.objectives() if f"{owner.name}.{objective.state}" == full
+    ]
     same = [name for target_set, name in heads if target_set == set] or [name for _, name in heads]
     return same[-1] if same else path
 

@@ -242,5 +242,8 @@ def never_trained(recipe: Recipe, label: str) -> bool:
 
 def frozen_heads(recipe: Recipe) -> frozenset[str]:
     """The names of the heads that are never trained: only passes without gradient use them."""
-    used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
+    used = [
+        (recipe.head_name(run, objective), run.grad)
+        for entry in recipe.entries.values() for run, objective in entry.objectives()
+    ]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
