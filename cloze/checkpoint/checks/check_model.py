@@ -44,7 +44,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             if spec.part is not None:
                 network_inputs = {**inputs, "tables": tables_for(spec.part.arguments, spec.origin, inputs["tables"])}
                 networks[name] = _sound(made_of(spec.part, network_inputs, faults), spec.part, faults)
-            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].tables:
+            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].token_tables:
                 faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
                            "Leave out `start`.")
             for change in spec.change if networks[name] is not None else ():
