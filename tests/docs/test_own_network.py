@@ -174,7 +174,7 @@ def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, on
     message, code = explain(raised.value)
     line = file.read_text(encoding="utf-8").splitlines().index("        return self.embeddings.rows") + 1
     assert (message, code) == (
-        f"{file}:{line}: in tables: AttributeError: 'NoneType' object has no attribute 'rows'\n"
+        f"{file}:{line}: in token_tables: AttributeError: 'NoneType' object has no attribute 'rows'\n"
         "  CLOZE_DEBUG=1 shows the traceback.", 2,
     )  # fmt: skip
 
