@@ -125,7 +125,7 @@ def whole_steps(shape: Shape, rounds: int) -> list[dict[str, Any]]:
     table, decoder, peers = nn.Embedding(WORDS, 400), nn.Linear(400, WORDS), theirs(shape)
     decoder.weight = table.weight
     network = LSTM(layers=3, width=400, inner=1150, vocab_size=WORDS, clock=Clock())
-    own_table = network.tables["tokens"]
+    own_table = network.token_tables["tokens"]
     full = token_prediction(tie=True, width=400, vocab_size=WORDS, table=own_table)
     adaptive = adaptive_prediction(cutoffs=CUTOFFS, width=400, vocab_size=WORDS, table=own_table)
     batch = Batch({"targets/main": targets.flatten(), "positions/main": torch.arange(targets.numel())})

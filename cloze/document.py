@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import Parameter, Part, RecipeError
+from cloze.errors import MessagePiece, Parameter, RecipeError
 
 Key = str | int
 
@@ -33,8 +33,8 @@ MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a re
 class Where:
     """A place in a file; lines and columns count from 1, line 0 means the file as a whole.
 
-    With `numbered=False`, messages show no line, because the file is not one of the user's. `parameter`: it is no file, but what
-    sets the value.
+    With `numbered=False`, messages show no line, because the file is not one of the user's. `parameter`: the option that set the
+    value, if no file did.
     """
 
     file: str
@@ -50,7 +50,7 @@ class Where:
         return cls(str(parameter), parameter=parameter)
 
     @property
-    def part(self) -> Part:
+    def as_piece(self) -> MessagePiece:
         """The place as a piece of a message."""
         return str(self) if self.parameter is None else self.parameter
 
@@ -60,15 +60,16 @@ class Where:
 
 @dataclass
 class Node:
-    """A scalar, a list of nodes or a mapping of nodes. `part` is its kind once it has been expanded to `{name: {…}}`.
+    """A scalar, a list of nodes or a mapping of nodes.
 
-    `first` names the first field of a section that one number may stand for.
+    `part_kind` is the kind of a part that has been expanded to `{name: {…}}`. `first` names the first field of a section that one
+    number may stand for.
     """
 
     value: Any
     where: Where
     keys: dict[Key, Where] = field(default_factory=dict)
-    part: str | None = None
+    part_kind: str | None = None
     first: str | None = None
 
     @property
@@ -121,7 +122,7 @@ class Node:
             value = {key: node.copy() for key, node in value.items()}
         elif self.is_list:
             value = [node.copy() for node in value]
-        return Node(value, self.where, dict(self.keys), self.part, self.first)
+        return Node(value, self.where, dict(self.keys), self.part_kind, self.first)
 
 
 def from_data(data: Any, where: Where) -> Node:
@@ -143,12 +144,11 @@ def read_yaml(text: str, file: str, *, numbered: bool = True, way_out: str = _CH
     return _parsed(text, file, numbered, way_out).copy()
 
 
-def read_value(text: str, where: Where) -> Node:
-    """The tree of a value on the command line; `where` is its option with all that was given, such as `--set length=64`."""
-    option, _, path = where.file.removesuffix(text).partition(" ")
+def parse_value(text: str, where: Where, *, option: str, prefix: str = "") -> Node:
+    """The tree of a value on the command line: the `text` behind an `option` and a `prefix`, such as `--set` and `length=`."""
     way_out = (
         "Close every bracket and quote. Text that begins with punctuation needs quotes, which the shell must not remove:\n"
-        f"  {option} '{path}\"{text}\"'"
+        f"  {option} '{prefix}\"{text}\"'"
     )
     if (sign := text.strip()[:1]) in _NO_VALUE:
         raise RecipeError(f"{where}: {sign!r} begins a block or a comment in YAML, not a value.\n  {way_out}")
@@ -189,10 +189,10 @@ def _parsed(text: str, file: str, numbered: bool, way_out: str) -> Node:
 
 def read_plain(path: Path) -> Any:
     """The plain data of a YAML file; anything else is a `RecipeError`."""
-    return read_yaml(text_of(path), str(path)).plain()
+    return read_yaml(read_text(path), str(path)).plain()
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The text of a YAML file; a `RecipeError` if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")

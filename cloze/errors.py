@@ -99,7 +99,7 @@ class Phrase:
 
 
 #: A piece of a message.
-Part = str | Phrase | Parameter
+MessagePiece = str | Phrase | Parameter
 
 #: How a front end writes a phrase; None: as it is.
 Spelling = Callable[[Phrase], str | None]
@@ -121,8 +121,8 @@ class UserError(ClozeError):
 
     exit_code = 2
 
-    def __init__(self, *parts: Part) -> None:
-        super().__init__(*(Phrase("", part) if isinstance(part, Parameter) else part for part in parts))
+    def __init__(self, *pieces: MessagePiece) -> None:
+        super().__init__(*(Phrase("", piece) if isinstance(piece, Parameter) else piece for piece in pieces))
         self._spellings: list[Spelling] = []
 
     def spell(self, spelling: Spelling) -> None:
@@ -132,9 +132,9 @@ class UserError(ClozeError):
     def __str__(self) -> str:
         return "".join(map(self._spelled, self.args))
 
-    def _spelled(self, part: object) -> str:
-        texts = (spelling(part) for spelling in self._spellings) if isinstance(part, Phrase) else ()
-        return next((text for text in texts if text is not None), str(part))
+    def _spelled(self, piece: object) -> str:
+        texts = (spelling(piece) for spelling in self._spellings) if isinstance(piece, Phrase) else ()
+        return next((text for text in texts if text is not None), str(piece))
 
 
 class RecipeError(UserError):

@@ -5,15 +5,22 @@
 
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
-- `Given[T]`: filled by cloze (see `recipe/given.py`), illegal in a recipe;
+- `Given[T]`: filled by cloze (see `recipe/building.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 
-This module stores builders and is the only one that reads their annotations: `signature` describes each parameter as an
-`Argument`. `recipe/schema.py` checks a recipe against these, `recipe/given.py` calls the builders.
+This module stores builders and is the only one that reads their annotations:
+
+    lookup(kind, name)     the builder; `recipe.parts.builder_of` imports the package of its kind first and checks its base class
+    made_by(builder)       the class of what it makes; of a part by kind and name, `recipe.parts.class_of`
+    parameters(builder)    its parameters as `inspect` has them, with those that `**name` passes on
+    signature(builder)     the same, each described as an `Argument`
+    arguments_of(builder)  of these, what a recipe may write; `recipe.schema.arguments_of_part` adds keys such as an edit's `in`
+
+`recipe/schema.py` checks a recipe against the arguments, `recipe/building.py` calls the builders.
 """
 
 from __future__ import annotations
@@ -201,12 +208,12 @@ class Argument:
         return any(isinstance(mark, LiveMark) for mark in marks(self.annotation))
 
     @functools.cached_property
-    def part(self) -> str | None:
+    def part_kind(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
         return kind_of(self.annotation)
 
     @functools.cached_property
-    def parts(self) -> str | None:
+    def parts_kind(self) -> str | None:
         """The kind of the parts that it holds by name, if it is a `dict[str, Part[kind]]`."""
         mappings = [option for option in (self.annotation, *get_args(self.annotation)) if get_origin(option) is dict]
         return next((kind for mapping in mappings if (kind := kind_of(get_args(mapping)[1]))), None)
@@ -214,7 +221,7 @@ class Argument:
     @functools.cached_property
     def section(self) -> type | None:
         """The dataclass of the section that it holds; None for a part and for any other value."""
-        options = () if self.part else (self.annotation, *get_args(self.annotation))
+        options = () if self.part_kind else (self.annotation, *get_args(self.annotation))
         return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
 
     @functools.cached_property
@@ -225,10 +232,10 @@ class Argument:
     @property
     def choices(self) -> list[str] | None:
         """The names of the parts that it may hold, those of its union; None: all of the kind."""
-        if self.part is None or get_args(self.annotation)[0] is Any:
+        if self.part_kind is None or get_args(self.annotation)[0] is Any:
             return None
         classes = tuple(option for option in _options(self.annotation) if isinstance(option, type) and option is not type(None))
-        builders = _builders.get(self.part, {}).items()
+        builders = _builders.get(self.part_kind, {}).items()
         return sorted(
             name for name, builder in builders
             if not classes or (isinstance(builder, type) and issubclass(builder, classes))
@@ -237,10 +244,12 @@ class Argument:
     def inherit(self, value: Any) -> Any:
         """The value of a part or section, as data, with what it leaves out from the default if that is the same part.
 
+        `schema.expand_part` has done so in a recipe already, but not in arguments from elsewhere, such as `cloze/network.json`.
+
         `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
         """
         default = self.default if isinstance(self.default, Mapping) else {}
-        if self.part is None:
+        if self.part_kind is None:
             return {**default, **value} if self.section is not None and isinstance(value, Mapping) else value
         part = {value: {}} if isinstance(value, str) else value
         if not isinstance(part, Mapping):
@@ -348,7 +357,7 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     accepted = signature(type(value))
-    fields = {name: as_data(vars(value)[name], p.part) for name, p in accepted.items() if not p.given}
+    fields = {name: as_data(vars(value)[name], p.part_kind) for name, p in accepted.items() if not p.given}
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}

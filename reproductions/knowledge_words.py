@@ -71,7 +71,7 @@ def similarity(chosen: Choice, run: Path, *, related: bool) -> Measures:
     reader, loaded = opened(run)
     pairs = knowledge_word_inputs.simlex(chosen.data)
     words = sorted({word for pair in pairs for word in pair[:2]})
-    table = loaded.network.tables["tokens"].weight.detach()
+    table = loaded.network.token_tables["tokens"].weight.detach()
     vectors = {
         "embeddings": np.stack([table[torch.from_numpy(ids).long()].mean(0).numpy() for ids in reader.ids(words)]),
         "alone": states_of(reader, [(word, 0, word) for word in words]), "in sentences": mean_states(chosen, reader, words),

@@ -246,7 +246,7 @@ def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:
 
     subjects = []
     for name, place in (("teacher", teacher), ("own", folder)):
-        loaded = load_checkpoint(place, "cpu", plain=True)  # without masks and predecessors, which only training needs
+        loaded = load_checkpoint(place, "cpu", plain_form=True)  # without masks and predecessors, which only training needs
         subjects.append(TimedNetwork(name, loaded.network, loaded.order))
     rows = measure(subjects, lengths=[LENGTH], batches=BATCHES, formats=["fp32", *(["int8"] if int8 else [])], rounds=ROUNDS)
     own = [row for row in rows if (row.checkpoint, row.format) == ("own", "int8" if int8 else "fp32")]

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cloze.budget.peaks import network_kind
-from cloze.checkpoint.build import plain
+from cloze.checkpoint.build import plain_arguments
 from cloze.exercises.edit import Edit, ExerciseKind
-from cloze.recipe.given import build, stand_ins
+from cloze.recipe.building import build, stand_ins
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.registry import lookup
@@ -167,7 +167,7 @@ def _edits(recipe: Recipe, entry: EntrySpec, view: str) -> Iterator[Edit]:
     ordered = [entry.order] if isinstance(entry.order, PartSpec) else []
     tables = {"tables": stand_ins(recipe.tables)}
     for spec in [*ordered, *(edit.part for edit in entry.exercise if edit.view == view)]:
-        yield build(lookup(spec.kind, spec.name), plain(spec.arguments), tables)
+        yield build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), tables)
 
 
 def expected_of(kind: RunKind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:

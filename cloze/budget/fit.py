@@ -18,7 +18,7 @@ from cloze.budget.fit_words import fit_words, learns_words, least_counts
 from cloze.budget.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, network_kind, offsets_of, peak_law
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe
-from cloze.recipe.structure import reading_twins
+from cloze.recipe.references import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow

@@ -21,7 +21,7 @@ from cloze.corpus import RecordStore
 from cloze.corpus.records.answer import Answer, Record
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import EntrySpec, Recipe
-from cloze.recipe.structure import max_length
+from cloze.recipe.references import max_length
 from cloze.text import Tokenizer
 
 HELD = 0.99  # the share of the rows that the length holds whole

@@ -14,7 +14,7 @@ from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.changes import Shape
-from cloze.checkpoint.build import build_part, plain
+from cloze.checkpoint.build import build_part, plain_arguments
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
@@ -178,7 +178,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     """
     network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
-    single = not any(plain(source.arguments).get("text_b") for source in recipe.sources.values())
+    single = not any(plain_arguments(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
     if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
         return []
@@ -187,7 +187,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     assert network.part is not None  # it comes from a checkpoint
     change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
     try:
-        build_part(change).shape(Shape("", network.part.name, plain(network.part.arguments)))
+        build_part(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
     except CheckpointError:
         return []
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
@@ -198,7 +198,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
 
 def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
     """The arguments of every objective."""
-    return [plain(spec.part.arguments) for entry in recipe.entries.values() for _, spec in entry.objectives()]
+    return [plain_arguments(spec.part.arguments) for entry in recipe.entries.values() for _, spec in entry.objectives()]
 
 
 def _decided(written: Recipe) -> bool:

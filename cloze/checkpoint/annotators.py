@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloze.document import Node, Where, from_data, read_value
+from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import CorpusError, RecipeError, propose
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part
 from cloze.text import Annotations
 from cloze.text.annotation.mentions import FileAnnotator
@@ -37,15 +37,16 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
             if colon and not Path(rest).exists() and Path(file).exists():
                 raise RecipeError(f"--annotate {option}: unknown annotator {part!r}. {propose(part, names('annotator'))}")
             part, file = "list", rest
-        annotators[layer] = {part: _arguments(part, file, Where(f"--annotate {option}"))}
+        annotators[layer] = {part: _arguments(part, file, option)}
     return annotators
 
 
-def _arguments(part: str, text: str, where: Where) -> dict[str, Any]:
-    """The arguments of an annotator as `--annotate` has them: its file, or several in braces."""
+def _arguments(part: str, text: str, given: str) -> dict[str, Any]:
+    """The arguments of an annotator: its file, or several in braces. `given` is all that `--annotate` was given."""
     if not text.lstrip().startswith("{"):
         return {"file": text} if text else {}
-    arguments: dict[str, Any] = read_value(text, where).plain()
+    where = Where(f"--annotate {given}")
+    arguments: dict[str, Any] = parse_value(text, where, option="--annotate", prefix=given.removesuffix(text)).plain()
     check_part("annotator", from_data({part: arguments}, where))
     return arguments
 
@@ -125,7 +126,7 @@ def require_met(annotations: Annotations, given: Sequence[str]) -> None:
 
 def read_layers(edits: Sequence[PartSpec]) -> list[str]:
     """The labelled layers that edits read."""
-    takes = [name for spec in edits for name in build(builder_of(spec.kind, spec.name), plain(spec.arguments), {}).takes]
+    takes = [name for spec in edits for name in build(builder_of(spec.kind, spec.name), as_plain_data(spec.arguments), {}).takes]
     return list(dict.fromkeys(name.removeprefix("labels/") for name in sorted(takes) if name.startswith("labels/")))
 
 
@@ -142,7 +143,7 @@ def entry_annotations(recipe: Recipe, entry: EntrySpec, layers: Sequence[str]) -
     """The annotations of some layers by which the texts of an entry are read while it is trained; those without a file are left
     out."""
     annotators = {
-        layer: build(builder_of("annotator", spec.name), plain(spec.arguments), {})
+        layer: build(builder_of("annotator", spec.name), as_plain_data(spec.arguments), {})
         for layer, spec in written(recipe, entry).items() if layer in layers
     }
     return Annotations(layers={layer: annotator for layer, annotator in annotators.items() if annotator.hash is not None})
@@ -157,7 +158,7 @@ def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, 
     for layer, spec in written(recipe).items():
         if layer not in layers:
             continue
-        arguments = plain(spec.arguments)
+        arguments = as_plain_data(spec.arguments)
         file = arguments.pop("file", None)
         if "labels" in arguments and arguments["labels"] is None:
             arguments["labels"] = list(labels[layer]) if layer in labels else None

@@ -4,7 +4,7 @@
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
 `feeds.py` builds the data of a recipe; `runs/preparing.py` puts both into a `Run`.
-Each part is built by `cloze.recipe.given.build`, from its builder and its arguments as plain data.
+Each part is built by `cloze.recipe.building.build`, from its builder and its arguments as plain data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
-from cloze.recipe.given import build, restored, stand_ins, tables_for, wanted
+from cloze.recipe.building import build, restored, stand_ins, tables_for, wanted
 from cloze.recipe.parts import load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.schema import arguments_of_part, check_value, describe
@@ -46,18 +46,18 @@ from cloze.training.step import Pass, PassObjective, Rewrite, Step
 from cloze.training.tie import tie
 
 
-def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as plain data, nested parts as `{name: {argument: value}}`: what `build` takes and `cloze/network.json` stores.
+def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with nested parts as `{name: {argument: value}}`: what `build` takes and `cloze/network.json` stores.
 
-    Unrelated to the plain form of a changed network.
+    Unlike `recipe.as_plain_data`, it keeps tuples and sets. Unrelated to the plain form of a changed network.
     """
     return {name: _plain(value) for name, value in arguments.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, PartSpec):
-        return {value.name: plain(value.arguments)}
-    return plain(value) if isinstance(value, Mapping) else value
+        return {value.name: plain_arguments(value.arguments)}
+    return plain_arguments(value) if isinstance(value, Mapping) else value
 
 
 def build_step(
@@ -114,7 +114,7 @@ def build_step(
 def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Facts about the text for networks and objectives: `counts` and `spellings`, computed only if a part needs them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
-    specs += [o.part for entry in recipe.step_entries.values() for _, o in entry.objectives()]
+    specs += [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
     needed = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
     return {
@@ -127,7 +127,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
 
 def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
-    return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
+    return build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available)
 
 
 def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
@@ -173,7 +173,10 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
             continue
         pairs = {name: (networks[name], networks[spec.average.of])}
         for entry in recipe.entries.values():
-            heads = [(run.network, recipe.objective_key(run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            heads = [
+                (run.network, recipe.objective_key(run, objective), (objective.part.name, objective.set), objective)
+                for run, objective in entry.objectives()
+            ]
             trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
             for network, key, which, objective in heads:
                 if network != name or not list(objectives[key].parameters()):
@@ -210,9 +213,15 @@ def _pass(
 
 
 def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -> str:
-    """A state that is read, as `Step` calls it. If several objectives have that head, the one that predicts the same `set`."""
+    """A state that is read, as `Step` calls it.
+
+    If several objectives have that head, it is the one that predicts the same `set`, else the last of them.
+    """
     full = path if "." in path else f"{run.name}.{path}"
-    heads = [(o.set, f"{p.name}.{o.name}") for p, o in entry.objectives() if f"{p.name}.{o.state}" == full]
+    heads = [
+        (objective.set, f"{owner.name}.{objective.name}")
+        for owner, objective in entry.objectives() if f"{owner.name}.{objective.state}" == full
+    ]
     same = [name for target_set, name in heads if target_set == set] or [name for _, name in heads]
     return same[-1] if same else path
 
@@ -228,12 +237,13 @@ def live(value: Any) -> Any:
 
 
 def load_checkpoint(
-    folder: Any, device: str = "cpu", *, plain: bool = False, annotate: Mapping[str, Any] | None = None
+    folder: Any, device: str = "cpu", *, plain_form: bool = False, annotate: Mapping[str, Any] | None = None
 ) -> Loaded:
     """Open a run folder, a fine-tuned folder, any Hugging Face folder that `cloze import` reads, or an ONNX file of cloze.
 
     `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/changes/change.py`; none with
-    `plain`), weights and heads. `annotate` replaces annotators, as recipes write them: `{"entity": {"mentions": {"file": …}}}`.
+    `plain_form`), weights and heads. `annotate` replaces annotators, as recipes write them:
+    `{"entity": {"mentions": {"file": …}}}`.
 
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
@@ -247,16 +257,16 @@ def load_checkpoint(
         return load_onnx(folder_of(Path(folder)))
     torch_device = choose_device(device)
     with naming_files(Path(folder)):
-        return _opened(open_folder(Path(folder)), torch_device, plain=plain, annotate=annotate)
+        return _opened(open_folder(Path(folder)), torch_device, plain_form=plain_form, annotate=annotate)
 
 
-def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
+def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
     from cloze.checkpoint.annotators import annotations_of
     from cloze.document import read_plain
 
     model, clock = imported.model, Clock()
-    if plain and model.no_plain_form:
+    if plain_form and model.no_plain_form:
         raise CheckpointError(
             f"{imported.folder}: {model.no_plain_form}\n"
             "  Continue with the changed network: `network: {from: NAME}`, without a part."
@@ -266,11 +276,11 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     available = network_inputs(imported.vocab_size, imported.tokenizer, clock, tables)
     with_tables = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
     network: Any = _build_described("network", model.part, model.arguments, with_tables, imported.folder)
-    for name, arguments in () if plain else model.changes:
+    for name, arguments in () if plain_form else model.changes:
         load_kind("change")
         with SkipInit():
             _build_described("change", name, arguments, {}, imported.folder).apply(network)
-    _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
+    _load_weights(network, model.network if plain_form else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         head_inputs = {**available, **of_network(network, head.read), "order": model.order}
@@ -356,15 +366,15 @@ def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, An
         if argument.section is not None and isinstance(value, Mapping):
             _check_described(f"{owner}.{key}", argument.fields, value, folder)
             continue
-        choices = (argument.choices or names(argument.part)) if argument.part else []
+        choices = (argument.choices or names(argument.part_kind)) if argument.part_kind else []
         value = {value: {}} if isinstance(value, str) and value in choices else value
-        if argument.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in choices:
-            _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part, part), value[part] or {}, folder)
+        if argument.part_kind and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in choices:
+            _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part_kind, part), value[part] or {}, folder)
             continue
-        if argument.live and isinstance(value, Mapping) or argument.part and value is None and argument.default is None:
+        if argument.live and isinstance(value, Mapping) or argument.part_kind and value is None and argument.default is None:
             continue
         try:
-            if argument.part:
+            if argument.part_kind:
                 raise ValueError
             check_value(argument.annotation, value)
         except ValueError:

@@ -1,7 +1,7 @@
 """Completes a recipe that starts from a checkpoint from the checkpoint's description.
 
 If a network comes from a checkpoint, the checkpoint supplies the order, reading, templates and heads that the recipe leaves out,
-as it supplies the shape (`origins.take_up`). The result is an ordinary recipe.
+as it supplies the shape (`origins.resolve_networks`). The result is an ordinary recipe.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from cloze.exercises.companions.answer import AnswerForm, ByForm, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.objectives.labels.chosen import Chosen, Predicts, Start
+from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Predicts, Start
+from cloze.recipe.building import build
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, class_of
-from cloze.recipe.recipe import PartSpec, plain
+from cloze.recipe.recipe import PartSpec, as_plain_data
 from cloze.recipe.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.training.schedule.freezing import parameters_by_depth
@@ -213,7 +213,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
         edits = _exercise(entry)
         frames = [frame for frame in map(_frame, edits) if frame is not None]
         views = dict.fromkeys(str(frame.value["in"].value) if "in" in frame.value else "main" for frame in frames)
-        edit_names = {str(name) for item in edits if item.part is not None for name in item.value}
+        edit_names = {str(name) for item in edits if item.part_kind is not None for name in item.value}
         for name, arguments in origin.lookups if edits else ():
             if name in edit_names:
                 continue  # the recipe does it itself
@@ -234,7 +234,7 @@ def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]
     for name, source in root.value["sources"].items():
         layers_by_source[str(name)] = set()
         for part, arguments in source.items():
-            if source.part is None or "annotate" not in arguments_of_part("source", part):
+            if source.part_kind is None or "annotate" not in arguments_of_part("source", part):
                 continue
             node = arguments.value.get("annotate")
             existing = {} if node is None or node.value is None else node.plain()
@@ -258,7 +258,7 @@ def _exercise(entry: Node) -> list[Node]:
 
 def _part_name(item: Node) -> str:
     """The name of the part that an edit or an objective writes; empty if it writes none."""
-    return "" if item.part is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    return "" if item.part_kind is None else next((str(key) for key, inner in item.items() if inner.is_mapping), "")
 
 
 def _frame(item: Node) -> Node | None:
@@ -351,14 +351,14 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
     name = _part_name(item)
-    if not name or not issubclass(class_of("objective", name), Chosen):
+    if not name or not issubclass(class_of("objective", name), HeadFromCheckpoint):
         return item
     common = {key: item.value[name].value[key].plain() for key in RESERVED["objective"] if key in item.value[name].value}
     read = read_part(item.copy(), path, Faults())  # faults are reported when the recipe is read
     if read is None:
         return item
     try:
-        part, arguments = build(builder_of("objective", name), plain(read.arguments), {}).chosen(origin.start)
+        part, arguments = build(builder_of("objective", name), as_plain_data(read.arguments), {}).resolve(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     replacement = from_data({part: {**arguments, **common}}, item.where)

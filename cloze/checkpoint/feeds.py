@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
-from cloze.recipe.given import placed, wanted
+from cloze.recipe.building import place_edit, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.registry import lookup
@@ -87,7 +87,7 @@ def edits_of(
     if "counts" in needed:
         available["counts"] = store.counts()
     used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).in_training_alone]
-    edits = [placed(spec, available) for spec in used]
+    edits = [place_edit(spec, available) for spec in used]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from cloze import fields
 from cloze.checkpoint.annotators import kept_annotators, read_layers
-from cloze.checkpoint.build import plain
+from cloze.checkpoint.build import plain_arguments
 from cloze.checkpoint.plain_form import in_plain_form
 from cloze.checkpoint.references import NETWORKS, write_reference
 from cloze.checkpoint.share import share
 from cloze.interop import Card, PortableHead, PortableModel, PortableTable, complete, export_folder
 from cloze.interop.arguments import flat
 from cloze.interop.choice import ArchitectureChoice, choose
+from cloze.recipe.building import build, wanted
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.changes import joins_vocabulary, lasts
-from cloze.recipe.given import build, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EditSpec, PartSpec, Recipe
 from cloze.recipe.user_files import UserFile, write_copies
@@ -122,21 +122,21 @@ class Publisher:
                     if not parameters and class_of("objective", spec.part.name).in_training_alone:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    heads[spec.state] = PortableHead(spec.part.name, plain(spec.part.arguments), parameters, readings)
+                    heads[spec.state] = PortableHead(spec.part.name, plain_arguments(spec.part.arguments), parameters, readings)
         edits = input_edits(self.recipe)
         table_names = [value for spec in edits for value in spec.arguments.values()]
-        paths = flat(plain(part.arguments), part.name)
+        paths = flat(plain_arguments(part.arguments), part.name)
         table_names += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
         looked_up = set(map(str, table_names)) & self.tables.keys()
         initial_names = class_of("network", part.name).begins_with
-        arguments = {key: value for key, value in plain(part.arguments).items() if key not in initial_names}
+        arguments = {key: value for key, value in plain_arguments(part.arguments).items() if key not in initial_names}
         model = PortableModel(
             arguments=complete(arguments, part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
-            input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
+            input_edits=tuple((spec.name, plain_arguments(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
             annotators=kept_annotators(self.recipe, read_layers(edits), self.label_names),
-            changes=tuple((c.name, plain(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
+            changes=tuple((c.name, plain_arguments(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
         )
         if "language" in (model.flat.get("embedding.inputs") or {}):
             model = replace(model, languages=self.languages)
@@ -181,7 +181,7 @@ def _input(spec: EditSpec) -> str | None:
     builder = lookup(spec.part.kind, spec.part.name)
     if spec.view != "main" or not (class_of("edit", spec.part.name).shows or "tables" in wanted(builder)):
         return None
-    edit = build(builder, plain(spec.part.arguments), {})
+    edit = build(builder, plain_arguments(spec.part.arguments), {})
     if edit.adds:
         return ""
     reads_tokens = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
@@ -191,7 +191,10 @@ def _input(spec: EditSpec) -> str | None:
 
 def reading_edits(recipe: Recipe, tables: Mapping[str, Any]) -> tuple[Any, ...]:
     """`input_edits`, built with the look-up tables of a run."""
-    return tuple(build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables}) for spec in input_edits(recipe))
+    available = {"tables": tables}
+    return tuple(
+        build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available) for spec in input_edits(recipe)
+    )
 
 
 def reads_in(orders: Sequence[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cloze.changes import Shape
-from cloze.checkpoint.build import Loaded, build_step, load_checkpoint, plain
+from cloze.checkpoint.build import Loaded, build_step, load_checkpoint, plain_arguments
 from cloze.decoding.generating.sequence import answers
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.errors import ClozeError
@@ -88,7 +88,7 @@ def require_change(recipe: Recipe, text: str) -> None:
     change, part = change_of(parse_change(text)), recipe.exported.part
     if change is None or part is None:
         return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
-    change.shape(Shape(recipe.name, part.name, plain(part.arguments)))
+    change.shape(Shape(recipe.name, part.name, plain_arguments(part.arguments)))
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     network = build_step(recipe, vocab_size=size if isinstance(size, int) else 1000, device="meta").networks[recipe.export]
     with torch.device("meta"), SkipInit():

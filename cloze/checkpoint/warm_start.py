@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
 from cloze.changes.change import Tensors
 from cloze.changes.vocabulary import STARTS
-from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain
+from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain_arguments
 from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
@@ -192,11 +192,11 @@ def _adapted(
     loaded = load_checkpoint(folder)
     inherited = _inherited(spec.change, loaded.imported.model)
     if loaded.imported.model.changes and not inherited:
-        loaded = load_checkpoint(folder, plain=True)
+        loaded = load_checkpoint(folder, plain_form=True)
     changes: list[Change] = [build_part(part) for part in spec.change if not any(part is other for other in inherited)]
     transition = Transition(
         Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
-        plain(spec.part.arguments), loaded.tokenizer, tokenizer,
+        plain_arguments(spec.part.arguments), loaded.tokenizer, tokenizer,
     )
     return AdaptedCheckpoint(loaded, _with_vocabulary(changes, loaded, tokenizer, folder, say), transition)
 
@@ -204,7 +204,7 @@ def _adapted(
 def _inherited(specs: Sequence[PartSpec], model: PortableModel) -> list[PartSpec]:
     """The changes of a recipe that the checkpoint's network already has: all of the checkpoint's changes, or none."""
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
-    here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)
+    here = json.dumps([[spec.name, plain_arguments(spec.arguments)] for spec in first], sort_keys=True)
     return first if here == json.dumps([[name, dict(arguments)] for name, arguments in model.changes], sort_keys=True) else []
 
 
@@ -225,7 +225,7 @@ def _with_vocabulary(
                 "`network: {…, change: [vocabulary: {new: pieces}]}`"
             )
         changes = [*changes, Vocabulary("mean" if words else "pieces")]
-    if loaded.network.tables:  # a network that reads characters knows every word
+    if loaded.network.token_tables:  # a network that reads characters knows every word
         known_ids = int((matched_rows(loaded.tokenizer, tokenizer) >= 0).sum())
         usual = Vocabulary("mean" if words else "pieces")
         new = next((change for change in changes if isinstance(change, Vocabulary)), usual).new

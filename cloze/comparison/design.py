@@ -26,11 +26,11 @@ from cloze.errors import (
     propose,
     spelled_by,
 )
+from cloze.recipe.building import build
 from cloze.recipe.changes import check_change
-from cloze.recipe.given import build
 from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.recipe import Recipe, plain
+from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.recipe.user_files import import_files, require_parts
 from cloze.reports.page import unique_names
 from cloze.runs.options import PretrainOptions
@@ -380,7 +380,7 @@ def _check_task(task: TaskFiles, design: Design) -> None:
         return
     sources = load_sources(task.type, overrides=design.tuning_of(task))
     spec = next(iter(sources.values()))
-    source: Any = build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
+    source: Any = build(builder_of(spec.kind, spec.name), as_plain_data(spec.arguments), {})
     report = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])
     if report.unusable:
         listing = "\n  ".join(str(problem).splitlines()[0] for problem in report.unusable[:3])

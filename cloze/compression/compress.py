@@ -29,8 +29,8 @@ from cloze.interop.vectors.classifier import is_classifier, pruned
 from cloze.networks.blocks.computed import bake_computed, is_added
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
+from cloze.recipe.building import build
 from cloze.recipe.canonical import to_yaml
-from cloze.recipe.given import build
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
@@ -96,7 +96,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compressi
     load_kind("change")
     loaded = load_checkpoint(source)
     if not _keeps_masks(loaded, changes):
-        loaded = load_checkpoint(source, plain=True)
+        loaded = load_checkpoint(source, plain_form=True)
         loaded = replace(loaded, imported=replace(loaded.imported, model=loaded.imported.model.plain))
     imported: Imported = loaded.imported
     parts = [build(lookup("change", name), values, {}) for name, values in changes]
@@ -110,7 +110,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compressi
     results: list[CompressionResult] = []
 
     def finish(stage: Path) -> None:
-        result = CompressionResult(changes, before, Size.of(load_checkpoint(stage, plain=True), stage), ())
+        result = CompressionResult(changes, before, Size.of(load_checkpoint(stage, plain_form=True), stage), ())
         _write_recipe(stage, loaded.network_arguments, arguments)
         write_json(stage / RECORD, result.record(source.resolve().name))
         results.append(result)

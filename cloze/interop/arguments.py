@@ -58,7 +58,7 @@ def usual(arguments: Flat, part: str) -> dict[str, Any]:
 
 
 def nested(arguments: Flat, part: str = "transformer") -> dict[str, Any]:
-    """Flat arguments in the nested form that `cloze.recipe.given.build` takes; entries that belong to no part are left out."""
+    """Flat arguments in the nested form that `cloze.recipe.building.build` takes; entries that belong to no part are left out."""
     return _nested(_builder(part), arguments, "")
 
 
@@ -77,10 +77,10 @@ def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str
         if argument.given or argument.live or (argument.required and name not in arguments):
             continue
         value = argument.inherit(arguments[name]) if name in arguments else argument.default
-        if argument.part is not None and value is not None:
+        if argument.part_kind is not None and value is not None:
             chosen, inner = _part(value, path)
             yield path, chosen
-            yield from _flat(_known(argument.part, chosen, path), inner, f"{path}.")
+            yield from _flat(_known(argument.part_kind, chosen, path), inner, f"{path}.")
         elif argument.section is not None and value is not None:
             inner = value if isinstance(value, Mapping) else {next(iter(argument.fields)): value}
             yield from _flat(argument.section, inner, f"{path}.")
@@ -109,13 +109,13 @@ def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[s
     tree: dict[str, Any] = {}
     for name, argument in signature(builder).items():
         path = f"{prefix}{name}"
-        if argument.part is not None:
+        if argument.part_kind is not None:
             inside = any(key.startswith(f"{path}.") for key in arguments)
             if path not in arguments and not inside:
                 continue
             chosen = arguments[path] if path in arguments else next(iter(argument.default))
             is_name = isinstance(chosen, str)
-            tree[name] = {chosen: _nested(_known(argument.part, chosen, path), arguments, f"{path}.")} if is_name else chosen
+            tree[name] = {chosen: _nested(_known(argument.part_kind, chosen, path), arguments, f"{path}.")} if is_name else chosen
         elif argument.given or argument.live:
             continue
         elif argument.section is not None and any(key.startswith(f"{path}.") for key in arguments):

@@ -140,21 +140,21 @@ class Network(nn.Module, ABC):
     unread: tuple[str, ...] = ()
 
     @property
-    def tables(self) -> Mapping[str, Any]:
+    def token_tables(self) -> Mapping[str, Any]:
         """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
         table = self.embeddings if isinstance(self.embeddings, nn.Embedding) else self.embeddings.tokens
         return {} if table is None else {"tokens": table}
 
     @property
     def vector_tables(self) -> Mapping[str, Any]:
-        """All tables of vectors that heads may tie to, by name: `tables`, and those of further inputs and of senses."""
-        return self.tables
+        """All tables of vectors that heads may tie to, by name: `token_tables`, and those of further inputs and of senses."""
+        return self.token_tables
 
     @property
     def compressible(self) -> Sequence[nn.Embedding]:
         """The tables that compression may round or prune: by default the table of tokens, if words are not read by their
         characters."""
-        return [table for table in self.tables.values() if isinstance(table, nn.Embedding)]
+        return [table for table in self.token_tables.values() if isinstance(table, nn.Embedding)]
 
     @property
     def encoder_and_decoder(self) -> Sequence[Any]:

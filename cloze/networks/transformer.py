@@ -193,7 +193,7 @@ class Transformer(Network):
     @property
     def vector_tables(self) -> Mapping[str, Any]:
         """The table of tokens, and those of further inputs and of senses."""
-        return {**self.tables, **self.embeddings.further}
+        return {**self.token_tables, **self.embeddings.further}
 
     def finish(self, x: Tensor) -> Tensor:
         """The final norm of x (…, D), where there is one."""

@@ -175,7 +175,7 @@ class TransformerXL(RelativeTransformer):
         name_dropouts(self, EARLIER_NAMES)
 
     @property
-    def tables(self) -> dict[str, Any]:
+    def token_tables(self) -> dict[str, Any]:
         """The token table, or where it is adaptive the module of its parts, for heads that tie to it."""
         return {"tokens": self.embeddings.single or self.embeddings}
 

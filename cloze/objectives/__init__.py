@@ -22,17 +22,17 @@ from cloze.objectives.distillation.match import MatchAttention, MatchHidden, Mat
 from cloze.objectives.distillation.match_parameters import MatchParameters
 from cloze.objectives.labels.arcs import ArcPrediction, arcs
 from cloze.objectives.labels.choose import Choose, choose
-from cloze.objectives.labels.chosen import (
+from cloze.objectives.labels.classify_span import ClassifySpan
+from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
+from cloze.objectives.labels.head_from_checkpoint import (
     AnswerExtraction,
-    Chosen,
+    HeadFromCheckpoint,
     TextChoice,
     TextClassification,
     TextRegression,
     TextSeveral,
     WordLabelling,
 )
-from cloze.objectives.labels.classify_span import ClassifySpan
-from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
 from cloze.objectives.labels.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.labels.regress import Regress, regress
@@ -63,17 +63,17 @@ from cloze.objectives.tokens.token_labelling import token_labelling
 from cloze.objectives.tokens.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
-    "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction",
-    "Factorisation", "HierarchicalSoftmax", "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling",
-    "LinearClassification", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters",
-    "MatchScores",
-    "MixedClassification", "NegativeSampling", "Objective", "ClassifyOutside", "PooledClassification", "Pull", "Regress",
-    "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
-    "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
-    "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",
-    "classify", "crf_labelling", "joined_prediction", "label_prediction", "mixed_classification", "outside",
-    "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",
-    "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",
-    "token_prediction",
+    "ActivationPenalty", "AnswerExtraction", "ArcPrediction", "Choose", "Classify", "ClassifyOutside",
+    "ClassifySpan", "Contrast", "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling",
+    "Embedding", "EntityPrediction", "Factorisation", "HeadFromCheckpoint", "HierarchicalSoftmax",
+    "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling", "LinearClassification",
+    "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
+    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Pull", "Regress",
+    "RelationClassification", "Rewriter", "Sample", "SensePrediction", "SequenceLabelling", "Several",
+    "SoftClassification", "SpanBoundary", "SpanExtraction", "StepObjective", "StochasticAnswer", "TextChoice",
+    "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast",
+    "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "joined_prediction",
+    "label_prediction", "mixed_classification", "outside", "pooled_classification", "regress",
+    "relation_classification", "relation_prediction", "sampled_prediction", "sense_prediction",
+    "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

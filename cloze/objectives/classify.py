@@ -102,13 +102,23 @@ class Classify(TargetsAtPositions):
         return Loss(losses.sum(), {"correct": correct.sum(), "positive": positive.sum()})
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Loss and metrics from the readings; a vocabulary's scores are computed in blocks, never all at once."""
-        if not isinstance(self.head, VocabularyHead):
+        """Loss and metrics from the readings.
+
+        With a `VocabularyHead` the scores are computed in blocks, never all at once, and neither `scores` nor `loss` is called.
+        A subclass that overrides one of the two gets all scores; to compute its own loss in blocks, it overrides `forward`, too
+        (see `SampledPrediction`).
+        """
+        if not isinstance(self.head, VocabularyHead) or self._has_own_loss:
             return self.loss(self.scores(readings, batch), batch)
         rows, table, bias = self.product(readings, batch)
         targets, weights = batch[self.targets].long(), self._weights(batch)
         total, correct = vocabulary_loss(rows, table, bias, targets, weights, self.smoothing, self._z_loss)
         return Loss(total, {"correct": correct})
+
+    @property
+    def _has_own_loss(self) -> bool:
+        """Whether a subclass overrides `scores` or `loss`, so that the loss in blocks would not be its loss."""
+        return type(self).scores is not Classify.scores or type(self).loss is not Classify.loss
 
     @property
     def _z_loss(self) -> float:

@@ -101,7 +101,11 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
+        """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once.
+
+        `forward` calls it with `scores`. `Classify.forward` computes the loss over a vocabulary in blocks instead, unless a
+        subclass overrides one of the two.
+        """
 
     def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss that a new head is fitted to, in which each target counts alone; by default that of `loss`."""

@@ -79,7 +79,7 @@ def attributions(loaded: Checkpoint, framed: Framed, *, steps: int = STEPS) -> l
 
     The baseline has the vector of [MASK], [UNK] or else zeros in place of every token of the text; the template stays.
     """
-    reader, table = Reader.of(loaded), loaded.network.tables.get("tokens")
+    reader, table = Reader.of(loaded), loaded.network.token_tables.get("tokens")
     if table is None or "vectors" not in loaded.network.takes or loaded.network.writes is not None:
         return []
     ids = torch.from_numpy(framed.ids.astype(np.int64)).to(reader.device)

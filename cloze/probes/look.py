@@ -273,7 +273,7 @@ def _near(name: str, layers: Tensor, reader: Reader, top: int) -> Near:
     cosines.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
     best = cosines.topk(min(top, max(layers.shape[1] - 1, 0)), dim=-1)
     neighbours = Near(name, best.indices.cpu().numpy(), best.values.cpu().numpy(), None, None)
-    module = reader.network.tables.get("tokens")
+    module = reader.network.token_tables.get("tokens")
     table = None if module is None else dict(module.named_parameters(recurse=False)).get("weight")
     if table is None or table.dim() != 2 or table.shape[1] != layers.shape[-1]:
         return neighbours

@@ -12,8 +12,8 @@ From a file to a recipe, in the order of the calls:
     origins.py    fills in networks that come `from:` a checkpoint or an earlier stage
     expand.py     writes out short forms and the defaults of parts; paths.py sets values in this form
     grammar.py    tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
-    structure.py  checks names that refer to each other
+    references.py checks names that refer to each other
 
-`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and given.py calls the
-builders and supplies their `Given` arguments.
+`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and building.py calls
+the builders and supplies their `Given` arguments.
 """

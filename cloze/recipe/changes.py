@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloze.document import Node, Where, from_data, read_value
+from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, propose
-from cloze.recipe.expand import NEXT_TO_PART
+from cloze.recipe.building import build
+from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
 from cloze.recipe.parts import builder_of, names
-from cloze.recipe.recipe import plain
+from cloze.recipe.recipe import as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part, expand_arguments, expand_part, read_part
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
@@ -34,7 +34,7 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
         raise RecipeError(f"{where}: unknown change {name!r}. {propose(name, change_names)}\n  Expected NAME=VALUE: lora=8.")
     if equals and not text.strip():
         raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
-    value = read_value(text, where).plain() if equals else {}
+    value = parse_value(text, where, option=option, prefix=f"{name}=").plain() if equals else {}
     return from_data({name: value}, where)
 
 
@@ -67,7 +67,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
     changes, items = network.get("change"), network.items_at("change")
     for index, item in enumerate(list(items)):
         change = change_of(item)
-        part = next(key for key in network.value if key not in NEXT_TO_PART)
+        part = next(key for key in network.value if key not in NETWORK_KEYS)
         arguments = network.value[part]
         if change is None or not arguments.is_mapping:
             continue
@@ -102,7 +102,7 @@ def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
 
 def complete_among(networks: Mapping[str, Node]) -> None:
     """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
-    parts = {label: next((n for key, n in node.items() if key not in NEXT_TO_PART), None) for label, node in networks.items()}
+    parts = {label: next((n for key, n in node.items() if key not in NETWORK_KEYS), None) for label, node in networks.items()}
     plain_parts = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
     for network in networks.values():
         for item in network.items_at("change"):
@@ -139,7 +139,7 @@ def change_of(item: Node) -> Change | None:
     if part is None:
         return None
     try:
-        change: Change = build(builder_of("change", part.name), plain(part.arguments), {})
+        change: Change = build(builder_of("change", part.name), as_plain_data(part.arguments), {})
     except (TypeError, ValueError):
         return None
     return change

@@ -17,7 +17,7 @@ from cloze.recipe.recipe import (
     PassSpec,
     Recipe,
     RewriterSpec,
-    plain,
+    as_plain_data,
 )
 from cloze.recipe.schema import arguments_of_part
 
@@ -148,7 +148,7 @@ def _chosen(part: PartSpec) -> dict[str, Any]:
     accepted = arguments_of_part(part.kind, part.name)
     return {
         k: v for k, v in part.arguments.items()
-        if k not in accepted or accepted[k].required or accepted[k].default != plain(v)
+        if k not in accepted or accepted[k].required or accepted[k].default != as_plain_data(v)
     }
 
 
@@ -183,7 +183,7 @@ def _bare(value: Any) -> Any:
         return {key: _bare(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_bare(inner) for inner in value]
-    return plain(value)
+    return as_plain_data(value)
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from cloze.recipe.schema import expand_arguments, expand_part
 from cloze.registry import arguments_of
 
 #: The keys of a network that stand next to its part: they belong to the network, not to the part.
-NEXT_TO_PART = frozenset({"from", "average", "change", "train", "architecture", "start"})
+NETWORK_KEYS = frozenset({"from", "average", "change", "train", "architecture", "start"})
 SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
@@ -63,7 +63,7 @@ def expand(root: Node, faults: Faults) -> None:
         expand_arguments(arguments_of(TrainingSpec), training, "training", faults)
 
 
-def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
+def part_holders(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
     sections = [root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value]
     texts, networks, mixture = (
@@ -118,12 +118,12 @@ def _text(text: Node, path: str, faults: Faults) -> None:
 
 def _network(network: Node, path: str, faults: Faults) -> None:
     keys = set(network.value) if network.is_mapping else set()
-    whole_elsewhere = keys <= NEXT_TO_PART and not keys.isdisjoint({"from", "average"})
+    whole_elsewhere = keys <= NETWORK_KEYS and not keys.isdisjoint({"from", "average"})
     if not whole_elsewhere:
-        for inner in [node for key, node in network.items() if key not in NEXT_TO_PART and node.is_mapping]:
-            for key in sorted(NEXT_TO_PART & set(inner.value)):  # from among the arguments to the level of the name
+        for inner in [node for key, node in network.items() if key not in NETWORK_KEYS and node.is_mapping]:
+            for key in sorted(NETWORK_KEYS & set(inner.value)):  # from among the arguments to the level of the name
                 network.put(key, inner.value.pop(key))
-        expand_part("network", network, path, faults, reserved=NEXT_TO_PART)
+        expand_part("network", network, path, faults, reserved=NETWORK_KEYS)
     train, start = network.get("train"), network.get("start")
     if train is not None and train.is_mapping:
         expand_part("unfreezing", train, f"{path}.train", faults)
@@ -155,7 +155,7 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
         _parts("objective", run, "objectives", f"{path}.", faults)
         if "take" in run.value and _is_mapping(run.value["take"], f"{path}.take", faults):
             for name, value in list(run.value["take"].items()):
-                if value.is_mapping and value.part is None:  # else `field: pass.state`
+                if value.is_mapping and value.part_kind is None:  # else `field: pass.state`
                     part = Node({name: value}, value.where, {name: run.value["take"].place(name)})
                     expand_part("rewriter", part, f"{path}.take", faults)
                     run.value["take"].value[name] = part

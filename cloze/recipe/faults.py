@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cloze.document import Where
-from cloze.errors import ClozeError, Part, RecipeError
+from cloze.errors import ClozeError, MessagePiece, RecipeError
 
 _PHASE = re.compile(r" in schedule\[\d+\]")
 
@@ -17,17 +17,17 @@ class Faults:
 
     def __init__(self) -> None:
         # place, message, and what makes it the same fault as another
-        self._found: list[tuple[Where, tuple[Part, ...], str]] = []
+        self._found: list[tuple[Where, tuple[MessagePiece, ...], str]] = []
 
-    def add(self, where: Where, path: str, what: str, way_out: str = "", *more: Part) -> None:
+    def add(self, where: Where, path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault of a value path that recurs in every
         phase is added once, at its first place. `more` is put behind."""
         text = (f"{path}: {what}" if path else what) + (f"\n  {way_out}" if way_out else "")
         self._note(where, (text, *more), _PHASE.sub("", f"{path}: {what}" if path else f"{where}: {text}"))
 
-    def _note(self, where: Where, parts: tuple[Part, ...], same: str) -> None:
+    def _note(self, where: Where, pieces: tuple[MessagePiece, ...], same: str) -> None:
         if all(same != noted for _, _, noted in self._found):
-            self._found.append((where, parts, same))
+            self._found.append((where, pieces, same))
 
     @contextmanager
     def catching(self, where: Where, path: str) -> Iterator[None]:
@@ -45,7 +45,7 @@ class Faults:
         """Raise one `RecipeError` that holds every fault, in the order of the file."""
         if self._found:
             ordered = sorted(self._found, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
-            lines = [part for where, parts, _ in ordered for part in ("\n", where.part, ": ", *parts)]
+            lines = [piece for where, pieces, _ in ordered for piece in ("\n", where.as_piece, ": ", *pieces)]
             raise RecipeError(*lines[1:])
 
     def take(self, others: Faults) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from cloze.bounds import Count, NonNegative, Positive, Share
 from cloze.document import Node
 from cloze.reading import OrderName, Reading
-from cloze.recipe.expand import NEXT_TO_PART
+from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import (
@@ -32,7 +32,7 @@ from cloze.recipe.recipe import (
     TextSpec,
     TrainingSpec,
 )
-from cloze.recipe.schema import WRONG, read_arguments, read_part, read_value
+from cloze.recipe.schema import WRONG, read_argument, read_arguments, read_part
 from cloze.registry import Argument, Arguments, arguments_of
 
 _head: Arguments = {
@@ -82,8 +82,8 @@ _examples = {
 }
 
 
-def read(root: Node, faults: Faults) -> Recipe | None:
-    """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
+def recipe_of(root: Node, faults: Faults) -> Recipe | None:
+    """The recipe of an expanded tree, or None and faults. `references.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
     # A checkpoint or an earlier stage supplies text and reading.
     from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))
@@ -183,14 +183,14 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     if "average" in node.value:
         return _average(name, node, path, faults)
     values = read_arguments(name, _network, _only(node, _network), path, faults)
-    own = Node({key: value for key, value in node.items() if key not in NEXT_TO_PART}, node.where, node.keys, node.part)
+    own = Node({key: value for key, value in node.items() if key not in NETWORK_KEYS}, node.where, node.keys, node.part_kind)
     part = read_part(own, path, faults)
     changes = [read_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(node.items_at("change"))]
     start = node.get("start")
     if start is not None and start.value is not None and "from" in node.value:
         faults.add(node.place("start"), f"{path}.start", "the rows of its table come from a checkpoint or an earlier stage.",
                    "Leave out `start` or `from`.")
-    if values is None or (part is None and (node.part is not None or values["from"] is None)):
+    if values is None or (part is None and (node.part_kind is not None or values["from"] is None)):
         return None
     train = tuple(values["train"]) if isinstance(values["train"], list) else values["train"]
     change = tuple(spec for spec in changes if spec is not None)
@@ -234,7 +234,7 @@ def _entry_spec(
     order: Any = "open"
     order_node, path = inherited("order")
     if order_node is not None and order_node.value is not None:
-        order = read_value(Argument(OrderName), order_node, path, faults)
+        order = read_argument(Argument(OrderName), order_node, path, faults)
     exercise, path = inherited("exercise")
     if exercise is None:
         _require(root, "exercise", faults)
@@ -297,7 +297,7 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
     objectives = _objectives(node, name, f"{path}.objectives", named, faults)
     take: dict[str, str | RewriterSpec] = {}
     for field, value in node.pairs_at("take"):
-        if value.part == "rewriter":
+        if value.part_kind == "rewriter":
             rewriter = read_part(value, f"{path}.take", faults)
             if rewriter is not None:
                 take[field] = RewriterSpec(rewriter, _bindings(rewriter.reserved["from"]))
@@ -328,7 +328,7 @@ def _objectives(
 
 def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> None:
     """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `Step`."""
-    from torch.nn import ModuleDict
+    from torch.nn import ModuleDict  # networks and objectives have imported torch by now
 
     if name in dir(ModuleDict()):
         faults.add(node.where, path, f"{name!r} is reserved: torch.nn.ModuleDict has an attribute of this name.",

@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from cloze.arguments import checked
-from cloze.document import Node, Where, from_data, read_yaml, text_of
+from cloze.document import Node, Where, from_data, read_text, read_yaml
 from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
 from cloze.recipe.expand import expand
 from cloze.recipe.faults import Faults
-from cloze.recipe.grammar import read, read_sources
-from cloze.recipe.origins import CheckpointFolders, ResolvedTree, networks_of, take_up
+from cloze.recipe.grammar import read_sources, recipe_of
+from cloze.recipe.origins import CheckpointFolders, ResolvedTree, networks_of, resolve_networks
 from cloze.recipe.parts import class_of, names
 from cloze.recipe.recipe import PartSpec, Recipe
+from cloze.recipe.references import check_length, check_references
 from cloze.recipe.schema import arguments_of_part, expand_part
 from cloze.recipe.stages import assemble_stages
-from cloze.recipe.structure import check_length, check_structure
 from cloze.recipe.user_files import import_files
 from cloze.training.schedule.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
-_OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sources begin so
+_SOURCE_PREFIXES = ("corpus.", "sources.", "length=")  # prefixes of overrides that set values of sources
 Complete = Callable[[Node, Faults], None]
 
 
@@ -49,7 +49,7 @@ def sentence_recipe_names() -> list[str]:
 
 
 def pretraining_recipe_names() -> list[str]:
-    """All of these, in alphabetical order."""
+    """The names of all recipes for pre-training: from text alone, with a teacher, and of sentences. In alphabetical order."""
     return sorted([*recipe_names(), *distillation_recipe_names(), *sentence_recipe_names()])
 
 
@@ -112,7 +112,7 @@ def load_recipe(
     import_files(with_files)
     if complete is None and checkpoints is not None:
         complete = checkpoints.complete
-    return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
+    return _resolve_and_check(read_tree(name_or_path), size, overrides, checkpoints, complete)
 
 
 def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> Mapping[str, PartSpec]:
@@ -121,7 +121,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
     If the recipe has stages, or `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError` with
     every fault, as `load_recipe` does.
     """
-    tree, elsewhere = read_tree(name_or_path), [option for option in overrides if not option.startswith(_OF_SOURCES)]
+    tree, elsewhere = read_tree(name_or_path), [option for option in overrides if not option.startswith(_SOURCE_PREFIXES)]
     if not tree.is_mapping or "stages" in tree.value or elsewhere:
         return load_recipe(name_or_path, overrides=overrides).sources
     sections = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
@@ -139,7 +139,7 @@ def recipe_from_data(
     data: Mapping[str, Any], *, origin: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
 ) -> Recipe:
     """A recipe from plain data, such as the canonical form that a checkpoint holds."""
-    return _assemble(from_data(dict(data), Where(origin)), size, overrides)
+    return _resolve_and_check(from_data(dict(data), Where(origin)), size, overrides)
 
 
 def phase_recipes(recipe: Recipe) -> list[Recipe]:
@@ -152,7 +152,7 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
         faults = Faults()
         expand(root, faults)
         paths.apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
-        recipes.append(_read(root, faults))
+        recipes.append(_recipe_or_raise(root, faults))
     return recipes
 
 
@@ -162,25 +162,25 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
         return name_or_path.copy()
     if isinstance(name_or_path, Mapping):
         return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
-    text, title, numbered = _text_of(name_or_path)
+    text, title, numbered = _locate(name_or_path)
     return read_yaml(text, title, numbered=numbered)
 
 
-def text_of_named(name: str) -> str:
+def read_builtin(name: str) -> str:
     """The file of a recipe that comes with cloze."""
     return resources.files("cloze").joinpath("recipes", *named_recipes()[name], f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
-    """The text of a recipe, its name for messages, and whether it is a user's own file."""
+def _locate(name_or_path: str | Path) -> tuple[str, str, bool]:
+    """Find a recipe by its name or path: its text, its title in messages, and whether it is a user's own file."""
     name = str(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and (path / IN_RUN).is_file():
         path = path / IN_RUN
     if path.is_file():
-        return text_of(path), str(path), True
+        return read_text(path), str(path), True
     if name in named_recipes():
-        return text_of_named(name), name, False
+        return read_builtin(name), name, False
     if path.is_dir():
         raise RecipeError(f"{name}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     raise unknown_recipe(name)
@@ -207,22 +207,24 @@ def _similar_recipe(name: str) -> str:
     return did_you_mean(nearest(name, recipes)) or "No recipe of cloze has a similar name."
 
 
-def _assemble(
+def _resolve_and_check(
     root: Node, size: str | None, overrides: Sequence[str], checkpoints: CheckpointFolders | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
+    """The recipe of a tree as written, whose networks may come `from` a checkpoint or an earlier stage."""
     if not root.is_mapping:
-        return _recipe(ResolvedTree(root), size, overrides)
+        return _checked_recipe(ResolvedTree(root), size, overrides)
     if "stages" in root.value:
-        return assemble_stages(root, size, overrides, checkpoints, partial(_recipe, complete=complete))
+        return assemble_stages(root, size, overrides, checkpoints, partial(_checked_recipe, complete=complete))
     faults = Faults()
     of_changes = [override for override in overrides if ".change." in override.partition("=")[0]]
-    if of_changes and checkpoints is not None:  # they decide about the shape that is taken up
+    if of_changes and checkpoints is not None:
+        # A change may alter the shape that a checkpoint supplies, so its arguments are set first.
         _override_changes(root, of_changes, faults)
         overrides = [override for override in overrides if override not in of_changes]
-    resolved_tree = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
+    resolved = resolve_networks(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
     faults.raise_if_any()
-    return _recipe(resolved_tree, size, overrides, complete)
+    return _checked_recipe(resolved, size, overrides, complete)
 
 
 def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> None:
@@ -234,29 +236,38 @@ def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> N
         paths.apply_override(root, override, faults)
 
 
-def _recipe(
-    written: ResolvedTree, size: str | None, overrides: Sequence[str], complete: Complete | None = None
+def _checked_recipe(
+    resolved: ResolvedTree, size: str | None, overrides: Sequence[str], complete: Complete | None = None
 ) -> Recipe:
-    root, faults = written.tree, Faults()
+    """The recipe of a tree whose networks are written out.
+
+    1. Short forms and defaults are written out.
+    2. The overrides that decide what a checkpoint adds are applied, and the checkpoint completes the tree.
+    3. `--size` rescales the networks. This needs the finished recipe, so it is read a first time.
+    4. The other overrides are applied: they may set what step 2 added and what step 3 computed.
+    5. Short forms and defaults are written out again, for the values that step 4 put where there was nothing.
+    6. The recipe is read, and its references, its phases and its lengths are checked.
+    """
+    root, faults = resolved.tree, Faults()
     expand(root, faults)
     if not len(faults):
-        overrides = _override_first(root, overrides, faults)
+        overrides = _apply_before_completion(root, overrides, faults)
         if complete is not None:
             complete(root, faults)
     if len(faults) and root.is_mapping:
-        read(root, faults)  # to report further faults at once
+        _collect_more_faults(root, faults)
     faults.raise_if_any()
     if size is not None:
         from cloze.recipe.size import rescale
 
-        rescale(root, _read(root, faults), size, kept=written.kept)
+        rescale(root, _recipe_or_raise(root, faults), size, kept=resolved.kept)
     for override in overrides:
         paths.apply_override(root, override, faults)
     if overrides and not len(faults):
-        expand(root, faults)  # what they have set where nothing was
+        expand(root, faults)
     faults.raise_if_any()
-    recipe = _read(root, faults)
-    check_structure(recipe, lambda path: _place(root, path), faults)
+    recipe = _recipe_or_raise(root, faults)
+    check_references(recipe, lambda path: _line_of(root, path), faults)
     if recipe.schedule:
         _check_phases(root, recipe, faults)
     else:
@@ -265,27 +276,36 @@ def _recipe(
     return recipe
 
 
-def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> list[str]:
+def _collect_more_faults(root: Node, faults: Faults) -> None:
+    """Read a tree that already has faults, for those that only reading finds: all of them are reported at once."""
+    recipe_of(root, faults)
+
+
+def _apply_before_completion(root: Node, overrides: Sequence[str], faults: Faults) -> list[str]:
     """Apply the overrides that decide how a checkpoint completes the recipe: those of `reading`, whether records have a second
-    text, and arguments of objectives that the checkpoint replaces. Returns what is applied to the completed recipe."""
+    text, and arguments of objectives that the checkpoint replaces.
+
+    Afterwards it is too late: an objective that was replaced no longer has these arguments. Returns the overrides that are
+    applied to the completed recipe; those of `reading` and of second texts are applied again, over what the checkpoint added.
+    """
     reading = [override for override in overrides if override.startswith("reading.")]
     texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
-    chosen = [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
+    heads = [override for override in overrides if _sets_replaced_head(root, override.partition("=")[0].strip())]
     if reading and "reading" not in root.value:
         root.put("reading", from_data({}, root.where))
-    for override in [*reading, *texts, *chosen]:
+    for override in [*reading, *texts, *heads]:
         paths.apply_override(root, override, faults)
-    return [override for override in overrides if override not in chosen]
+    return [override for override in overrides if override not in heads]
 
 
 def overrides_of_heads(tree: Node, overrides: Sequence[str]) -> list[str]:
     """The overrides that set arguments of objectives that a checkpoint replaces, such as what their heads read of a text."""
     root = tree.copy()
     expand(root, Faults())
-    return [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
+    return [override for override in overrides if _sets_replaced_head(root, override.partition("=")[0].strip())]
 
 
-def _of_chosen(root: Node, path: str) -> bool:
+def _sets_replaced_head(root: Node, path: str) -> bool:
     """Whether a value path names an argument of an objective that a checkpoint replaces, such as `text_classification`."""
     try:
         location = paths.find(root, path)
@@ -294,12 +314,13 @@ def _of_chosen(root: Node, path: str) -> bool:
     owner = location.path.split(".")[-2:-1]
     if "objectives[" not in location.path or not owner or owner[0] not in names("objective"):
         return False
-    from cloze.objectives.labels.chosen import Chosen  # torch, as every objective
+    from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint  # torch, as every objective
 
-    return issubclass(class_of("objective", owner[0]), Chosen) and location.key in arguments_of_part("objective", owner[0])
+    replaced = issubclass(class_of("objective", owner[0]), HeadFromCheckpoint)
+    return replaced and location.key in arguments_of_part("objective", owner[0])
 
 
-def _place(root: Node, path: str) -> Where:
+def _line_of(root: Node, path: str) -> Where:
     """The line of a value path; the beginning of the file if the value is a default."""
     try:
         location = paths.find(root, path)
@@ -309,9 +330,9 @@ def _place(root: Node, path: str) -> Where:
     return root.where if node is None else node.where if location.container.is_list else location.container.place(location.key)
 
 
-def _read(root: Node, faults: Faults) -> Recipe:
-    """The recipe. Raises all faults, those of its reading and those before."""
-    recipe = read(root, faults)
+def _recipe_or_raise(root: Node, faults: Faults) -> Recipe:
+    """The recipe of an expanded tree. Raises all faults, those of its reading and those before."""
+    recipe = recipe_of(root, faults)
     faults.raise_if_any()
     assert recipe is not None  # no faults
     return recipe
@@ -325,12 +346,12 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
         tree = root.copy()
         phase_faults = Faults()
         paths.apply_phase(tree, phase.set, where, f"schedule[{index}].set", phase_faults)
-        phase_recipe = read(tree, phase_faults) if not len(phase_faults) else None
+        phase_recipe = recipe_of(tree, phase_faults) if not len(phase_faults) else None
         if phase_recipe is not None:
             for path in phase.set:
                 if not may_set(path):
                     phase_faults.add(where, f"schedule[{index}].set.{path}", "a phase cannot set this value.",
                                      f"It may set: {MAY_SET}.")
-            check_structure(phase_recipe, lambda path, where=where: where, phase_faults)  # type: ignore[misc]
+            check_references(phase_recipe, lambda path, where=where: where, phase_faults)  # type: ignore[misc]
             check_length(phase_recipe, phase_faults, index)
         faults.take(phase_faults)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from cloze.document import Node, from_data, read_yaml
 from cloze.errors import CheckpointError, RecipeError, did_you_mean, nearest
 from cloze.recipe.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
-from cloze.recipe.expand import NEXT_TO_PART
+from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import Recipe
 from cloze.training.schedule.phases import sets_train
@@ -55,7 +55,7 @@ class ResolvedTree:
     kept: frozenset[str] = frozenset()
 
 
-def take_up(
+def resolve_networks(
     tree: Node, *, earlier: Mapping[str, ResolvedTree], checkpoints: CheckpointFolders | None, prefix: str, faults: Faults
 ) -> ResolvedTree:
     """Write out, in place, the networks of a recipe that have only a `from`.
@@ -63,22 +63,22 @@ def take_up(
     `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
     stage is left unresolved). Any other name is a fault.
     """
-    labels: set[str] = set()
+    kept_names: set[str] = set()
     for label, network in networks_of(tree):
         origin = _origin(network)
         if origin is None:
             continue
-        name, is_whole, path = str(origin.value), set(network.value) <= NEXT_TO_PART, f"{prefix}networks.{label}"
-        if not is_whole:
+        name, inherits_all, path = str(origin.value), set(network.value) <= NETWORK_KEYS, f"{prefix}networks.{label}"
+        if not inherits_all:
             require_unwritten(network, path, faults)
         if name in earlier:
             before = earlier[name]
             networks, export = dict(networks_of(before.tree)), before.tree.get("export")
             exported = next(iter(networks), "") if export is None else str(export.value)
-            alike = label if label in networks else exported
-            labels |= {label} if alike in before.kept else set()
-            earlier_network = networks.get(alike)
-            if is_whole and earlier_network is not None:
+            source_label = label if label in networks else exported
+            kept_names |= {label} if source_label in before.kept else set()
+            earlier_network = networks.get(source_label)
+            if inherits_all and earlier_network is not None:
                 for key, node in earlier_network.items():
                     if key not in ("from", "change", "train", "start", *network.value):
                         network.put(key, node.copy())
@@ -88,8 +88,8 @@ def take_up(
             close = f"{did_you_mean(nearest(name, [*earlier, *checkpoints]))} ".lstrip()
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
-        elif checkpoints is not None and is_whole:
-            labels.add(label)
+        elif checkpoints is not None and inherits_all:
+            kept_names.add(label)
             described = checkpoints.described(name, label)
             _check_order(tree, label, described, path, faults)
             part = described.model.part
@@ -97,7 +97,7 @@ def take_up(
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)))
-    return ResolvedTree(tree, frozenset(labels))
+    return ResolvedTree(tree, frozenset(kept_names))
 
 
 def _check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults: Faults) -> None:
@@ -169,7 +169,7 @@ def origins_in(tree: Node) -> set[str]:
 
 def _origin(network: Node) -> Node | None:
     """The `from` of a network, next to its part or among the part's arguments."""
-    inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
+    inner = [node for key, node in network.items() if key not in NETWORK_KEYS]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
 
 
@@ -242,5 +242,8 @@ def never_trained(recipe: Recipe, label: str) -> bool:
 
 def frozen_heads(recipe: Recipe) -> frozenset[str]:
     """The names of the heads that are never trained: only passes without gradient use them."""
-    used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
+    used = [
+        (recipe.head_name(run, objective), run.grad)
+        for entry in recipe.entries.values() for run, objective in entry.objectives()
+    ]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}

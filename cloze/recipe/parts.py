@@ -49,7 +49,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "edit": ("cloze.exercises", "Edit"),
     "order": ("cloze.exercises", "Edit"),
     "network": ("cloze.networks", "Network"),
-    "objective": ("cloze.objectives", "Objective", "Chosen"),
+    "objective": ("cloze.objectives", "Objective", "HeadFromCheckpoint"),
     "rewriter": ("cloze.objectives", "Rewriter"),
     "optimizer": ("cloze.training.optimizers.optimizers", "OptimizerSpec"),
     "change": ("cloze.changes", "Change"),

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cloze.document import Key, Node, Where, from_data, read_value
+from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, propose
-from cloze.recipe.expand import NEXT_TO_PART, SINGULAR, structure
+from cloze.recipe.expand import NETWORK_KEYS, SINGULAR, part_holders
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import TrainingSpec
 from cloze.recipe.schema import arguments_of_part, expand_part
@@ -51,7 +51,10 @@ def split(path: str) -> list[str | int]:
 
 
 def find(root: Node, path: str) -> Location:
-    """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`."""
+    """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`.
+
+    A number on the way that stands for a section is written out, in place: `{first field: number}`.
+    """
     steps = _unabbreviated(root, split(path))
     node, walked = root, ""
     for index, step in enumerate(steps):
@@ -77,7 +80,7 @@ def find(root: Node, path: str) -> Location:
 
 def meant_by(root: Node, path: str) -> list[str]:
     """The paths that a path stands for: `length` is the length of every source."""
-    return [f"sources.{name}.length" for name, node in root.pairs_at("sources") if node.part] if path == "length" else [path]
+    return [f"sources.{name}.length" for name, node in root.pairs_at("sources") if node.part_kind] if path == "length" else [path]
 
 
 def _unabbreviated(root: Node, steps: list[str | int]) -> list[str | int]:
@@ -105,15 +108,18 @@ def _single(entry: Node) -> bool:
 
 
 def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, Key]:
-    """The container and key that one step means, passing over a part's name where it is left out."""
+    """The container and key that one step means, passing over a part's name where it is left out.
+
+    A number that stands for a section is replaced by the section, so that the step leads into it.
+    """
     if node.is_list:
         return node, _item(node, step, walked, path)
     if not node.is_mapping and node.first is not None:
-        node.value = {node.first: Node(node.value, node.where)}  # the number that stands for a section, written out
+        node.value = {node.first: Node(node.value, node.where)}
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
-    of_network = node.part == "network" and step in NEXT_TO_PART  # `train` belongs to the network, not to its part
-    if node.part is not None and step not in node.value and not of_network:
+    of_network = node.part_kind == "network" and step in NETWORK_KEYS  # `train` belongs to the network, not to its part
+    if node.part_kind is not None and step not in node.value and not of_network:
         name = _part_name(node)
         inner = node.value.get(name)
         if inner is not None and inner.is_mapping:
@@ -139,7 +145,7 @@ def _item(node: Node, step: str | int, walked: str, path: str) -> int:
 
 
 def _item_names(item: Node) -> list[str]:
-    if item.part is not None:
+    if item.part_kind is not None:
         return [_part_name(item)]
     name_node = item.value.get("name") or item.value.get("network") if item.is_mapping else None
     return [str(name_node.value)] if name_node is not None else []
@@ -161,7 +167,7 @@ def apply_override(root: Node, override: str, faults: Faults) -> None:
     """Apply one `path=value`; a phase that sets the same path takes the new value too."""
     path, equals, text = override.partition("=")
     where = Where.of_override(override)
-    value = from_data(read_value(text, where).plain() if equals else None, where)
+    value = from_data(parse_value(text, where, option="--set", prefix=f"{path}=").plain() if equals else None, where)
     with faults.catching(where, ""):
         if not equals:
             raise RecipeError("a value is set as path=value, for example training.batch=64.")
@@ -190,15 +196,17 @@ def _set(root: Node, path: str, value: Node) -> None:
     """Put a value at a path, unless that would change the structure of the recipe."""
     location = find(root, path)
     old = location.node
-    if old is not None and old.first is not None:
-        value.first, old = old.first, None  # a section that one number may stand for
-    is_structural = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    may_replace = False
+    if old is not None and old.first is not None:  # one number may take the place of this section
+        value.first, may_replace = old.first, True
+    holds_parts = any(location.container is node and (keys is None or location.key in keys) for node, keys in part_holders(root))
     _require_shape(root, location)
-    if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
-        value, old = _annotator(old, value, location.path), None
-    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
-        old = None
-    elif is_structural or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+    # Neither network nor exercise depends on who makes a layer or on what finds the words.
+    other_segmenter = old is not None and old.part_kind == "segmenter" and not value.is_mapping
+    replaces_part = old is not None and not may_replace and (old.part_kind is not None or _structural(old))
+    if old is not None and old.part_kind == "annotator" and value.is_mapping:
+        value = _annotator(old, value, location.path)
+    elif not other_segmenter and (holds_parts or _structural(value) or replaces_part):
         raise RecipeError(
             f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
             f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
@@ -213,7 +221,7 @@ def _set(root: Node, path: str, value: Node) -> None:
 def _require_shape(root: Node, location: Location) -> None:
     """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
     for name, network in root.pairs_at("networks"):
-        if location.container is network and network.part is None and location.key not in NEXT_TO_PART:
+        if location.container is network and network.part_kind is None and location.key not in NETWORK_KEYS:
             if "from" not in network.value:
                 raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
             origin = network.value["from"].plain()
@@ -224,7 +232,7 @@ def _require_shape(root: Node, location: Location) -> None:
 
 
 def _structural(node: Node) -> bool:
-    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part is not None for item in node.value))
+    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part_kind is not None for item in node.value))
 
 
 def _targets(root: Node, path: str) -> list[str]:

@@ -325,13 +325,13 @@ class Recipe:
             return data | {"stages": {stage.name: _stage(stage, stage.recipe.canonical()) for stage in self.stages}}
         if self.texts:
             data["texts"] = {name: _text(text) for name, text in self.texts.items()}
-        data["sources"] = plain(self.sources)
+        data["sources"] = as_plain_data(self.sources)
         if self.tables:
-            data["tables"] = plain(self.tables)
+            data["tables"] = as_plain_data(self.tables)
         data["networks"] = {name: _network(network) for name, network in self.networks.items()}
-        data["tie"] = plain(self.tie)
+        data["tie"] = as_plain_data(self.tie)
         if self.reading.single != OWN:
-            reading = plain(vars(self.reading))
+            reading = as_plain_data(vars(self.reading))
             data["reading"] = {key: value for key, value in reading.items() if key != "max_length" or value is not None}
         entries = {name: _entry(entry) for name, entry in self.entries.items()}
         if list(entries) == ["main"] and len(self.sources) == 1 and not self.tasks:
@@ -340,11 +340,11 @@ class Recipe:
             data |= {"mixture": entries, "mixing": self.mixing}
         if not self.bound and data.get("order") == "open":
             del data["order"]  # it is the checkpoint's
-        phases = plain([vars(phase) for phase in self.schedule])
+        phases = as_plain_data([vars(phase) for phase in self.schedule])
         data["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]
-        training = plain(vars(self.training))
+        training = as_plain_data(vars(self.training))
         data["training"] = {key: value for key, value in training.items() if key not in _OPTIONAL or value != _OPTIONAL[key]}
-        task = {} if self.task is None else {"task": plain(vars(self.task))}
+        task = {} if self.task is None else {"task": as_plain_data(vars(self.task))}
         return {**data, **task, "export": self.export}
 
     @property
@@ -435,13 +435,13 @@ def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: TextSpec) -> dict[str, Any]:
-    optional = {"words": plain(text.words), "line_ends": text.line_ends, "annotate": plain(text.annotate)}
+    optional = {"words": as_plain_data(text.words), "line_ends": text.line_ends, "annotate": as_plain_data(text.annotate)}
     chosen = {key: value for key, value in optional.items() if value}
-    return {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer), **chosen}
+    return {"normalise": as_plain_data(text.normalise), "tokenizer": _part(text.tokenizer), **chosen}
 
 
 def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
-    return {part.name: {**plain(part.arguments), **reserved}}
+    return {part.name: {**as_plain_data(part.arguments), **reserved}}
 
 
 def _network(network: NetworkSpec) -> dict[str, Any]:
@@ -449,18 +449,18 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
         return {"average": dataclasses.asdict(network.average)}
     part = {} if network.part is None else _part(network.part)
     beside = {
-        "from": network.origin, "change": plain(network.change) or None, "architecture": network.architecture,
-        "start": plain(network.start),
+        "from": network.origin, "change": as_plain_data(network.change) or None, "architecture": network.architecture,
+        "start": as_plain_data(network.start),
     }
-    return {**part, **{key: value for key, value in beside.items() if value is not None}, "train": plain(network.train)}
+    return {**part, **{key: value for key, value in beside.items() if value is not None}, "train": as_plain_data(network.train)}
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:
     return {
-        "odds": plain(entry.odds),
-        **({} if entry.task is None else {"task": plain(vars(entry.task))}),
+        "odds": as_plain_data(entry.odds),
+        **({} if entry.task is None else {"task": as_plain_data(vars(entry.task))}),
         "source": entry.source,
-        "order": plain(entry.order),
+        "order": as_plain_data(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
         "passes": [_pass(run) for run in entry.passes],
     }
@@ -468,13 +468,13 @@ def _entry(entry: EntrySpec) -> dict[str, Any]:
 
 def _pass(run: PassSpec) -> dict[str, Any]:
     rewriters = {name: origin for name, origin in run.take.items() if isinstance(origin, RewriterSpec)}
-    fields = {name: {**plain(origin.part.arguments), "from": _read(origin.read)} for name, origin in rewriters.items()}
+    fields = {name: {**as_plain_data(origin.part.arguments), "from": _read(origin.read)} for name, origin in rewriters.items()}
     objectives = [_objective(objective) for objective in run.objectives]
     return {**vars(run), "take": {**run.take, **fields}, "objectives": objectives}
 
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
-    wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
+    wiring = {"read": _read(objective.read), "head": objective.head, "weight": as_plain_data(objective.weight)}
     arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _OPTIONAL_OF_OBJECTIVES}
     return _part(replace(objective.part, arguments=arguments), **wiring)
 
@@ -483,14 +483,14 @@ def _read(bindings: Mapping[str, str]) -> str | dict[str, str] | None:
     return bindings[""] if set(bindings) == {""} else dict(bindings) or None
 
 
-def plain(value: Any) -> Any:
+def as_plain_data(value: Any) -> Any:
     """A value of a recipe as plain data: mappings, lists, scalars."""
     if isinstance(value, PartSpec):
         return _part(value)
     if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
+        return {key: as_plain_data(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
+        return [as_plain_data(inner) for inner in value]
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     if value is None or isinstance(value, (bool, int, float, str)):

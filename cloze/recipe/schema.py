@@ -51,13 +51,13 @@ def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, p: Argument | None = None, reserved: frozenset[str] = frozenset()
+    kind: str, node: Node, path: str, faults: Faults, argument: Argument | None = None, reserved: frozenset[str] = frozenset()
 ) -> None:
-    """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
+    """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part_kind` to its kind.
 
-    As the value of the argument `p` it must be among the choices of `p`, and what it leaves out comes from the default of `p` if
-    that is the same part. Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain next to the
-    name.
+    As the value of an `argument` it must be among the argument's choices, and what it leaves out comes from the argument's
+    default if that is the same part. Keys in `reserved` belong to the recipe, not to the part (a network's `from`); they remain
+    next to the name.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
@@ -68,7 +68,7 @@ def expand_part(
         faults.add(node.where, path, f"expected one {kind}, got {got}.", "Write `name`, or `name: {argument: value}`.")
         return
     try:
-        choices = None if p is None else p.choices
+        choices = None if argument is None else argument.choices
         if choices is not None and name not in choices and len(choices) < len(parts.names(kind)):
             raise RecipeError(f"{kind} cannot be {name!r} here. {propose(name, choices)}")
         accepted = arguments_of_part(kind, name)
@@ -79,7 +79,7 @@ def expand_part(
     if inner.value is None:
         inner = Node({}, inner.where)
     elif not inner.is_mapping:
-        first = next((p for p in accepted if p not in RESERVED.get(kind, {})), None)
+        first = next((key for key in accepted if key not in RESERVED.get(kind, {})), None)
         if first is None:
             faults.add(inner.where, f"{path}.{name}", f"{name} takes no arguments, got {_shown(inner)}.")
             return
@@ -87,36 +87,36 @@ def expand_part(
     if not node.is_mapping:
         node.value, node.keys = {}, {}
     node.put(name, inner)
-    node.part = kind
-    if p is not None and isinstance(p.default, Mapping):
-        _inherit(inner, p.default.get(name))
+    node.part_kind = kind
+    if argument is not None and isinstance(argument.default, Mapping):
+        _inherit(inner, argument.default.get(name))
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
 
 
 def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults) -> None:
     """Expand the nested parts and sections among the arguments of a part or section; those left out get their defaults."""
     for key, argument in accepted.items():
-        nested = bool(argument.part or argument.section)
+        nested = bool(argument.part_kind or argument.section)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
             node.value[key].first = next(iter(argument.fields))  # one number may stand for it
     for written_key, value in node.items():
-        p = accepted.get(str(written_key))
-        if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{written_key}", faults, p)
-        elif p is not None and p.parts and value.is_mapping:
+        expected = accepted.get(str(written_key))
+        if expected is not None and expected.part_kind and not (value.value is None and expected.default is None):
+            expand_part(expected.part_kind, value, f"{path}.{written_key}", faults, expected)
+        elif expected is not None and expected.parts_kind and value.is_mapping:
             for name, inner in value.items():
-                expand_part(p.parts, inner, f"{path}.{written_key}.{name}", faults)
-        elif p is not None and p.section and value.is_mapping:
-            _inherit(value, p.default)
-            expand_arguments(p.fields, value, f"{path}.{written_key}", faults)
-        elif p is not None and p.live and value.is_mapping:
+                expand_part(expected.parts_kind, inner, f"{path}.{written_key}.{name}", faults)
+        elif expected is not None and expected.section and value.is_mapping:
+            _inherit(value, expected.default)
+            expand_arguments(expected.fields, value, f"{path}.{written_key}", faults)
+        elif expected is not None and expected.live and value.is_mapping:
             expand_part("schedule", value, f"{path}.{written_key}", faults)
 
 
 def _inherit(node: Node, default: Any) -> None:
-    """Put the arguments of `default` that a part or section leaves out."""
+    """Put the arguments of `default` that a part or section leaves out, in a tree; `Argument.inherit` does so in plain data."""
     for key, value in default.items() if isinstance(default, Mapping) else ():
         if key not in node.value:
             node.put(key, from_data(value, node.where))
@@ -127,9 +127,9 @@ def _inherit(node: Node, default: Any) -> None:
 
 def read_part(node: Node, path: str, faults: Faults) -> PartSpec | None:
     """An expanded part; None if there are faults."""
-    if node.part is None:
+    if node.part_kind is None:
         return None
-    kind = node.part
+    kind = node.part_kind
     name = next(str(key) for key, inner in node.items() if inner.is_mapping)
     inner = node.value[name]
     values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults)
@@ -164,53 +164,53 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
             way_out = f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
     values: dict[str, Any] = {}
-    for name, p in accepted.items():
+    for name, argument in accepted.items():
         if name in node.value:
-            values[name] = read_value(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
+            values[name] = read_argument(argument, node.value[name], f"{path}.{name}".lstrip("."), faults)
             sound &= values[name] is not WRONG
-        elif p.required:
+        elif argument.required:
             sound = False
-            faults.add(node.where, path, f'{owner} needs "{name}" ({describe(p.annotation)}).', f"Add `{name}: …` here.")
+            faults.add(node.where, path, f'{owner} needs "{name}" ({describe(argument.annotation)}).', f"Add `{name}: …` here.")
         else:
-            values[name] = p.default
+            values[name] = argument.default
     return values if sound else None
 
 
-def read_value(p: Argument, node: Node, path: str, faults: Faults) -> Any:
+def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> Any:
     """The value of one argument, a part as a `PartSpec`. `WRONG`, and faults, if it is none that the argument takes."""
-    if node.part is None and p.part is not None and node.value is not None:  # what `--set` put where there was no part
-        expand_part(p.part, node, path, faults, p)
-    if node.part is not None:
+    if node.part_kind is None and argument.part_kind is not None and node.value is not None:  # `--set` put it here
+        expand_part(argument.part_kind, node, path, faults, argument)
+    if node.part_kind is not None:
         part = read_part(node, path, faults)
-        return WRONG if part is None or not _within(p, part, node, path, faults) else part
-    if p.parts is not None and node.is_mapping:
-        member = Argument.of_part(p.parts)
-        members = {str(name): read_value(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
+        return WRONG if part is None or not _within(argument, part, node, path, faults) else part
+    if argument.parts_kind is not None and node.is_mapping:
+        member = Argument.of_part(argument.parts_kind)
+        members = {str(name): read_argument(member, inner, f"{path}.{name}", faults) for name, inner in node.items()}
         return WRONG if WRONG in members.values() else members
-    if p.section is not None and node.is_mapping:
-        values = read_arguments(path.rpartition(".")[2], p.fields, node, path, faults)
+    if argument.section is not None and node.is_mapping:
+        values = read_arguments(path.rpartition(".")[2], argument.fields, node, path, faults)
         return WRONG if values is None else values
-    if p.part is not None:  # a part that could not be expanded has been reported already
-        return None if node.value is None and p.default is None else WRONG
-    if p.live and node.is_mapping:
+    if argument.part_kind is not None:  # a part that could not be expanded has been reported already
+        return None if node.value is None and argument.default is None else WRONG
+    if argument.live and node.is_mapping:
         return WRONG
     try:
-        return check_value(p.annotation, node.plain())
+        return check_value(argument.annotation, node.plain())
     except ValueError as error:
-        faults.add(node.where, path, *_why(error, p, node))
+        faults.add(node.where, path, *_why(error, argument, node))
         return WRONG
 
 
-def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
+def _within(argument: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
     """Whether both ends of a schedule are values that the number itself could have."""
     ends = {end: schedule.arguments[end] for end in ("start", "end") if end in schedule.arguments}
     sound = True
-    for end, value in ends.items() if p.live and schedule.kind == "schedule" else ():
+    for end, value in ends.items() if argument.live and schedule.kind == "schedule" else ():
         try:
-            check_value(p.annotation, int(value) if is_whole(p.annotation) and value == int(value) else value)
+            check_value(argument.annotation, int(value) if is_whole(argument.annotation) and value == int(value) else value)
         except ValueError:
             sound = False
-            faults.add(node.where, f"{path}.{schedule.name}.{end}", f"got {value}, expected {describe(p.annotation)}.")
+            faults.add(node.where, f"{path}.{schedule.name}.{end}", f"got {value}, expected {describe(argument.annotation)}.")
     return sound
 
 
@@ -237,16 +237,16 @@ def _adapter(annotation: Any) -> Any:
         ) from None
 
 
-def _why(error: ValueError, p: Argument, node: Node) -> tuple[str, str]:
+def _why(error: ValueError, argument: Argument, node: Node) -> tuple[str, str]:
     from pydantic import ValidationError
 
-    choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
+    choices = [c for c in _choices(argument.annotation) if isinstance(c, str)]
     hint = did_you_mean(nearest(node.value, choices)) if isinstance(node.value, str) else ""
     inner = ""
     details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     if details and details[0]["loc"] and (node.is_list or node.is_mapping):
         inner = f" ({'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg'].lower()})"
-    return f"got {_shown(node)}, expected {describe(p.annotation)}{inner}.", hint
+    return f"got {_shown(node)}, expected {describe(argument.annotation)}{inner}.", hint
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ def describe(annotation: Any) -> str:
     if annotation in _words:
         return _words[annotation]
     argument = Argument(annotation)
-    if argument.part is not None:
-        return f"a part: {argument.part}" + (f" ({', '.join(argument.choices)})" if argument.choices else "")
+    if argument.part_kind is not None:
+        return f"a part: {argument.part_kind}" + (f" ({', '.join(argument.choices)})" if argument.choices else "")
     if origin is Annotated:
         return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cloze.document import Key, Node, Where, from_data, read_value
+from cloze.document import Key, Node, Where, from_data, parse_value
 from cloze.errors import Parameter, RecipeError, propose
 from cloze.recipe.expand import SINGULAR
 from cloze.recipe.faults import Faults
-from cloze.recipe.origins import CheckpointFolders, ResolvedTree, take_up
+from cloze.recipe.origins import CheckpointFolders, ResolvedTree, resolve_networks
 from cloze.recipe.recipe import Recipe, Stage
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
@@ -60,7 +60,7 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
         where = Where.of_override(override)
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
-        stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
+        stages.value[name].put("share", from_data(parse_value(text, where, option="--set", prefix=f"{path}=").plain(), where))
     return rest
 
 
@@ -105,8 +105,8 @@ def stage_trees(
             amount = 1.0  # further stages may begin with this one
         earlier = {before: tree for before, (tree, _) in trees.items()}
         tree = _tree(str(name), node, root, faults)
-        resolved_tree = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
-        trees[str(name)] = (resolved_tree, float(amount))
+        resolved = resolve_networks(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
+        trees[str(name)] = (resolved, float(amount))
     total = sum(share for _, share in trees.values())
     return {name: (tree, share / total) for name, (tree, share) in trees.items()}
 

@@ -11,8 +11,8 @@ from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
 from cloze.exercises.retokenize import OtherReading
+from cloze.recipe.building import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
-from cloze.recipe.given import build, restored
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import Recipe
 from cloze.runs.corpora import open_corpus
@@ -103,11 +103,12 @@ def languages_of(stores: Mapping[str, Store]) -> tuple[str, ...]:
 
 def _require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
     """Raise `RecipeError` if the text has more languages than a network has vectors for."""
-    from cloze.checkpoint.build import plain
+    from cloze.checkpoint.build import plain_arguments
     from cloze.interop.arguments import flat
 
     for name, network in recipe.networks.items():
-        inputs = {} if network.part is None else flat(plain(network.part.arguments), network.part.name).get("embedding.inputs")
+        part = network.part
+        inputs = {} if part is None else flat(plain_arguments(part.arguments), part.name).get("embedding.inputs")
         rows = (inputs or {}).get("language")
         if rows is not None and len(languages) > rows:
             path = "network" if len(recipe.networks) == 1 else f"networks.{name}"

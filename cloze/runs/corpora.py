@@ -16,7 +16,7 @@ from cloze.corpus import Store
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.processes import rank
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe, TextSpec
 from cloze.text import Annotations, Tokenizer
@@ -106,9 +106,9 @@ def tokenizer_of_texts(
         return None
     if run is not None and Store.is_store(folder / "store"):
         return Store.open(folder / "store").tokenizer()
-    from cloze.checkpoint.build import plain  # loads torch, which stores of plain text do without
+    from cloze.checkpoint.build import plain_arguments  # loads torch, which stores of plain text do without
 
-    texts = build(builder_of("source", spec.name), plain(spec.arguments), {}).texts(paths)
+    texts = build(builder_of("source", spec.name), plain_arguments(spec.arguments), {}).texts(paths)
     if texts is None:
         return None
     return with_table_words(recipe, report, train(trainable(text_of(recipe)), texts, seed=seed, report=report))
@@ -145,9 +145,9 @@ def open_own(
         if tokenizer is not None:
             store.require_tokenizer(tokenizer.hash, whose="the checkpoint")
         return store, store.tokenizer()
-    from cloze.checkpoint.build import plain
+    from cloze.checkpoint.build import plain_arguments
 
-    options = plain(spec.arguments)
+    options = plain_arguments(spec.arguments)
     of_rows = class_of("source", spec.name).of_rows
     arguments = {key: value for key, value in options.items() if key not in of_rows}
     known_tokenizer = None if tokenizer is None else tokenizer.hash

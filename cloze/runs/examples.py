@@ -13,9 +13,9 @@ from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.parts import class_of
-from cloze.recipe.recipe import EntrySpec, Recipe, plain
+from cloze.recipe.recipe import EntrySpec, Recipe, as_plain_data
 from cloze.registry import lookup
 from cloze.rows import Rows
 from cloze.runs.item_examples import items_of
@@ -39,7 +39,7 @@ def examples(
     descriptions = []
     for entry in recipe.entries.values():
         spec = recipe.sources[entry.source]
-        source = build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables})
+        source = build(lookup(spec.kind, spec.name), as_plain_data(spec.arguments), {"tables": tables})
         store = stores[entry.source]
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
         bound = store.bound(

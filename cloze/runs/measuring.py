@@ -23,7 +23,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
-from cloze.recipe.given import naming
+from cloze.recipe.building import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
@@ -297,7 +297,7 @@ def as_loaded(
             readings = {reading: path for reading, path in objective.read.items() if "." not in path}
             reads |= {objective.state: readings} if readings else {}
     annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))
-    tables_by_name = naming(recipe.tables, tables, annotations.labels)
+    tables_by_name = with_label_names(recipe.tables, tables, annotations.labels)
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,

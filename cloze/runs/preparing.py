@@ -25,8 +25,8 @@ from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
+from cloze.recipe.building import with_label_names
 from cloze.recipe.changes import read_by_export
-from cloze.recipe.given import naming
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of, engines
 from cloze.recipe.recipe import NetworkSpec, Recipe
@@ -302,7 +302,7 @@ def put_aside(
 
     facts = TokenFacts.of(tokenizer)
     named_tables = {  # the labels of another text may have other numbers
-        name: naming(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
+        name: with_label_names(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
         for name, store in aside.items()
     }
     feeds = {

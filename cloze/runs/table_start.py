@@ -44,7 +44,7 @@ def start_tables(
                 "Leave out `start`."
             )
         table: Any = step.networks[label]
-        weight = table.tables["tokens"].weight.data
+        weight = table.token_tables["tokens"].weight.data
         documents = running_text(store, 0.0 if entry.source in aside else recipe.training.held_out, "train")
         vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, vector_mask)

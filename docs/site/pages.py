@@ -23,7 +23,7 @@ from cloze import fields
 from cloze.cli.verbs import VERBS, load_verb
 from cloze.recipe.explain import all_parts, explain_part
 from cloze.recipe.family import Outline, outlines
-from cloze.recipe.load import text_of_named
+from cloze.recipe.load import read_builtin
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = ROOT / "docs" / "family"
@@ -120,7 +120,7 @@ def _system_page(system: str, notes: str) -> str:
     for recipe in recipes:
         if recipe.name not in figures:
             raise SystemExit(f"docs/published.yaml: no figures of the recipe {recipe.name}; add them, each under its source.")
-        text += _folded(f"cloze show {recipe.name}", f"```yaml\n{text_of_named(recipe.name)}```")
+        text += _folded(f"cloze show {recipe.name}", f"```yaml\n{read_builtin(recipe.name)}```")
         text += _folded(f"figures of {recipe.name} and their sources", system_figures(figures[recipe.name]))
     return f"---\ntitle: {title}\nsearch:\n  boost: 0.3\n---\n\n{_with_mark(text)}\n{_HEAD.sub('', notes, count=1)}"
 

@@ -122,10 +122,10 @@ def test_the_verb_writes_an_encoder_that_knows_more_words(tmp_path: Path, capsys
     vector = embed(Reader.of(loaded), ["w1 sea"])[0]
     summary = embed(Reader.of(loaded), ["w1 sea"], pooling="summary")[0]  # the network's own, a mean, not one token's state
     np.testing.assert_allclose(summary, vector, atol=1e-6)
-    table = loaded.network.tables["tokens"].weight.detach().numpy()
+    table = loaded.network.token_tables["tokens"].weight.detach().numpy()
     np.testing.assert_allclose(vector[:3], (table[5] + table[16]) / 2, atol=1e-6)
     whole: Any = load_checkpoint(run).network
-    np.testing.assert_allclose(table[:16], whole.tables["tokens"].weight.detach().numpy())
+    np.testing.assert_allclose(table[:16], whole.token_tables["tokens"].weight.detach().numpy())
     hidden = whole(want=frozenset({"hidden"}), tokens=torch.tensor([[5, 6]]))["hidden"]
     encoder = loaded.network(want=frozenset({"hidden"}), tokens=torch.tensor([[5, 6]]))["hidden"]
     torch.testing.assert_close(encoder[..., 3:], hidden)

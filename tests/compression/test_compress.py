@@ -129,7 +129,7 @@ def test_pruned_and_rounded_weights_are_written_and_stay_zero_when_the_folder_is
     changes = [("sparsify", {"share": 0.5}), ("quantise", {"bits": 4, "groups": 2})]
     made = compress(start, tmp_path / "small", changes)
     before = load_checkpoint(start).network.state_dict()
-    after = load_checkpoint(tmp_path / "small", plain=True).network.state_dict()
+    after = load_checkpoint(tmp_path / "small", plain_form=True).network.state_dict()
     for name in ("layers.0.outer.weight", "layers.1.attention.projections.weight"):
         groups = 6 if "projections" in name else 2
         rounded = round_weight(before[name], bits=4, groups=groups).floats
@@ -144,7 +144,7 @@ def test_pruned_and_rounded_weights_are_written_and_stay_zero_when_the_folder_is
         overrides=["training.epochs=1", "length=24", "training.rate.linear.peak=0.01", "task.keep=last"],
         report=lambda line: None,
     )
-    trained = load_checkpoint(tmp_path / "tuned", plain=True).network.state_dict()
+    trained = load_checkpoint(tmp_path / "tuned", plain_form=True).network.state_dict()
     name = "layers.0.outer.weight"
     assert not torch.equal(trained[name], after[name]) and bool((trained[name][after[name] == 0] == 0).all())
     share(tmp_path / "small", tmp_path / "merged")
@@ -243,5 +243,5 @@ def test_a_scheduled_share_is_reached_while_a_task_is_learned_and_is_in_the_fold
         report=lambda line: None,
     )
     for plain in (False, True):
-        outer = load_checkpoint(tmp_path / "tuned", plain=plain).network.layers[1].outer
+        outer = load_checkpoint(tmp_path / "tuned", plain_form=plain).network.layers[1].outer
         assert int((outer.weight == 0).sum()) == outer.weight.numel() // 2

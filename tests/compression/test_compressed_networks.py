@@ -269,7 +269,7 @@ def test_the_table_of_tokens_is_pruned_where_asked_and_the_tied_head_reads_the_z
     table: Any = network.embeddings.tokens
     mask = table.changes["sparsify"]
     mask.kept.copy_(mask.of(table.weight))
-    assert int((network.tables["tokens"].weight == 0).sum()) == table.weight.numel() // 2
+    assert int((network.token_tables["tokens"].weight == 0).sum()) == table.weight.numel() // 2
     keep_computed(network)
     assert type(network.embeddings.tokens) is nn.Embedding and int((network.embeddings.tokens.weight == 0).sum()) == 80
 

@@ -53,7 +53,7 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def tables_of(folder: Path, name: str) -> dict[str, Any]:
     """The tensors of the network in a folder that hold vectors, as arrays."""
-    state = load_checkpoint(folder, plain=True).network.state_dict()
+    state = load_checkpoint(folder, plain_form=True).network.state_dict()
     return {table: state[table].numpy().copy() for table in KINDS[name][2]}
 
 

@@ -61,7 +61,7 @@ def test_rates_and_shares_are_at_most_one() -> None:
 def test_defaults_lie_within_their_bounds() -> None:
     for _, all_ in owners():
         for argument in all_.values():
-            if not argument.required and argument.part is None and any(numbers(argument.annotation)):
+            if not argument.required and argument.part_kind is None and any(numbers(argument.annotation)):
                 default = argument.default
                 checked = check_value(argument.annotation, list(default) if isinstance(default, tuple) else default)
                 assert (asdict(checked) if is_dataclass(checked) else checked) == default

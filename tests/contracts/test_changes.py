@@ -312,7 +312,7 @@ def test_a_changed_network_without_a_plain_form_is_written_for_cloze_alone(
     for folder in (tmp_path / "run", tmp_path / "shared"):
         assert_same_state(load_checkpoint(folder).network, network_of(step, recipe))
         with pytest.raises(CheckpointError, match="these updates cannot be merged.\n  Continue with the changed network"):
-            load_checkpoint(folder, plain=True)
+            load_checkpoint(folder, plain_form=True)
 
 
 @pytest.mark.slow

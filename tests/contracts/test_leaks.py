@@ -160,7 +160,7 @@ def perturbed(
     """Each state over positions, what it declares to see, and which of its positions (…, M, L) each change moves."""
     copies = len(positions) + 1
     copied = repeated(given, row, copies)
-    vocabulary = network.tables["tokens"].num_embeddings if "tokens" in network.tables else network.vocab_size
+    vocabulary = network.token_tables["tokens"].num_embeddings if "tokens" in network.token_tables else network.vocab_size
     tokens = copied[changed].clone()
     tokens[torch.arange(1, copies), positions] = (tokens[torch.arange(1, copies), positions] + vocabulary // 2) % vocabulary
     copied[changed] = tokens

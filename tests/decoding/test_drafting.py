@@ -144,7 +144,7 @@ def transformer_xl(pieces: Any) -> tuple[Reader, Any]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = TransformerXL(layers=2, width=12, heads=2, vocab_size=pieces.size, clock=Clock(), init_std=0.4).eval()
-        head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=network.tables["tokens"]).eval()
+        head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=network.token_tables["tokens"]).eval()
     return Reader(network, pieces, Reading(single="{A}", pair=None, summary="last"), "left_to_right"), head
 
 
@@ -155,7 +155,8 @@ def answering(pieces: Any, **changes: Any) -> tuple[Reader, Any]:
             "encoder_decoder", layers=2, width=16, heads=2, vocab_size=pieces.size, clock=Clock(),
             **{"positions.max_length": 48, "initial.std": 0.4, **changes},
         ).eval()
-        head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"]).eval()
+        table = network.token_tables["tokens"]
+        head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=table).eval()
     return Reader(network, pieces, Reading("[CLS] {A} [SEP]", None, "last", start="[SEP]"), "open"), head
 
 
@@ -208,7 +209,7 @@ def test_what_cannot_have_a_draft_or_be_one_is_refused(gpt2: Any, checkpoint: Ma
     reader, head = gpt2
     pieces = reader.tokenizer
     lstm = LSTM(layers=1, width=12, inner=16, bound=0.5, vocab_size=pieces.size, clock=Clock()).eval()
-    lstm_head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=lstm.tables["tokens"])
+    lstm_head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=lstm.token_tables["tokens"])
     recurrent = Reader(lstm, pieces, reader.reading, "left_to_right")
     roberta = answering(checkpoint("roberta").tokenizer)
     decoder = Draft(replace(roberta[0], tokenizer=pieces, reading=Reading("{A} [EOS]", None, "last")), roberta[1])

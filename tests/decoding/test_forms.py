@@ -23,7 +23,7 @@ from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
@@ -49,7 +49,8 @@ def filling(checkpoint: Make) -> tuple[Reader, Any]:
         torch.manual_seed(0)
         network = network_of("transformer", layers=2, width=16, heads=2, segments=6, dropout=0.0, vocab_size=pieces.size,
             clock=Clock(), **{"positions.max_length": 40, "initial.std": 0.3})
-        head = token_prediction(transform="gelu", tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+        table = network.token_tables["tokens"]
+        head = token_prediction(transform="gelu", tie=True, width=16, vocab_size=pieces.size, table=table)
     return Reader(network.eval(), pieces, UNILM, "source_to_target"), head.eval()
 
 
@@ -69,7 +70,7 @@ def deciding(checkpoint: Make) -> tuple[Reader, Any]:
         torch.manual_seed(0)
         network = network_of("encoder_decoder", layers=2, width=16, heads=2, vocab_size=pieces.size, clock=Clock(),
             **{"positions.max_length": 48, "initial.std": 0.4})
-        head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+        head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.token_tables["tokens"])
     return Reader(network.eval(), pieces, Reading("[CLS] {A} [SEP]", None, "last", start="[SEP]")), head.eval()
 
 

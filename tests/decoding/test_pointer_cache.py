@@ -105,7 +105,7 @@ def test_an_lstm_carries_its_state_through_texts_and_a_pointer_mixes_as_the_auth
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = LSTM(layers=2, width=12, inner=16, reuse=1, bound=0.5, vocab_size=pieces.size, clock=Clock()).eval()
-        head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=network.tables["tokens"]).eval()
+        head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=network.token_tables["tokens"]).eval()
     reader = Reader(network, pieces, Reading(single="[EOS] {A}", pair=None, summary="last"), "left_to_right")
     texts, end = ["the cat sleeps", "a dog barks; the cat wakes", "rain"], pieces.role("[EOS]")
     ids = [token for text in texts for token in (end, *pieces.encode(text).ids.tolist())]

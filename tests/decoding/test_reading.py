@@ -43,7 +43,7 @@ def loaded(
     network: Any, pieces: Tokenizer, reading: Any, *, order: str = "open", read: dict[str, str] | None = None, **more: Any
 ) -> Any:
     """A checkpoint of a network with random weights and a head that is tied to its table."""
-    table = network.tables["tokens"]
+    table = network.token_tables["tokens"]
     head = token_prediction(tie=True, width=network.width, vocab_size=pieces.size, table=table)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():

@@ -98,7 +98,7 @@ def answering(checkpoint: Make) -> Any:
     clock = Clock()
     network = network_of("encoder_decoder", layers=2, width=16, heads=2, vocab_size=pieces.size, clock=clock,
         **{"positions.max_length": 48, "initial.std": 0.4})
-    head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+    head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.token_tables["tokens"])
     reading = Reading(single="[CLS] {A} [SEP]", pair=None, summary="last", start="[SEP]")
     return Reader(network.eval(), pieces, reading), head.eval()
 

@@ -42,7 +42,7 @@ def trained(checkpoint: Make) -> tuple[Reader, Any]:
         torch.manual_seed(1)
         network = network_of("transformer_xl", layers=1, width=32, heads=2, dropout=0.0, vocab_size=pieces.size, clock=Clock(),
             **{"memory.size": SEGMENT})
-        head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
+        head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.token_tables["tokens"])
     parameters = list({id(p): p for module in (network, head) for p in module.parameters()}.values())
     optimizer = torch.optim.Adam(parameters, lr=5e-3)
     end = pieces.role("[EOS]")
@@ -121,7 +121,7 @@ def two_stream(checkpoint: Make) -> tuple[Reader, Any]:
         torch.manual_seed(0)
         network = network_of("two_stream", layers=2, width=16, heads=2, dropout=0.0, init_std=0.3, vocab_size=pieces.size,
             clock=Clock(), **{"memory.size": 4, "memory.reuse": 2})
-        head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+        head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.token_tables["tokens"])
     head.reads = ("query",)
     return Reader(network.eval(), pieces, Reading(single="{A} [SEP]", pair=None, summary="last")), head.eval()
 

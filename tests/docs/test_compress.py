@@ -31,4 +31,4 @@ def test_the_page_on_compression_runs(
     }
     run_page(PAGE, capsys, monkeypatch, smaller)
     assert load_checkpoint("shallow-tuned").network_arguments["layers"] == 1
-    assert len(load_checkpoint("four-bits", plain=True).network.layers[0].outer.weight.unique()) <= 2 * 15
+    assert len(load_checkpoint("four-bits", plain_form=True).network.layers[0].outer.weight.unique()) <= 2 * 15

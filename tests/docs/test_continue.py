@@ -37,9 +37,9 @@ def test_the_page_on_domains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, tensor in first.network.state_dict().items():
         assert torch.equal(begun.network.state_dict()[name], tensor), name
     assert {loaded.tokenizer.hash for loaded in rest} == {first.tokenizer.hash}
-    words, table = load_checkpoint("my-word-bert/cloze/checkpoints/step-00000000"), first.network.tables["tokens"].weight
+    words, table = load_checkpoint("my-word-bert/cloze/checkpoints/step-00000000"), first.network.token_tables["tokens"].weight
     assert words.tokenizer.size > first.tokenizer.size
-    found = words.network.tables["tokens"].weight
+    found = words.network.token_tables["tokens"].weight
     assert torch.equal(found[: len(table)], table)
     for number in range(len(table), words.tokenizer.size):
         pieces = first.tokenizer.encode(words.tokenizer.piece(number)).ids.tolist()

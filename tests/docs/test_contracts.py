@@ -17,7 +17,7 @@ import pytest
 
 from cloze.cli import main as frame
 from cloze.cli.verbs import SECTIONS
-from cloze.recipe.load import pretraining_recipe_names, text_of_named
+from cloze.recipe.load import pretraining_recipe_names, read_builtin
 from tests.site_scripts import pages, stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,7 +203,7 @@ def test_pages_that_everybody_reads_are_short(page: str, most: int) -> None:
 
 def test_the_recipe_in_the_readme_is_the_file_of_that_recipe() -> None:
     (recipe,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    assert recipe == text_of_named("gpt")
+    assert recipe == read_builtin("gpt")
 
 
 def test_the_published_figures_are_the_only_file_that_every_recipe_adds_to() -> None:

@@ -15,7 +15,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.cli.main import explain, main
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import builder_of
 from cloze.recipe.user_files import import_files
@@ -164,7 +164,7 @@ def test_a_network_with_a_wrong_member_is_refused_with_what_is_wrong(case: str, 
 
 def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, only_own_parts: None) -> None:
     """`nn.Module` says instead that the property is missing."""
-    broken = "self.embeddings = None\n\n    @property\n    def tables(self):\n        return self.embeddings.rows"
+    broken = "self.embeddings = None\n\n    @property\n    def token_tables(self):\n        return self.embeddings.rows"
     layers = "        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))\n"
     file = write_network(tmp_path, **{EMBEDDINGS: broken, layers: ""})
     import_files([file])
@@ -174,7 +174,7 @@ def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, on
     message, code = explain(raised.value)
     line = file.read_text(encoding="utf-8").splitlines().index("        return self.embeddings.rows") + 1
     assert (message, code) == (
-        f"{file}:{line}: in tables: AttributeError: 'NoneType' object has no attribute 'rows'\n"
+        f"{file}:{line}: in token_tables: AttributeError: 'NoneType' object has no attribute 'rows'\n"
         "  CLOZE_DEBUG=1 shows the traceback.", 2,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from cloze import fields
 from cloze.cli.verbs import VERBS
 from cloze.document import read_yaml
 from cloze.recipe.explain import all_parts
-from cloze.recipe.load import pretraining_recipe_names, text_of_named
+from cloze.recipe.load import pretraining_recipe_names, read_builtin
 from tests.pages import needs_browser, title_in_browser
 from tests.site_scripts import ROOT, pages, stage
 
@@ -101,7 +101,7 @@ def test_every_recipe_is_on_the_page_of_its_system_with_its_figures_and_after_it
         assert head.startswith(f"{front}{title}\n\n{pages.MARK}\n\n{members[0].paper}\n"), name
         assert (built, tail) == (notes, ""), name
         for recipe in members:
-            assert f"```yaml\n{text_of_named(recipe.name)}```" in head, name
+            assert f"```yaml\n{read_builtin(recipe.name)}```" in head, name
             assert f"figures of {recipe.name} and their sources</summary>\n\n| figure |" in head, name
         assert len(notes.split()) >= 60, f"{name} has words of its own"
 

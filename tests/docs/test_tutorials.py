@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.recipe.load import load_recipe, pretraining_recipe_names, text_of_named
+from cloze.recipe.load import load_recipe, pretraining_recipe_names, read_builtin
 from cloze.recipe.recipe import Recipe
 
 from . import test_tour
@@ -99,7 +99,7 @@ def test_the_tutorial_on_pictures_says_what_each_recipe_needs_from_a_detector() 
         recipes, items, arrays, further = (cell.strip() for cell in line.split("|"))
         for name in re.findall(r"`(.+?)`", recipes):
             table[name] = ({items.strip("`"): re.findall(r"`(.+?)`", arrays)}, further)
-    loaded = {name: load_recipe(name) for name in pretraining_recipe_names() if "items: {" in text_of_named(name)}
+    loaded = {name: load_recipe(name) for name in pretraining_recipe_names() if "items: {" in read_builtin(name)}
     read = {name: item_arrays(recipe) for name, recipe in loaded.items()}
     sounds = {"speechbert"}  # reads recordings
     assert {name: cells[0] for name, cells in table.items()} == {

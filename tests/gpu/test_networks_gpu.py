@@ -128,7 +128,7 @@ def test_an_electra_step_runs_and_reaches_every_parameter() -> None:
     discriminator.embeddings = generator.embeddings
     clock = generator.clock
     masked = token_prediction(
-        transform="gelu", tie=True, width=128, vocab_size=500, table=generator.tables["tokens"]
+        transform="gelu", tie=True, width=128, vocab_size=500, table=generator.token_tables["tokens"]
     ).cuda()
     found = token_labelling(width=128, clock=clock).cuda()
     positions = torch.arange(0, 512, 7)

@@ -11,7 +11,7 @@ from cloze.interop import PortableHead, PortableModel, Reading
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
 from cloze.objectives.objective import Objective
-from cloze.recipe.given import build as build_part
+from cloze.recipe.building import build as build_part
 from cloze.registry import lookup
 from cloze.text import ByteBPE, TextSpec, Tokenizer, Unigram, WordPiece, train
 from cloze.text.roles import GPT2_LITERALS, ROBERTA_LITERALS
@@ -178,7 +178,7 @@ def build(
     generator = torch.Generator().manual_seed(seed)
     clock = Clock()
     network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=clock).eval()
-    given = {"width": network.width, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": clock}
+    given = {"width": network.width, "vocab_size": pieces.size, "table": network.token_tables["tokens"], "clock": clock}
     objectives = {name: objective(*part, given) for name, part in parts.items()}
     for module in (network, *objectives.values()):
         with torch.no_grad():
@@ -204,7 +204,7 @@ def loaded(imported: Any) -> System:
     network = network_of("transformer", **model.flat, vocab_size=imported.vocab_size, clock=clock).eval()
     network.load_state_dict(model.network)
     given = {
-        "width": network.width, "vocab_size": imported.vocab_size, "table": network.tables["tokens"], "clock": clock
+        "width": network.width, "vocab_size": imported.vocab_size, "table": network.token_tables["tokens"], "clock": clock
     }  # fmt: skip
     objectives = {}
     for name, head in model.heads.items():

@@ -197,7 +197,7 @@ def test_a_transformer_xl_folder_becomes_a_checkpoint_with_its_recipe(systems: M
     arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "feed_forward.activation": "relu",
         "memory.size": 6}
     network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
-    given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
+    given = {"width": 16, "vocab_size": pieces.size, "table": network.token_tables["tokens"]}
     head = systems.objective("token_prediction", {"tie": True}, given)
     model = PortableModel(
         data("transformer_xl", **arguments), "left_to_right", network.state_dict(),

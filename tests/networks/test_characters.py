@@ -169,7 +169,7 @@ def test_rare_and_unseen_trigrams_share_the_last_row() -> None:
 def test_a_transformer_reads_characters_in_place_of_a_table() -> None:
     network = network_of("transformer", layers=1, width=16, heads=2, dropout=0.0, embedding=small().float(),
         vocab_size=len(WORDS), clock=Clock())
-    assert network.tables == {} and "characters" in network.takes
+    assert network.token_tables == {} and "characters" in network.takes
     assert isinstance(network.embeddings.characters, CharacterTable)
     assert not any(name.startswith("embeddings.tokens") for name in network.state_dict())
     tokens, characters = torch.tensor([[4, 1]]), torch.zeros(1, 2, 12, dtype=torch.long)

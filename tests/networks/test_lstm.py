@@ -35,7 +35,7 @@ def tokens(rows: int = 2, length: int = 10) -> Tensor:
 def test_awd_lstm_has_the_published_size(vocabulary: int, parameters: int) -> None:
     with torch.device("meta"):
         made = LSTM(layers=3, width=400, inner=1150, vocab_size=vocabulary, clock=Clock())
-        head = token_prediction(tie=True, width=400, vocab_size=vocabulary, table=made.tables["tokens"])
+        head = token_prediction(tie=True, width=400, vocab_size=vocabulary, table=made.token_tables["tokens"])
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in made.layers]
     assert sizes == [7_139_200, 10_589_200, 2_483_200]
     assert sum(p.numel() for p in [*made.parameters(), *head.parameters()]) == parameters
@@ -172,7 +172,7 @@ def test_what_it_cannot_read_is_refused() -> None:
 def test_it_learns_a_markov_chain_to_its_entropy_and_not_below() -> None:
     moves = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.25, 0.25, 0.5]])
     made = network(layers=1, width=16, vocab_size=3)
-    head = token_prediction(tie=True, width=16, vocab_size=3, table=made.tables["tokens"])
+    head = token_prediction(tie=True, width=16, vocab_size=3, table=made.token_tables["tokens"])
     optimizer = torch.optim.Adam([*made.parameters(), *head.parameters()], lr=0.01)
     generator = torch.Generator().manual_seed(0)
 

@@ -150,7 +150,7 @@ def test_transformer_xl_never_sees_ahead_through_any_depth() -> None:
 def test_transformer_xl_scales_its_embeddings_by_the_root_of_the_width() -> None:
     network, tokens = xl(), ids(2, 5)
     first = network(want=frozenset({"layers"}), tokens=tokens, order="left_to_right")["layers"][0]
-    torch.testing.assert_close(first, network.tables["tokens"].weight[tokens] * 12**0.5)
+    torch.testing.assert_close(first, network.token_tables["tokens"].weight[tokens] * 12**0.5)
 
 
 def test_without_relative_terms_plain_causal_attention_is_left() -> None:

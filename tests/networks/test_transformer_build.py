@@ -59,7 +59,7 @@ def test_bert_with_both_heads_has_the_published_number(size: str, published: int
     network = meta(size)
     with torch.device("meta"):
         masked = token_prediction(
-            transform="gelu", tie=True, width=network.width, vocab_size=30522, table=network.tables["tokens"]
+            transform="gelu", tie=True, width=network.width, vocab_size=30522, table=network.token_tables["tokens"]
         )
         relation = relation_prediction(width=network.width, clock=network.clock)
     assert count(network, masked, relation) == published
@@ -71,7 +71,7 @@ def test_roberta_has_the_published_number(size: str, published: int) -> None:
     network = meta(size, vocab_size=50265, segments=0)
     with torch.device("meta"):
         masked = token_prediction(
-            transform="gelu", tie=True, width=network.width, vocab_size=50265, table=network.tables["tokens"]
+            transform="gelu", tie=True, width=network.width, vocab_size=50265, table=network.token_tables["tokens"]
         )
     assert count(network, masked) + 3 * network.width == published
 
@@ -81,7 +81,7 @@ def test_gpt2_has_the_published_number(size: str, published: int) -> None:
     network = meta(size, vocab_size=50257, segments=0, norm="pre", **{"positions.max_length": 1024})
     with torch.device("meta"):
         following = token_prediction(
-            tie=True, bias=False, width=network.width, vocab_size=50257, table=network.tables["tokens"]
+            tie=True, bias=False, width=network.width, vocab_size=50257, table=network.token_tables["tokens"]
         )
     assert count(network, following) == published
 

@@ -220,4 +220,4 @@ def test_what_is_kept_from_an_inference_serves_a_training_step() -> None:
     with torch.inference_mode():
         network(**fields)
     network.train()(**fields)["hidden"].sum().backward()
-    assert network.tables["tokens"].weight.grad is not None
+    assert network.token_tables["tokens"].weight.grad is not None

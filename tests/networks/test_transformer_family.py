@@ -131,5 +131,5 @@ def test_gpt2_has_the_published_number_of_parameters(layers: int, width: int, he
 def test_xlm_has_the_published_size(arguments: dict[str, Any], vocabulary: int, millions: float) -> None:
     network, found = meta(vocabulary, **arguments)
     with torch.device("meta"):
-        head = token_prediction(tie=True, width=network.width, vocab_size=vocabulary, table=network.tables["tokens"])
+        head = token_prediction(tie=True, width=network.width, vocab_size=vocabulary, table=network.token_tables["tokens"])
     assert round((found + sum(p.numel() for p in head.parameters())) / 1e6, 1) == millions

@@ -30,7 +30,7 @@ def states(made: WordVectors, *want: str, tokens: Tensor = TOKENS, **fields: Ten
 def test_a_word_is_its_row() -> None:
     made = network()
     assert torch.equal(states(made, "hidden")["hidden"], made.embeddings.weight[TOKENS])
-    assert made.embeddings.weight.shape == (6, 3) and made.tables["tokens"] is made.embeddings
+    assert made.embeddings.weight.shape == (6, 3) and made.token_tables["tokens"] is made.embeddings
     assert torch.equal(made.vectors(), made.embeddings.weight)
 
 
@@ -109,7 +109,7 @@ def test_a_word_with_n_grams_is_the_mean_of_all_its_rows() -> None:
     rows = [3, *ngram_rows("here", (3, 6), 50, 6)]
     torch.testing.assert_close(hidden[0, 1], made.embeddings.weight[rows].mean(0))
     torch.testing.assert_close(made.vectors()[TOKENS], hidden)
-    assert made.tables == {}
+    assert made.token_tables == {}
 
 
 def test_an_unseen_word_is_the_mean_of_its_n_grams_alone() -> None:

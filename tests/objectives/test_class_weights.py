@@ -13,8 +13,8 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
-from cloze.objectives.labels.chosen import Start, TextClassification, WordLabelling
 from cloze.objectives.labels.classify_span import ClassifySpan
+from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification, WordLabelling
 from cloze.objectives.labels.relation_prediction import relation_prediction
 from cloze.objectives.labels.sequence_labelling import sequence_labelling
 from cloze.objectives.objective import balanced
@@ -98,9 +98,9 @@ def test_the_weights_of_a_run_are_those_of_its_labels() -> None:
 
 def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
     starts = [Start("open", 2), Start("left_to_right", 2), Start("open", 2, pooled=True)]
-    made = [TextClassification(class_weights="balanced").chosen(start) for start in starts]
+    made = [TextClassification(class_weights="balanced").resolve(start) for start in starts]
     assert [name for name, _ in made] == ["relation_prediction", "classify", "pooled_classification"]
     assert all(arguments["class_weights"] == "balanced" for _, arguments in made)
-    assert WordLabelling(class_weights=[1.0]).chosen(starts[0])[1]["class_weights"] == [1.0]
+    assert WordLabelling(class_weights=[1.0]).resolve(starts[0])[1]["class_weights"] == [1.0]
     with pytest.raises(RecipeError, match="class_weights are for labels, `soft` is for probabilities"):
         TextClassification(class_weights="balanced", soft="kl_divergence")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from cloze.objectives import (
     token_prediction,
 )
 from cloze.objectives import cross_entropy as module
+from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.transforms import Gelu
 
@@ -65,6 +66,30 @@ def example(objective: Classify, rows: int, answers: int, seed: int = 0) -> tupl
     positions = torch.randint(0, state[..., 0].numel(), (answers,), generator=generator)
     targets = torch.randint(0, 2, (answers,), generator=generator)
     return {reading: state}, Batch({objective.targets: targets, objective.target_positions: positions})
+
+
+class Halved(TokenPrediction):
+    """A subclass whose own loss is half that of its base."""
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        total, metrics = super().loss(logits, batch)
+        return Loss(total / 2, metrics)
+
+
+class Cooled(TokenPrediction):
+    """A subclass whose own scores are half those of its base."""
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return super().scores(readings, batch) / 2
+
+
+def test_a_subclass_with_a_vocabulary_computes_the_loss_that_it_overrides() -> None:
+    whole = vocabulary()
+    readings, batch = example(whole, rows=2, answers=4)
+    halved, cooled = Halved(whole.head, set="main"), Cooled(whole.head, set="main")
+    torch.testing.assert_close(halved(readings, batch).total, whole(readings, batch).total / 2)
+    expected = whole.loss(whole.scores(readings, batch) / 2, batch)
+    torch.testing.assert_close(cooled(readings, batch).total, expected.total)
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -53,7 +53,7 @@ def xlnet(systems: ModuleType, tie: bool) -> tuple[TwoStream, Any, Any, Portable
     pieces = systems.tokenizer("unigram")
     network = network_of("two_stream", **SHAPE, vocab_size=pieces.size, clock=Clock())
     arguments = {"tie": tie}
-    head = token_prediction(**arguments, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+    head = token_prediction(**arguments, width=16, vocab_size=pieces.size, table=network.token_tables["tokens"])
     random(network), random(head, 1)
     model = PortableModel(
         complete(data("two_stream", **SHAPE), "two_stream"), "open", network.state_dict(),
@@ -191,7 +191,7 @@ def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
             "embedding.cutoffs": config["cutoffs"], "embedding.divide": config["div_val"]}).eval()
     head = adaptive_prediction(
         cutoffs=config["cutoffs"], divide=config["div_val"], width=config["d_model"], vocab_size=config["vocab_size"],
-        table=network.tables["tokens"],
+        table=network.token_tables["tokens"],
     )
     return network, head.eval()
 
@@ -264,7 +264,7 @@ def test_transformer_xl_folders_open_there_and_come_back(systems: ModuleType, tm
     arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "feed_forward.activation": "relu",
         "embedding.cutoffs": list(cutoffs)}
     network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
-    given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
+    given = {"width": 16, "vocab_size": pieces.size, "table": network.token_tables["tokens"]}
     made: Any = adaptive_prediction(cutoffs=list(cutoffs), **given) if cutoffs else token_prediction(tie=True, **given)
     random(network), random(made, 1)
     part, told = ("adaptive_prediction", {"cutoffs": list(cutoffs)}) if cutoffs else ("token_prediction", {"tie": True})

@@ -51,7 +51,7 @@ def system(systems: ModuleType, name: str, **changes: Any) -> Any:
     generator = torch.Generator().manual_seed(0)
     clock = Clock()
     network = network_of("encoder_decoder", **arguments, vocab_size=pieces.size, clock=clock).eval()
-    given = {"width": network.width, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": clock}
+    given = {"width": network.width, "vocab_size": pieces.size, "table": network.token_tables["tokens"], "clock": clock}
     objective = systems.objective("token_prediction", head, given)
     for module in (network, objective):
         shake(module, generator)

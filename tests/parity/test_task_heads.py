@@ -15,7 +15,7 @@ from cloze.checkpoint.complete import Origin
 from cloze.interop import Card, PortableHead, export_folder
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.classification import AUTO
-from cloze.objectives.labels.chosen import TextChoice, TextClassification
+from cloze.objectives.labels.head_from_checkpoint import TextChoice, TextClassification
 from cloze.tasks.result import load_tuned
 
 transformers = pytest.importorskip("transformers")
@@ -33,7 +33,7 @@ def tuned(systems: ModuleType, foreign: ModuleType, name: str, asked: Any, out: 
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)
     loaded = load_checkpoint(foreign.save(foreign.model_of(kind, pieces), pieces, out.with_name("start")))
-    part, said = asked.chosen(Origin.of(loaded).start)
+    part, said = asked.resolve(Origin.of(loaded).start)
     arguments = {**said, "classes": 3} if part != "choose" else said
     with torch.random.fork_rng():
         torch.manual_seed(0)

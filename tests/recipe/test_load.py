@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from cloze.budget.facts import BudgetFacts
 from cloze.budget.fit import fit
-from cloze.checkpoint.build import plain
+from cloze.checkpoint.build import plain_arguments
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
+from cloze.recipe.building import build, place_edit
 from cloze.recipe.canonical import to_yaml
-from cloze.recipe.given import build, placed
 from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.recipe.paths import split
 from cloze.recipe.recipe import NetworkSpec
@@ -61,7 +61,7 @@ def test_what_a_part_or_section_leaves_out_comes_from_the_default_of_its_network
     recipe = load_recipe(write(("{transformer: {layers: 2, width: 64, heads: 2}}", json.dumps({network: arguments}))))
     part = recipe.networks["main"].part
     assert part is not None
-    for known in (plain(part.arguments), arguments):
+    for known in (plain_arguments(part.arguments), arguments):
         assert expected.items() <= flat(known, network).items()
     made = build(lookup("network", network), arguments, {"vocab_size": 9, "clock": Clock()})
     own = made.content_bias is None, made.layers[0].feed_forward.activation, made.layers[0].attention.dropout.rate
@@ -361,7 +361,7 @@ def test_numbers_of_edits_follow_schedules_and_a_whole_number_stays_whole(write:
     recipe = load_recipe(write(("mask: {", "mask: {unit: ngram, count: {linear: {start: 4, end: 1}}, power: 0, ")))
     check_recipe(recipe)
     spec = recipe.entries["main"].exercise[1]
-    found = [placed(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
+    found = [place_edit(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
     assert found == [4, 3, 2, 1] and {type(one) for one in found} == {int}
 
 
@@ -369,7 +369,7 @@ def test_an_edit_that_is_built_alone_has_the_last_values_of_its_schedules(write:
     falling = "random: {linear: {start: 0.3, end: 0}}, keep: {linear: {start: 0.2, end: 0}}"
     recipe = load_recipe(write(("corrupt: {}", f"corrupt: {{mask: {{linear: {{start: 0.5, end: 1}}}}, {falling}}}")))
     part = recipe.entries["main"].exercise[2].part
-    edit = build(lookup("edit", "corrupt"), plain(part.arguments), {})
+    edit = build(lookup("edit", "corrupt"), plain_arguments(part.arguments), {})
     assert (edit.mask, edit.random, edit.keep) == (1.0, 0.0, 0.0)
     assert recipe_from_data(recipe.canonical()).hash == recipe.hash
 

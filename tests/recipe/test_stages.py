@@ -110,7 +110,7 @@ def test_a_change_of_vocabulary_keeps_the_rows_of_pieces_that_both_know(
     first, last = load_checkpoint(tmp_path / "run" / "cloze" / "stages" / "general"), load_checkpoint(tmp_path / "run")
     rows = matched_rows(first.tokenizer, last.tokenizer)
     assert 10 < (rows >= 0).sum() < len(rows)
-    old, new = (loaded.network.tables["tokens"].weight.detach() for loaded in (first, last))
+    old, new = (loaded.network.token_tables["tokens"].weight.detach() for loaded in (first, last))
     known = torch.from_numpy(rows >= 0)
     torch.testing.assert_close(new[known], old[torch.from_numpy(rows)[known]], rtol=0, atol=0)
     torch.testing.assert_close(new[~known], old.mean(0).expand(int((~known).sum()), -1), rtol=0, atol=1e-7)

@@ -13,7 +13,7 @@ import pytest
 
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.checks.checked import Checked
-from cloze.recipe.load import load_recipe, text_of_named
+from cloze.recipe.load import load_recipe, read_builtin
 
 
 def checked(name: str, size: str | None = None, *changes: str) -> Checked:
@@ -213,7 +213,7 @@ def test_gpt_bert_has_the_layers_of_its_authors() -> None:
 
 def test_transformer_xl_large_with_words_and_a_table_of_four_widths_is_that_of_the_authors_script(tmp_path: Path) -> None:
     """run_wt103_large.sh: clusters of words whose vectors are 4 times narrower each, tied to the softmax but for one map."""
-    text = text_of_named("transformer-xl-large").replace("objectives:\n  - token_prediction: {tie: true}", (
+    text = read_builtin("transformer-xl-large").replace("objectives:\n  - token_prediction: {tie: true}", (
         "objectives:\n  - adaptive_prediction: {tie: true, cutoffs: [20000, 40000, 200000], divide: 4}"
     )).replace("norm_epsilon: 1e-5", "norm_epsilon: 1e-5\n    embedding: {cutoffs: [20000, 40000, 200000], divide: 4}")
     (tmp_path / "words.yaml").write_text(text)

@@ -12,7 +12,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.changes import DropSegments, KeepLayers, Shape
 from cloze.checkpoint.bound import BoundCheckpoints
-from cloze.checkpoint.build import build_step, load_checkpoint, plain
+from cloze.checkpoint.build import build_step, load_checkpoint, plain_arguments
 from cloze.checkpoint.feeds import build_data
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import load_origins
@@ -20,8 +20,8 @@ from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
+from cloze.recipe.building import build
 from cloze.recipe.canonical import to_yaml
-from cloze.recipe.given import build
 from cloze.recipe.load import distillation_recipe_names, load_recipe
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup
@@ -135,7 +135,7 @@ def test_distilbert_begins_with_every_second_layer_and_the_head_of_its_teacher(t
 def test_distilbert_has_the_published_number_of_parameters() -> None:
     bert = load_recipe("bert").networks["main"].part
     assert bert is not None
-    arguments: Any = plain(bert.arguments)
+    arguments: Any = plain_arguments(bert.arguments)
     for change in (KeepLayers("half"), DropSegments()):
         arguments = change.shape(Shape("bert", "transformer", arguments))
     with torch.device("meta"):
@@ -159,7 +159,7 @@ def test_the_larger_minilm_has_the_published_number_of_parameters_with_a_pooler(
     part = load_recipe("minilm").networks["student"].part
     assert part is not None
     with torch.device("meta"):
-        arguments: Any = {**plain(part.arguments), "layers": 12}
+        arguments: Any = {**plain_arguments(part.arguments), "layers": 12}
         made = build(lookup("network", part.name), arguments, {"vocab_size": 30522, "clock": Clock()})
     assert sum(parameter.numel() for parameter in made.parameters()) + 384 * 385 == 33_360_000
 
@@ -168,7 +168,7 @@ def _parameters(recipe: str, layers: int, **options: Any) -> int:
     """Those of the network of a recipe, with its first layers alone."""
     part = load_recipe(recipe, **options).networks["main"].part
     assert part is not None
-    arguments: Any = {**plain(part.arguments), "layers": layers}
+    arguments: Any = {**plain_arguments(part.arguments), "layers": layers}
     with torch.device("meta"):
         made = build(lookup("network", part.name), arguments, {"vocab_size": 30522, "clock": Clock()})
     return sum(parameter.numel() for parameter in made.parameters())
@@ -214,7 +214,7 @@ def test_distilgpt2_has_the_published_number_of_parameters() -> None:
     """README of the authors: 82M, and 124M for its teacher."""
     gpt2 = load_recipe("gpt2").networks["main"].part
     assert gpt2 is not None
-    arguments: Any = KeepLayers("half").shape(Shape("gpt2", "transformer", plain(gpt2.arguments)))
+    arguments: Any = KeepLayers("half").shape(Shape("gpt2", "transformer", plain_arguments(gpt2.arguments)))
     with torch.device("meta"):
         made = network_of("transformer", **arguments, vocab_size=50257, clock=Clock())
     assert sum(parameter.numel() for parameter in made.parameters()) == 81_912_576
@@ -304,7 +304,7 @@ def test_minilm_has_the_published_number_of_parameters_with_a_pooler() -> None:
     part = load_recipe("minilm").networks["student"].part
     assert part is not None
     with torch.device("meta"):
-        made = build(lookup("network", part.name), plain(part.arguments), {"vocab_size": 30522, "clock": Clock()})
+        made = build(lookup("network", part.name), plain_arguments(part.arguments), {"vocab_size": 30522, "clock": Clock()})
     assert sum(parameter.numel() for parameter in made.parameters()) + 384 * 385 == 22_713_216
 
 
@@ -331,7 +331,7 @@ def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None
     part = load_recipe("tinybert").networks["student"].part
     assert part is not None
     with torch.device("meta"):
-        made = build(lookup("network", part.name), plain(part.arguments), {"vocab_size": 30522, "clock": Clock()})
+        made = build(lookup("network", part.name), plain_arguments(part.arguments), {"vocab_size": 30522, "clock": Clock()})
     assert sum(parameter.numel() for parameter in made.parameters()) + 312 * 313 == 14_350_248
 
 

@@ -14,13 +14,13 @@ from cloze.batching import Cursor
 from cloze.budget.baselines import baselines
 from cloze.budget.room import require_one_process
 from cloze.checkpoint.bound import BoundCheckpoints
-from cloze.checkpoint.build import build_step, load_checkpoint, plain
+from cloze.checkpoint.build import build_step, load_checkpoint, plain_arguments
 from cloze.checkpoint.feeds import build_data
 from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.recipe.given import build
+from cloze.recipe.building import build
 from cloze.recipe.load import load_recipe
 from cloze.registry import lookup
 from cloze.runs.binds import make_tables, open_stores
@@ -81,7 +81,7 @@ def test_students_have_the_counts_of_a_bert_with_4_928_pieces(width: int) -> Non
     part = recipe.networks["student"].part
     assert part is not None and recipe.texts["main"].tokenizer.arguments["size"] == 4928
     with torch.device("meta"):
-        made = build(lookup("network", part.name), plain(part.arguments), {"vocab_size": 4928, "clock": Clock()})
+        made = build(lookup("network", part.name), plain_arguments(part.arguments), {"vocab_size": 4928, "clock": Clock()})
     layer = 4 * (width + 1) * width + (width + 1) * 4 * width + (4 * width + 1) * width + 4 * width
     assert sum(p.numel() for p in made.parameters()) == (4928 + 512 + 2 + 2) * width + 12 * layer
     assert made.embeddings.tokens.weight.shape == (4928, width)

@@ -101,7 +101,7 @@ def test_layers_are_skipped_weights_pruned_and_rounded_from_the_first_step_of_a_
     out = tmp_path / "run"
     run_ = pretrain(recipe, corpus=little_text, tokenizer=start, out=out, budget="3steps", report=lambda line: None)
     assert run_.finished
-    outer = load_checkpoint(out, plain=True).network.layers[1].outer.weight
+    outer = load_checkpoint(out, plain_form=True).network.layers[1].outer.weight
     assert int((outer == 0).sum()) >= outer.numel() // 2 and len(outer.unique()) <= 2 * 7 + 1
 
 

@@ -57,7 +57,7 @@ def table_of(folder: Path) -> torch.Tensor:
 def drawn_and_store(run: Path) -> tuple[torch.Tensor, Store]:
     store = Store.open(run / "cloze" / "corpus" / "main" / "store")
     step = build_step(load_recipe(run), vocab_size=store.vocab_size)
-    return step.networks["main"].tables["tokens"].weight.detach(), store  # type: ignore[union-attr, index]
+    return step.networks["main"].token_tables["tokens"].weight.detach(), store  # type: ignore[union-attr, index]
 
 
 def test_rows_are_the_vectors_of_the_training_text_centred_at_the_drawn_length_and_special_tokens_keep_theirs(run: Path) -> None:

@@ -180,7 +180,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 network = network_of("encoder_decoder", **arguments, vocab_size=pieces.size, clock=Clock())
-                given = {"width": 32, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": network.clock}
+                given = {"width": 32, "vocab_size": pieces.size, "table": network.token_tables["tokens"], "clock": network.clock}
                 objective = systems.objective("token_prediction", head, given)
                 if objective.head.bias is not None:
                     torch.nn.init.normal_(objective.head.bias, std=0.01)

@@ -19,7 +19,7 @@ from cloze.errors import CorpusError, TaskError
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives import SpanExtraction
-from cloze.recipe.recipe import plain
+from cloze.recipe.recipe import as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
@@ -184,7 +184,7 @@ def test_the_head_is_the_one_that_transformers_has_for_the_network(folder: Calla
         recipe = recipe_onto("question_answering", load_checkpoint(folder(system)))
         (spec,) = [spec for _, spec in recipe.entries["main"].objectives()]
         assert spec.part.name == "span_extraction"
-        found[system] = plain(spec.part.arguments)["transform"]
+        found[system] = as_plain_data(spec.part.arguments)["transform"]
     assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False, "times": 1}}}
 
 

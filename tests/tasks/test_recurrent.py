@@ -47,7 +47,7 @@ def lstm(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = network_of("lstm", **SHAPE, vocab_size=pieces.size, clock=Clock())
-        head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+        head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.token_tables["tokens"])
     heads = {"token_prediction": PortableHead("token_prediction", {"tie": True}, head.state_dict())}
     place = tmp_path_factory.mktemp("checkpoints") / "lstm"
     export_folder(

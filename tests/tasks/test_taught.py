@@ -98,7 +98,7 @@ def successor(tmp_path_factory: pytest.TempPathFactory, tuned: Folder, tables: P
 
 
 def test_a_successor_is_an_ordinary_network_and_all_but_its_layers_is_the_predecessors(successor: Path, tuned: Folder) -> None:
-    made, old = load_checkpoint(successor, plain=True), load_checkpoint(tuned())
+    made, old = load_checkpoint(successor, plain_form=True), load_checkpoint(tuned())
     theirs, own = old.network.state_dict(), made.network.state_dict()
     assert own.keys() == {name for name in theirs if not name.startswith("layers.1.")}
     moved = {name for name in own if not torch.equal(own[name], theirs[name])}
@@ -122,7 +122,7 @@ def test_q8bert_learns_ranges_that_its_folder_computes_with_and_exports_rounded_
 ) -> None:
     files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
     assert main(["finetune", str(tuned()), "--recipe", "q8bert", *files, *VALUES, "--out", str(tmp_path / "out")]) == 0
-    made, plain = load_checkpoint(tmp_path / "out"), load_checkpoint(tmp_path / "out", plain=True)
+    made, plain = load_checkpoint(tmp_path / "out"), load_checkpoint(tmp_path / "out", plain_form=True)
     ranges = [m.range for m in made.network.modules() if isinstance(m, ActivationRounding)]
     assert len(ranges) == 2 * (4 + 2) and all(float(one) > 0 for one in ranges)
     weight = plain.network.layers[1].outer.weight

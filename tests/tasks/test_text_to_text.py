@@ -81,7 +81,7 @@ def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., 
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
-                head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
+                head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.token_tables["tokens"])
             heads = {"words": PortableHead("token_prediction", {"tie": True}, head.state_dict())}
             made[name] = tmp_path_factory.mktemp("rows") / name
             export_folder(

@@ -20,9 +20,9 @@ from cloze.cli.train.tuning import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
-from cloze.objectives.labels.chosen import Start, TextClassification
+from cloze.objectives.labels.head_from_checkpoint import Start, TextClassification
 from cloze.recipe.load import load_recipe, task_recipe_names
-from cloze.recipe.recipe import Recipe, plain
+from cloze.recipe.recipe import Recipe, as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
@@ -69,16 +69,16 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
 
 def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_transformers_has_a_class_for_it() -> None:
     plain = Start("open", 2, plain=("gelu", 1e-5))
-    assert TextClassification().chosen(plain)[1]["reading"] == "mean"
-    assert TextClassification().chosen(plain._replace(sums_up=True))[1]["reading"] == "summary"
-    assert TextClassification(pool="summary").chosen(plain)[1]["reading"] == "summary"
-    last = TextClassification().chosen(plain._replace(order="left_to_right"))[1]
+    assert TextClassification().resolve(plain)[1]["reading"] == "mean"
+    assert TextClassification().resolve(plain._replace(sums_up=True))[1]["reading"] == "summary"
+    assert TextClassification(pool="summary").resolve(plain)[1]["reading"] == "summary"
+    last = TextClassification().resolve(plain._replace(order="left_to_right"))[1]
     assert (last["reading"], last["output_bias"]) == ("summary", False)
     assert last["transform"] == {"gelu": {"norm_epsilon": 1e-5, "biases": False}}
     bert = Start("open", 2)
-    assert TextClassification().chosen(bert)[0] == "relation_prediction"
+    assert TextClassification().resolve(bert)[0] == "relation_prediction"
     mean = {"set": "label", "dropout": 0.1, "reading": "mean", "transform": "tanh"}
-    assert TextClassification(pool="mean").chosen(bert) == ("classify", mean | {"class_weights": None})
+    assert TextClassification(pool="mean").resolve(bert) == ("classify", mean | {"class_weights": None})
 
 
 def test_the_mean_that_is_classified_leaves_padding_out() -> None:
@@ -156,7 +156,7 @@ def test_words_are_labelled_by_the_head_that_transformers_has_for_the_network(fo
         recipe = recipe_onto("token_labelling", load_checkpoint(folder(system)))
         (objective,) = [spec.part for _, spec in recipe.entries["main"].objectives()]
         assert objective.name == "sequence_labelling"
-        found[system] = plain(objective.arguments)["transform"]
+        found[system] = as_plain_data(objective.arguments)["transform"]
     assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False, "times": 1}}}
 
 

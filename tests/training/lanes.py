@@ -64,7 +64,7 @@ def recurrent(*, memory: int = 8) -> Step:
     clock = Clock(0)
     network = network_of("transformer_xl", layers=2, width=16, heads=2, vocab_size=VOCABULARY, clock=clock,
         **{"memory.size": memory})
-    head = token_prediction(tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"])
+    head = token_prediction(tie=True, width=16, vocab_size=VOCABULARY, table=network.token_tables["tokens"])
     passes = [Pass("main", "main", objectives=(PassObjective("lm", "lm"),), order="left_to_right")]
     step = Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
     name_dropouts(step)

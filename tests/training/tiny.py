@@ -101,7 +101,7 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
         **{"positions.max_length": 32})
     objectives = {
         "token_prediction": token_prediction(
-            transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"]
+            transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.token_tables["tokens"]
         ),
         "relation_prediction": relation_prediction(width=16, clock=clock),
     }
@@ -133,7 +133,7 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
     tie(networks, [["generator.embeddings", "discriminator.embeddings"]])
     objectives = {
         "token_prediction": token_prediction(
-            transform="gelu", tie=True, width=8, vocab_size=VOCABULARY, table=networks["generator"].tables["tokens"]
+            transform="gelu", tie=True, width=8, vocab_size=VOCABULARY, table=networks["generator"].token_tables["tokens"]
         ),
         "token_labelling": token_labelling(width=16, clock=clock),
     }

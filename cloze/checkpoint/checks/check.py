@@ -11,12 +11,12 @@ from cloze.document import Where
 from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import Placed
 from cloze.recipe import parts
+from cloze.recipe.building import build, schedules, stand_ins
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build, courses, stand_ins
 from cloze.recipe.load import phase_recipes
-from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, plain
+from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data
+from cloze.recipe.references import views
 from cloze.recipe.schema import arguments_of_part
-from cloze.recipe.structure import views
 from cloze.training.schedule.phases import sets_dropout
 
 
@@ -152,7 +152,7 @@ def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
     edit = made_of(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
     if edit is not None:
         with faults.catching(spec.part.where, spec.part.path):
-            Placed(edit, spec.view, courses(parts.builder_of("edit", spec.part.name), plain(spec.part.arguments)))
+            Placed(edit, spec.view, schedules(parts.builder_of("edit", spec.part.name), as_plain_data(spec.part.arguments)))
             return edit
     return None
 

@@ -13,11 +13,11 @@ from cloze.checkpoint.checks.checked import Checked, made_of
 from cloze.document import Where
 from cloze.errors import ClozeError, counted, propose
 from cloze.recipe import parts
+from cloze.recipe.building import build, stand_ins, tables_for
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build, stand_ins, tables_for
 from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.recipe.references import reading_twins
 from cloze.recipe.schema import arguments_of_part
-from cloze.recipe.structure import reading_twins
 
 #: Fields that batching makes for a view where its rows need them, so that no edit has to give them. A part may use one that is
 #: there, but not require it.
@@ -44,7 +44,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             if spec.part is not None:
                 network_inputs = {**inputs, "tables": tables_for(spec.part.arguments, spec.origin, inputs["tables"])}
                 networks[name] = _sound(made_of(spec.part, network_inputs, faults), spec.part, faults)
-            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].tables:
+            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].token_tables:
                 faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
                            "Leave out `start`.")
             for change in spec.change if networks[name] is not None else ():
@@ -88,7 +88,7 @@ def _way_to_dropout(spec: NetworkSpec) -> str:
 
 def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
     """The type that a recipe names for a network's folder must be able to express the network: another is never written."""
-    from cloze.checkpoint.build import plain
+    from cloze.checkpoint.build import plain_arguments
     from cloze.checkpoint.publish import reads_in
     from cloze.interop.architecture import ARCHITECTURES
     from cloze.interop.arguments import derived, flat
@@ -98,7 +98,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         if spec.architecture is None or spec.part is None or networks[name] is None:
             continue
         orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
-        arguments = derived(flat(with_plain_table(plain(spec.part.arguments)), spec.part.name))
+        arguments = derived(flat(with_plain_table(plain_arguments(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloze.recipe import parts
+from cloze.recipe.building import build
 from cloze.recipe.faults import Faults
-from cloze.recipe.given import build
-from cloze.recipe.recipe import PartSpec, Recipe, plain
+from cloze.recipe.recipe import PartSpec, Recipe, as_plain_data
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def made_of(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any
                 name: made_of(value, available, faults) if isinstance(value, PartSpec) else value
                 for name, value in part.arguments.items() if not is_schedule(value)
             }
-            arguments |= {name: plain(value) for name, value in part.arguments.items() if is_schedule(value)}
+            arguments |= {name: as_plain_data(value) for name, value in part.arguments.items() if is_schedule(value)}
             return build(parts.builder_of(part.kind, part.name), arguments, available)
     except (ValueError, TypeError) as error:
         faults.add(part.where, part.path, f"{error}.")

@@ -87,10 +87,10 @@ class OfTask(Mode):
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
         from cloze.errors import TaskError, propose
-        from cloze.recipe.given import build as build_part
+        from cloze.recipe.building import build as build_part
         from cloze.recipe.load import load_sources, task_recipe_names
         from cloze.recipe.parts import builder_of
-        from cloze.recipe.recipe import plain
+        from cloze.recipe.recipe import as_plain_data
 
         task = str(self.task)
         if task not in task_recipe_names() and not Path(task).is_file():
@@ -99,7 +99,7 @@ class OfTask(Mode):
         assignments += [f"corpus.format={text_format}"] if text_format != "auto" else []
         sources = load_sources(task, overrides=[*assignments, *(self.values or [])])
         spec = sources["main" if "main" in sources else next(iter(sources))]
-        arguments = plain(spec.arguments)
+        arguments = as_plain_data(spec.arguments)
         if annotate:  # loads torch, which a check needs for nothing else
             from cloze.checkpoint.annotators import parse_annotators
 

@@ -14,7 +14,7 @@ from cloze.corpus.readers.labelled import OPTION, UNTRAINED, Format, Trained
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
 from cloze.corpus.readers.unusable import Fault, FaultCounter, unusable
-from cloze.errors import Parameter, Part, Phrase, TaskError, counted, propose
+from cloze.errors import MessagePiece, Parameter, Phrase, TaskError, counted, propose
 from cloze.text.characters import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
@@ -282,7 +282,7 @@ def _of_width(
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
         for number, cells in wrong:
             if mostly and number == rows[0][0]:
-                way_out: tuple[Part, ...] = ("  A heading or a comment? Delete the line.",)
+                way_out: tuple[MessagePiece, ...] = ("  A heading or a comment? Delete the line.",)
             elif number == first:
                 way_out = (Phrase("  Name all columns in order, such as ", naming, "\n"), _SENTENCES)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cloze.errors import Part, TaskError
+from cloze.errors import MessagePiece, TaskError
 
 #: Receives the line of a row that cannot be used, and the reason; the row is then skipped. Without one, the row is an error.
 Fault = Callable[[int, str], None]
@@ -29,7 +29,7 @@ class FaultCounter:
         self._fault(line, why)
 
 
-def unusable(path: Path | str, line: int, *why: Part, fault: Fault | None) -> None:
+def unusable(path: Path | str, line: int, *why: MessagePiece, fault: Fault | None) -> None:
     """Report a row that cannot be used to `fault`; without one raise a `TaskError` with file and line."""
     if fault is None:
         raise TaskError(f"{path}:{line}: ", *why)

@@ -68,7 +68,7 @@ class BagOfNGrams(Network):
         self.reset_parameters()
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
+    def token_tables(self) -> dict[str, nn.Embedding]:
         """None that heads may tie to: a word is more than its row."""
         return {}
 

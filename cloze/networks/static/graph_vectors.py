@@ -66,7 +66,7 @@ class GraphVectors(Network):
         self.reset_parameters()
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
+    def token_tables(self) -> dict[str, nn.Embedding]:
         """The table of entities and relations."""
         return {"tokens": self.embeddings}
 

@@ -53,7 +53,7 @@ class PairAttention(Network):
         }
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
+    def token_tables(self) -> dict[str, nn.Embedding]:
         """The token table."""
         return {"tokens": self.tokens}
 

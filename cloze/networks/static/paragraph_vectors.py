@@ -73,7 +73,7 @@ class ParagraphVectors(WordVectors):
         self.reset_parameters()
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
+    def token_tables(self) -> dict[str, nn.Embedding]:
         """None: the table also has the paragraphs."""
         return {}
 

@@ -97,7 +97,7 @@ class WordVectors(Network):
             self.register_buffer(name, buffer, persistent=False)
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
+    def token_tables(self) -> dict[str, nn.Embedding]:
         """The token table, for heads that tie to it; none where a word has further rows."""
         return {} if self.buckets else {"tokens": self.embeddings}
 

@@ -7,13 +7,13 @@ from typing import Any
 from cloze.bounds import BelowOne, OptionalWidth
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.mix import chosen_layers
-from cloze.objectives.labels.chosen import Chosen, Start
+from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Start
 from cloze.objectives.labels.mixed import Mixing
 from cloze.objectives.pooled import Pool
 from cloze.registry import as_data, register
 
 
-class MixedObjective(Chosen):
+class MixedObjective(HeadFromCheckpoint):
     """What both objectives on mixed layers share; see `Mixing`."""
 
     def __init__(
@@ -44,7 +44,7 @@ class LayerClassification(MixedObjective):
         super().__init__(set=set, mixed=mixed, encoder=encoder, dropout=dropout)
         self.pool = pool
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`mixed_classification`."""
         return "mixed_classification", {**self.mixed(start), "pool": self.pool}
 
@@ -53,19 +53,19 @@ class LayerClassification(MixedObjective):
 class LayerLabelling(MixedObjective):
     """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives."""
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         return "sequence_labelling", self.mixed(start)
 
 
 @register("objective", "language_model")
-class LanguageModel(Chosen):
+class LanguageModel(HeadFromCheckpoint):
     """Continue to train the checkpoint's own head that predicts the next token (SiATL: Chronopoulou et al., 2019)."""
 
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a checkpoint that was not trained from left to right is a `RecipeError`."""
         if start.predicts is None or start.order != "left_to_right":
             raise RecipeError(
@@ -78,13 +78,13 @@ class LanguageModel(Chosen):
 
 
 @register("objective", "masked_language_model")
-class MaskedLanguageModel(Chosen):
+class MaskedLanguageModel(HeadFromCheckpoint):
     """Continue to train the checkpoint's own head that predicts masked tokens, along with a task."""
 
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The head's objective with its arguments; a `RecipeError` for a head that reads one direction, a decoder or a query."""
         head = start.predicts
         if head is None or head.read not in (None, "hidden") or start.order == "left_to_right":
@@ -97,7 +97,7 @@ class MaskedLanguageModel(Chosen):
 
 
 @register("objective", "text_prediction")
-class TextPrediction(Chosen):
+class TextPrediction(HeadFromCheckpoint):
     """Predict the tokens of a text by the checkpoint's own head, starting from its weights.
 
     `smoothing` is label smoothing over all ids (0.1 is usual in translation; Vaswani et al., 2017, §5.4).
@@ -106,7 +106,7 @@ class TextPrediction(Chosen):
     def __init__(self, *, set: str = "main", smoothing: BelowOne = 0.0) -> None:
         self.set, self.smoothing = set, smoothing
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The checkpoint's own objective, by the name of its head; without one a `CheckpointError`."""
         if start.predicts is None:
             raise CheckpointError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloze.checkpoint.build import Loaded
-from cloze.document import Node, Where, from_data, read_value
+from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import RecipeError
 from cloze.recipe.origins import begins_with, networks_of
 
@@ -27,7 +27,7 @@ def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> 
     the checkpoint.
     """
     where = Where(f"--auxiliary {weight}")
-    value = read_value(weight, where).plain()
+    value = parse_value(weight, where, option="--auxiliary").plain()
     stages = tree.value.get("stages")
     recipes = [
         recipe for recipe in ([tree] if stages is None else [stage for _, stage in stages.items()])

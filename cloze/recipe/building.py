@@ -1,4 +1,4 @@
-"""Calls builders: arguments from a recipe or a checkpoint, and values that cloze supplies for `Given[…]` parameters.
+"""Calls builders with arguments from a recipe or a checkpoint, and with what cloze supplies for `Given[…]` parameters.
 
 `MEANINGS` is the complete list of what a builder may be given.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cloze.errors import RecipeError
 from cloze.exercises.exercise import Placed
 from cloze.recipe.parts import builder_of
-from cloze.recipe.recipe import EditSpec, PartSpec, plain
+from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
 from cloze.registry import Argument, Changing, is_whole, lookup, signature
 
 #: The legal names of `Given` parameters, and what each receives.
@@ -32,7 +32,8 @@ MEANINGS: Mapping[str, str] = {
     "documents": "how many documents the store of the first source has; None while a recipe is only checked, and when a "
     "checkpoint is loaded",
     "spellings": "how the tokenizer spells each id (V); None while a recipe is only checked",
-    "tables": "the look-up tables of the recipe by name; by the name of a network, how it reads if it has its own tokenizer",
+    "tables": "the look-up tables of the recipe by name; also how each network with a tokenizer of its own reads a text, by the "
+    "name of the network (`OtherReading`)",
     "keeps_empty": "whether a text without tokens keeps the tokens of its template, as the texts of records do",
 }
 
@@ -55,14 +56,16 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"cloze gives: {', '.join(MEANINGS)}."
         )
-    accepted, values = signature(builder), {name: course(1.0) for name, course in courses(builder, arguments).items()}
+    accepted = signature(builder)
+    # 1.0: the value at the end of training.
+    values = {name: schedule(1.0) for name, schedule in schedules(builder, arguments).items()}
     for name, value in arguments.items():
         if name not in values:
-            values[name] = _made(accepted[name], value, available) if name in accepted else value
+            values[name] = _build_value(accepted[name], value, available) if name in accepted else value
     return builder(**values, **{name: available[name] for name in needed if name in available})
 
 
-def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
+def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
     """The arguments of a builder of a `Changing` kind that follow a schedule, each as a function of the share spent.
 
     What is built alone, as for reading a text after the training, has their last values.
@@ -72,48 +75,48 @@ def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[s
         return functions
     for name, value in arguments.items():
         if name in accepted and isinstance(value, Mapping) and accepted[name].live:
-            course = _built("schedule", value, {})
-            functions[name] = Whole(course) if is_whole(accepted[name].annotation) else course
+            schedule = _build_part("schedule", value, {})
+            functions[name] = RoundedSchedule(schedule) if is_whole(accepted[name].annotation) else schedule
     return functions
 
 
-def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
+def place_edit(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
     """An edit in its place, with what its numbers are at the beginning of the training.
 
     What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
     """
-    builder, arguments = lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments)
+    builder, arguments = lookup(spec.part.kind, spec.part.name), as_plain_data(spec.part.arguments)
     try:
-        return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
+        return Placed(build(builder, arguments, available), spec.view, schedules(builder, arguments)).when(0.0)
     except RecipeError as error:
         raise RecipeError(f"{spec.part.where}: {spec.part.path}: {error}") from None
 
 
-class Whole:
-    """A schedule of whole numbers: the nearest of the schedule that it is given."""
+class RoundedSchedule:
+    """A schedule of whole numbers: each value of another schedule, rounded."""
 
-    def __init__(self, course: Callable[[float], float]) -> None:
-        self.course = course
+    def __init__(self, schedule: Callable[[float], float]) -> None:
+        self.schedule = schedule
 
     def __call__(self, share: float) -> int:
-        return round(self.course(share))
+        return round(self.schedule(share))
 
 
-def _made(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
+def _build_value(argument: Argument, value: Any, available: Mapping[str, Any]) -> Any:
     """An argument as its builder takes it: parts, sections and schedules are built, any other value is unchanged."""
     value = argument.inherit(value)
     if not isinstance(value, Mapping):
         return value
     if argument.section is not None:
         return build(argument.section, value, available)
-    if argument.parts is not None:
-        return {name: _built(argument.parts, part, available) for name, part in value.items()}
-    kind = argument.part or ("schedule" if argument.live else None)
-    return value if kind is None else _built(kind, value, available)
+    if argument.parts_kind is not None:
+        return {name: _build_part(argument.parts_kind, part, available) for name, part in value.items()}
+    kind = argument.part_kind or ("schedule" if argument.live else None)
+    return value if kind is None else _build_part(kind, value, available)
 
 
-def _built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
-    ((name, arguments),) = plain(part).items()
+def _build_part(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+    ((name, arguments),) = as_plain_data(part).items()
     return build(builder_of(kind, name), arguments or {}, available)
 
 
@@ -155,9 +158,11 @@ def restored(tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]] | No
     return {name: parts[name].naming(table, labels) for name, table in restored_tables.items()} if labels else restored_tables
 
 
-def naming(recipe: Mapping[str, PartSpec], tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
-    """The look-up tables of a run, for layers whose labels have these names; `recipe` are their parts."""
+def with_label_names(
+    table_parts: Mapping[str, PartSpec], tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]]
+) -> Mapping[str, Any]:
+    """The look-up tables of a run, for layers whose labels have the names `labels`; `table_parts` are the recipe's tables."""
     if not labels:
         return tables
-    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in recipe.items()}
+    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in table_parts.items()}
     return {name: parts[name].naming(table, labels) if name in parts else table for name, table in tables.items()}

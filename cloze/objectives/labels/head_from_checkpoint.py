@@ -46,7 +46,7 @@ class Start(NamedTuple):
     predicts: Predicts | None = None
 
 
-class Chosen(ABC):
+class HeadFromCheckpoint(ABC):
     """An objective of a recipe that is replaced by another one once the checkpoint is known."""
 
     of_records: ClassVar[bool] = False
@@ -57,7 +57,7 @@ class Chosen(ABC):
     width_arguments: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The registered objective that replaces it, and its arguments."""
 
 
@@ -90,7 +90,7 @@ def plain_map(start: Start) -> dict[str, Any]:
 
 
 @register("objective", "text_classification")
-class TextClassification(Chosen):
+class TextClassification(HeadFromCheckpoint):
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
     - Left to right: one linear map on the last token, without a bias (GPT-2). If the checkpoint has a head with a dense map and a
@@ -119,7 +119,7 @@ class TextClassification(Chosen):
             raise RecipeError("text_classification: class_weights are for labels, `soft` is for probabilities. Leave one out.")
         self.set, self.dropout, self.pool, self.soft, self.class_weights = set, dropout, pool, soft, class_weights
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
         if self.soft is not None:
             arguments = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
@@ -134,7 +134,7 @@ class TextClassification(Chosen):
 
 
 @register("objective", "text_regression")
-class TextRegression(Chosen):
+class TextRegression(HeadFromCheckpoint):
     """A number for a text, by the head of `text_classification` with one output."""
 
     linear = True
@@ -142,13 +142,13 @@ class TextRegression(Chosen):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`regress` with the head of such a network."""
         return "regress", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
 
 
 @register("objective", "text_several")
-class TextSeveral(Chosen):
+class TextSeveral(HeadFromCheckpoint):
     """Any number of classes for a text, by the head of `text_classification`."""
 
     linear = True
@@ -156,13 +156,13 @@ class TextSeveral(Chosen):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
         return "several", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
 
 
 @register("objective", "text_choice")
-class TextChoice(Chosen):
+class TextChoice(HeadFromCheckpoint):
     """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
     `…ForMultipleChoice` has for such a network."""
 
@@ -171,13 +171,13 @@ class TextChoice(Chosen):
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`choose` with the head of such a network."""
         return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool, "chooser")}
 
 
 @register("objective", "word_labelling")
-class WordLabelling(Chosen):
+class WordLabelling(HeadFromCheckpoint):
     """The label of each word, by the head that transformers' `…ForTokenClassification` has for such a network.
 
     One linear map; if the checkpoint has a head with a dense map and a norm without biases, these two come before it
@@ -192,7 +192,7 @@ class WordLabelling(Chosen):
     ) -> None:
         self.set, self.encoder, self.dropout, self.class_weights = set, encoder, dropout, class_weights
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         arguments: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
         arguments |= {"class_weights": self.class_weights}
@@ -200,7 +200,7 @@ class WordLabelling(Chosen):
 
 
 @register("objective", "answer_extraction")
-class AnswerExtraction(Chosen):
+class AnswerExtraction(HeadFromCheckpoint):
     """The start and the end of the answer to a question, predicted by the head of transformers' `…ForQuestionAnswering`.
 
     One linear map to two scores; if the checkpoint has a head with a dense map and a norm without biases, these two come before
@@ -212,6 +212,6 @@ class AnswerExtraction(Chosen):
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
         self.set, self.dropout = set, dropout
 
-    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+    def resolve(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`span_extraction`."""
         return "span_extraction", {"set": self.set, "dropout": self.dropout, **plain_map(start)}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from cloze.document import Where
-from cloze.errors import Parameter, Part, Phrase, propose
+from cloze.errors import MessagePiece, Parameter, Phrase, propose
 from cloze.fields import find as find_field
 from cloze.fields import join
 from cloze.recipe.faults import Faults
@@ -18,10 +18,10 @@ At = Callable[[str], Where]  # the place of a value path in the file
 Report = Callable[..., None]  # adds a fault: its value path, what is wrong, what to do
 
 
-def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
+def check_references(recipe: Recipe, at: At, faults: Faults) -> None:
     """Add a fault for every unknown name and every contradiction between settings."""
 
-    def report(path: str, what: str, way_out: str = "", *more: Part) -> None:
+    def report(path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         faults.add(at(path), path, what, way_out, *more)
 
     _known("export", recipe.export, recipe.networks, "network", report)
