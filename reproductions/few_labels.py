@@ -142,7 +142,7 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
         tested = model.outputs(vectors_of(rows.linear, loaded, rows.test), rows.test)
         mixed = pooled(rows.linear, tested, others[TEST], *shares_of(rows, rows.labelled, held, others[HELD]))
         for title, outputs in ((name, tested), (f"{name}_mixed", mixed)):
-            scores[title] = 100 * rows.linear.metrics(rows.linear.judged(rows.test, outputs))[rows.metric]
+            scores[title] = 100 * rows.linear.compute_metrics(rows.linear.per_example(rows.test, outputs))[rows.metric]
     return scores
 
 
@@ -160,8 +160,8 @@ def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -
             seeds=(seed,), device="cpu", report=lambda line: None,
         )
         learner, described = load_tuned(load_checkpoint(out))
-        judged = learner.judge(learner.answered(learner.task.read(files["test"])))
-        scores[name] = 100 * learner.metrics(judged)[labelled.metric]
+        per_example = learner.per_example(learner.encode_labelled(learner.task.read(files["test"])))
+        scores[name] = 100 * learner.compute_metrics(per_example)[labelled.metric]
     shutil.rmtree(out)
     return {**scores, "epoch": described["epoch"]}
 
@@ -173,7 +173,7 @@ def linear_alone(labelled: Labelled, files: Mapping[str, Path]) -> dict[str, Any
 
     kind = task(labelled.task)
     linear = fit_linear(kind, kind.read(files["labelled"]))
-    return {"linear": 100 * linear.metrics(kind.read(files["test"]))[labelled.metric]}
+    return {"linear": 100 * linear.measure(kind.read(files["test"]))[labelled.metric]}
 
 
 def tuned(
@@ -197,7 +197,8 @@ def tuned(
         "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)
     }
     scores = {
-        name: 100 * linear.task.metrics(linear.task.judged(examples, output))[labelled.metric] for name, output in outputs.items()
+        name: 100 * linear.task.compute_metrics(linear.task.per_example(examples, output))[labelled.metric]
+        for name, output in outputs.items()
     }
     shutil.rmtree(out)
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}

@@ -136,7 +136,7 @@ def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
         together([task.read(file) for file in texts_of([path])]) for path in (labels.train, labels.dev, labels.test)
     )
     linear = fit_linear(task, train, dev)
-    metrics = linear.metrics(test)
+    metrics = linear.measure(test)
     return {"test": metrics[grid.design.metrics[labels.name].name], "metrics": metrics, **asdict(linear.fit)}
 
 

@@ -173,7 +173,7 @@ def _onto(options: FinetuneOptions) -> Recipe:
 
 def gives_one_answer(learner: Learner, found: Evaluation) -> bool:
     """Whether a run gives one answer to every example although the right answers differ."""
-    if (pairs := learner.answers(found.judged)) is not None:
+    if (pairs := learner.truth_and_predictions(found.per_example)) is not None:
         return is_constant(pairs)
     usual = {name: value for name, value in (found.baseline or {}).items() if name in found.metrics}
     return bool(usual) and all(math.isclose(found.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
@@ -185,8 +185,8 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     Of a metric that is a mean over examples they are the examples' own scores; of others, such as F1 and correlations, what each
     example contributes. Above `GROUPS` examples they are those of groups of examples. None: the task has no scores by example.
     """
-    judged = found.judged
-    count = len(judged)
+    per_example = found.per_example
+    count = len(per_example)
     if count < 2:
         return None
     groups = np.arange(count) % min(count, GROUPS)
@@ -195,7 +195,9 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     values = []
     for group in range(number_of):
         others = np.flatnonzero(groups != group)
-        rest = learner.metrics(judged[others] if isinstance(judged, np.ndarray) else [judged[i] for i in others.tolist()])
+        rest = learner.compute_metrics(
+            per_example[others] if isinstance(per_example, np.ndarray) else [per_example[i] for i in others.tolist()]
+        )
         values.append(number_of * whole - (number_of - 1) * float(rest.get(metric, math.nan)))
     return values if all(map(math.isfinite, values)) else None
 

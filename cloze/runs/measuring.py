@@ -203,9 +203,9 @@ def counted(
             facts["lost"] = lost
         if "usual" in task_description:
             examples = together([task.read(file) for file in record_stores["dev"].about["files"]])
+            constant_answer, labels = task_description["usual"], task_description.get("labels", ())
             facts["baseline"] = {
-                "always": task_description["usual"],
-                **task.constant(task_description["usual"], examples, task_description.get("labels", ())),
+                "always": constant_answer, **task.constant_metrics(constant_answer, task.truth(examples, labels), labels)
             }
         tasks[name] = {**task_description, **facts}
     return {**description, **tasks.get("", {"tasks": tasks})}
@@ -274,7 +274,7 @@ def _measure(
     def measure() -> dict[str, float]:
         if not rows:
             for file in files:
-                rows.extend(learner.answered(task.read(file)))
+                rows.extend(learner.encode_labelled(task.read(file)))
         return learner.measure(rows, metric, size=2 * batch)
 
     return measure

@@ -110,7 +110,7 @@ def test_the_rate_is_that_of_weights_drawn_at_random(elmo: Path, folder: Any) ->
 
 def test_words_that_the_vocabulary_lacks_are_read_by_their_characters(elmo: Path, tables: Path, tmp_path: Path) -> None:
     learner, _, _, said = learnt(elmo, tables, tmp_path / "out")
-    found = learner.answer(learner.reader.encode(["the yak", "the gnu"]))
+    found = learner.row_outputs(learner.reader.encode(["the yak", "the gnu"]))
     assert not np.allclose(found[0], found[1])
     before, after = load_checkpoint(elmo).tokenizer, learner.reader.tokenizer
     assert {"mice", "night", "river", "dreamed"} <= set(after.spellings[before.size :])  # of the training text

@@ -82,7 +82,7 @@ def test_every_task_on_texts_is_learned_by_n_grams_and_its_files_give_the_same_a
     made, examples = read(kind, tmp_path, rows_of(kind))
     linear = fit_linear(made, examples)
     assert linear.fit.chosen_on == "5 folds of the training rows" and linear.fit.rows == linear.fit.of_rows == 40
-    metrics = linear.metrics(examples)
+    metrics = linear.measure(examples)
     assert set(metrics) == set(made.metrics)
     first, more = next(iter(made.metrics.items()))
     assert more and metrics[first] > 0.9
@@ -121,7 +121,7 @@ def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path, mo
         ),
         LogisticRegression(C=10.0),
     )
-    theirs.fit(train.texts, train.answers)
+    theirs.fit(train.texts, train.labels)
     expected = theirs.predict_proba(dev.texts)
     assert linear.task.labels == tuple(theirs.classes_)
     np.testing.assert_allclose(linear.outputs(dev), expected, atol=2e-3)
@@ -156,7 +156,7 @@ def test_examples_that_share_a_text_are_in_one_fold_unless_it_is_in_many(tmp_pat
 
 def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_never_likely(tmp_path: Path) -> None:
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
-    names = ("unseen", *sorted(set(examples.answers), reverse=True))
+    names = ("unseen", *sorted(set(examples.labels), reverse=True))
     linear = fit_linear(made, examples, labels=names)
     shares = linear.outputs(examples)
     assert linear.task.labels == names and shares.shape == (40, len(names))

@@ -67,7 +67,7 @@ def test_zeros_and_ones_choose_among_named_classes(tmp_path: Path, rows: str) ->
     path.write_text(rows)
     source = Records(answer=ClassesAnswer(names=names))
     assert [record.answer for record in source.answer.read(path, source.columns)] == [["x", "z"], []]
-    assert task("multi_label", names=names).read(path).answers == [["x", "z"], []]
+    assert task("multi_label", names=names).read(path).labels == [["x", "z"], []]
     assert task("multi_label", names=names).description()["names"] == names
 
 

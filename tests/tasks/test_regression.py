@@ -200,8 +200,8 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
     learner, told = load_tuned(load_checkpoint(out))
     assert told["over"] == "orders" and learner.reader.reading.pair == "{A} [EOS] {B}"
     examples = learner.task.read(numbers)
-    swapped = type(examples)(examples.others, examples.texts, examples.answers, examples.path, examples.lines)
-    one, two = (learner.answer(learner.encode(given)) for given in (examples, swapped))
+    swapped = type(examples)(examples.others, examples.texts, examples.labels, examples.path, examples.lines)
+    one, two = (learner.row_outputs(learner.encode(given)) for given in (examples, swapped))
     assert one == pytest.approx(two, abs=1e-6)
     losses = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
     held = [event["loss"] for event in losses if event["event"] == "held_out"]

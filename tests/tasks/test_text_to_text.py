@@ -126,7 +126,7 @@ def test_of_several_tasks_the_dev_metrics_that_have_a_price_are_those_of_the_res
     for name in ("one", "two"):
         learner, told = load_tuned(loaded, name=name)
         assert told["dev"].keys() == learner.task.metrics.keys() > {"loss", "rougeL"}
-        assert told["dev"] == pytest.approx(learner.measure(learner.answered(learner.task.read(rows))))
+        assert told["dev"] == pytest.approx(learner.measure(learner.encode_labelled(learner.task.read(rows))))
     assert made.described["spread"].keys() == {"mean", "one/loss", "two/loss"}
 
 
@@ -166,7 +166,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
     made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.room).order))
     learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
-    for row, pair in enumerate(learner.answered(learner.task.read(rows))):
+    for row, pair in enumerate(learner.encode_labelled(learner.task.read(rows))):
         length = int(made["length"][row])
         shown, view = made["tokens"][row, :length].copy(), "decoder." if "decoder.tokens" in made else ""
         targets = made[f"{view}targets/main"][row]
@@ -197,7 +197,7 @@ def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, t
     rows = tmp_path / "rows.csv"
     rows.write_text("text,target\ncat,dog\ncat dog,night\ndog,cat dog night\n")
     learner = task("text_to_text").load(load_checkpoint(writer("t5")), {}, None)
-    some = learner.answered(learner.task.read(rows))
+    some = learner.encode_labelled(learner.task.read(rows))
     assert len({len(row.target) for row in some}) > 1
     form, head = form_of(learner.exact), learner.head
     with torch.inference_mode():
@@ -230,7 +230,7 @@ def test_the_values_of_the_recipe_reach_the_folder(writer: Folder, rows: Path, t
     told = task_of(tmp_path / "out")
     assert told.prefix == "say: " and (told.search.count, told.search.length_penalty) == (2, 0.5)
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
-    (row, *_) = learner.answered(told.read(rows))
+    (row, *_) = learner.encode_labelled(told.read(rows))
     assert learner.reader.tokenizer.decode(row.source.ids) == "say cat cheese"  # ":" is no piece
     plain = recipe_onto("text_to_text", load_checkpoint(writer("t5")), overrides=["objectives[0].smoothing=0.2"])
     assert [objective.part.arguments["smoothing"] for _, objective in plain.entries["main"].objectives()] == [0.2]
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_
     texts = [("cat dog rain night mice", "cat dog rain night mice"), ("cat", "dog")]
     path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     learner = task("text_to_text").load(load_checkpoint(writer("t5")), {"length": 6, "target_length": 5}, None)
-    first, second = learner.answered(learner.task.read(path))
+    first, second = learner.encode_labelled(learner.task.read(path))
     end = learner.reader.tokenizer.role("[EOS]")
     assert first.cut == {"text": first.source.cut, "target": first.lost} and first.lost > 0 and first.source.cut > 0
     assert len(first.source) == 6 and len(first.target) == 5 and first.target[-1] == end and second.target[-1] == end
@@ -253,7 +253,7 @@ def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_
     path = tmp_path / "foreign.csv"
     path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
     learner = task("text_to_text").load(load_checkpoint(writer("mass")), {}, None)
-    assert [row.references for row in learner.answered(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
+    assert [row.references for row in learner.encode_labelled(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
     named, remark = (
         line for line in evaluate(learner, learner.task.read(path)).remarks if line.startswith(("ROUGE", "1 of 2 targets are c"))
     )
@@ -386,7 +386,7 @@ def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
     path.write_text('text,target\ncat,dog\ndog," "\n')
     with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
         task("text_to_text").read(path)
-    assert task("text_to_text").read(path, labelled=False).answers is None
+    assert task("text_to_text").read(path, labelled=False).labels is None
 
 
 def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
     lines = [{"text": ["cat.", "dog."], "target": ["one", "two"]}, {"text": "night", "target": "[three]"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     examples = task("text_to_text").read(path)
-    assert examples.texts == ["cat. dog.", "night"] and examples.answers == [("one", "two"), ("[three]",)]
+    assert examples.texts == ["cat. dog.", "night"] and examples.labels == [("one", "two"), ("[three]",)]
     path.write_text('{"text": "cat", "target": ["one", ""]}\n')
     with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
         task("text_to_text").read(path)

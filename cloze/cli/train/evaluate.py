@@ -166,7 +166,7 @@ class LabelledMode(Mode):
         (first_learner, first), (second_learner, second) = measured
         return {
             file: differences(
-                (first[file].judged, first_learner.metrics), (second[file].judged, second_learner.metrics),
+                (first[file].per_example, first_learner.metrics), (second[file].per_example, second_learner.metrics),
                 resamples=self.bootstrap or 1000, seed=self.seed or 0,
             )
             for file in files

@@ -139,7 +139,7 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
             shares = shares_of(rows, train, held, held_words)
             mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~inside], others), words.outputs(others), *shares)
             for system, outputs in (("n-grams", linear.outputs(others)), ("mixture", mixed)):
-                metrics = rows.linear.metrics(rows.linear.judged(others, outputs))
+                metrics = rows.linear.compute_metrics(rows.linear.per_example(others, outputs))
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
     return {
         "seconds": time.perf_counter() - began,

@@ -36,7 +36,7 @@ def compared_with_ngrams(
         if kind.linear() is None:
             return None
         linear = fit_linear(kind, together([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
-        metrics = linear.metrics(dev)
+        metrics = linear.measure(dev)
         size = linear.save(folder / "cloze", name)
     except MissingExtra as error:
         say(str(error))
@@ -67,7 +67,7 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     assert linear is not None  # it was just saved
     network = learner.outputs(dev)
     mixture = chosen(linear, dev, network)
-    metrics = linear.task.metrics(linear.task.judged(dev, mixture.outputs(dev, network)))
+    metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
     return {**mixture.record(), "dev": metrics}

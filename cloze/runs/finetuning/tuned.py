@@ -58,13 +58,13 @@ def judged_on_dev(
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
-            judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
+            per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
             section.update({"dev_report": details} if details else {})
         else:
-            judged = learner.judge([row for examples in every for row in learner.answered(examples)])
-            figures = learner.metrics(judged)
+            per_example = learner.per_example([row for examples in every for row in learner.encode_labelled(examples)])
+            figures = learner.compute_metrics(per_example)
         described["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **described["dev"]}
-        remark = remark_on(learner, judged, figures, of_task.get("baseline"))
+        remark = remark_on(learner, per_example, figures, of_task.get("baseline"))
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
         remarks = [remark]
