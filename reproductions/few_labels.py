@@ -182,7 +182,7 @@ def tuned(
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.tasks.result import load_tuned, task_of
+    from cloze.tasks.result import load_tuned, task_in_folder
 
     shutil.rmtree(out, ignore_errors=True)
     finetune(
@@ -191,7 +191,7 @@ def tuned(
     )
     learner, described = load_tuned(load_checkpoint(out))
     assert learner.mixture is not None
-    examples = task_of(out).read(files["test"])
+    examples = task_in_folder(out).read(files["test"])
     network, linear = learner.outputs(examples), learner.mixture.linear
     outputs = {
         "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)

@@ -39,7 +39,7 @@ from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
-from cloze.runs.finetuning.tuned import with_pictures
+from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples
@@ -369,9 +369,9 @@ class Model:
             encoding: The encoding of a file. None: it is detected.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
-        learner, described = self._learned(task, length)
+        learner, task_json = self._learned(task, length)
         source = Path(rows) if isinstance(rows, str) else rows
-        always = (described.get("baseline") or {}).get("always")
+        always = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)

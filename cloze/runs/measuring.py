@@ -88,7 +88,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     return {str(options["set"]) for options in arguments if "column" in options or not columns}
 
 
-def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
+def task_of_head(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore)
     return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
@@ -119,15 +119,15 @@ def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: 
     return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
-def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
+def describe_task(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
-    tasks = {name: _described(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
+    tasks = {name: _describe_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
-def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
+def _describe_task(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    contents: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
+    contents: dict[str, Any] = {"task": one.spec.type, **task_of_head(recipe, one, store).description()}
     contents |= {"head": one.objective.state, **_towers(recipe, one)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
@@ -178,7 +178,7 @@ def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def counted(
+def describe_examples(
     recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     rooms: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def counted(
         task_description = of_task(description, name)
         parts = {"train": stores[head.source], "dev": _dev(recipe, name, head, dev)}
         record_stores = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
-        task = task_of(recipe, head, stores[head.source])
+        task = task_of_head(recipe, head, stores[head.source])
         facts: dict[str, Any] = {
             "examples": {part: store.documents for part, store in record_stores.items()},
             "cut": {  # windows lose nothing, and words are always measured in windows
@@ -232,7 +232,7 @@ def selection_of(
     measures: dict[str, Callable[[], dict[str, float]]] = {}
     counts: dict[str, tuple[str, bool]] = {}
     for name, head in tasks.items():
-        task = task_of(recipe, head, stores[head.source])
+        task = task_of_head(recipe, head, stores[head.source])
         metric = chosen_metric(task, head.spec.metric)
         counts[name] = metric, task.metrics[metric]
         dev_store = _dev(recipe, name, head, dev)

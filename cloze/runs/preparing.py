@@ -35,7 +35,7 @@ from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
 from cloze.runs.corpora import open_held_out, open_own
 from cloze.runs.frozen_start import fit_heads
 from cloze.runs.label_facts import with_classes
-from cloze.runs.measuring import counted, described, selection_of
+from cloze.runs.measuring import describe_examples, describe_task, selection_of
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
@@ -72,7 +72,7 @@ def prepare(
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device.type == "cuda")
     stores, aside, chosen, record = opened(loaded, request, out, begin, old)
     loaded = with_classes(loaded, stores)
-    description = None if loaded.task is None else described(loaded, stores)
+    description = None if loaded.task is None else describe_task(loaded, stores)
     tables = make_tables(loaded, stores, begin)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=device)
@@ -108,7 +108,7 @@ def prepare(
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
-        description = counted(loaded, description, stores, aside, rooms)
+        description = describe_examples(loaded, description, stores, aside, rooms)
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
         selection = replace(selection, from_start=bool(drawn_heads) and loaded.training.new_heads == "fitted")
     publisher = publisher_of(loaded, out, begin, stores, chosen, tables, description)

@@ -51,8 +51,11 @@ class Prediction:
     def record(self) -> dict[str, Any]:
         """The prediction as a JSON object: its fields, without the `cut` of a text that was read whole, and without the `text_b`
         of a task on one text."""
-        whole = {"cut": 0, "text_b": None}
-        return {name: value for name, value in vars(self).items() if name not in whole or value != whole[name]}
+        omitted_if_equal = {"cut": 0, "text_b": None}
+        return {
+            name: value for name, value in vars(self).items()
+            if name not in omitted_if_equal or value != omitted_if_equal[name]
+        }
 
     def written_as(self, format: str | None) -> str | None:
         """The prediction in a format of its own, ending in a line feed; None if `format` is no such format. A `format` of None
@@ -150,7 +153,7 @@ class Task(ABC):
     | `description` | | the options for task.json | |
 
     Metrics are computed from `per_example`, so the bootstrap needs one forward pass. The first key of `metrics` selects the
-    checkpoint. What training has fitted (labels, lengths, the head's name) reaches `load` in `described`, the contents of
+    checkpoint. What training has fitted (labels, lengths, the head's name) reaches `load` in `task_json`, the contents of
     task.json.
 
     `of_words`: a text may be a list of its words. `writes`: formats that only its predictions have, such as `conll`. `does`
@@ -182,8 +185,8 @@ class Task(ABC):
         """The examples of a file; with `labelled=False`, answers are optional."""
 
     @abstractmethod
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
-        """The learner for an opened checkpoint; `described` is the contents of its task.json."""
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
+        """The learner for an opened checkpoint; `task_json` is the contents of its task.json."""
 
     @abstractmethod
     def truth(self, examples: Any, labels: Sequence[str], *, numbered: bool = False) -> Sequence[Any] | NDArray[Any]:
@@ -323,7 +326,8 @@ class Learner(nn.Module, ABC):
         """
         if not isinstance(per_example, np.ndarray) or per_example.ndim != 2 or per_example.shape[1] < 2:
             return None
-        return per_example[:, 0], per_example[:, 1]
+        columns: Any = per_example.T
+        return columns[0], columns[1]
 
     def evaluate(
         self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = silent

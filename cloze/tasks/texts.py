@@ -250,9 +250,9 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     return positions + torch.arange(len(rows))[:, None] * width
 
 
-def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | None = None) -> Any:
+def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], usual: str | None = None) -> Any:
     """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
     others = tuple(loaded.heads) if usual is None else (usual,)
-    return head_called(loaded, str(described["head"] or (*summaries, *others, "relation_prediction")[0]))
+    return head_called(loaded, str(task_json["head"] or (*summaries, *others, "relation_prediction")[0]))

@@ -17,7 +17,7 @@ from cloze.corpus.readers.tables import RowText, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import CorpusError, TaskError
-from cloze.tasks.result import task_of
+from cloze.tasks.result import task_in_folder
 from cloze.tasks.task import task
 from cloze.tasks.texts import label_ids
 
@@ -187,7 +187,7 @@ def test_a_file_without_a_header_is_read_as_those_of_training(tmp_path: Path) ->
         "head": "classification", "files": {"columns": ["id", "label", "text"], "format": "tsv"},
     }
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(described))
-    trained = task_of(tmp_path).reading(columns=None, format=None, quoting="auto")
+    trained = task_in_folder(tmp_path).reading(columns=None, format=None, quoting="auto")
     for name, content in (
         ("a.tsv", "1\tx\ta b\n"), ("a.dat", "1\tx\ta b\n"), ("b.tsv", "text\ta\tlabel\na b\t1\tx\n"),
         ("c.csv", "text,label\na b,x\n"),

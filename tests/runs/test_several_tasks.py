@@ -19,8 +19,8 @@ from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.recipe.load import load_recipe
 from cloze.runs.finetuning.finetune import finetune
+from cloze.runs.finetuning.measure_result import texts_of
 from cloze.runs.finetuning.task_recipe import recipe_onto
-from cloze.runs.finetuning.tuned import texts_of
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
@@ -78,7 +78,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 def test_several_tasks_are_learned_at_once_and_their_mean_decides(tuned: Any) -> None:
     metrics = tuned.outcomes[1].standing.metrics
     assert metrics["topic/accuracy"] >= 0.9
-    assert metrics["words/accuracy"] >= tuned.described["tasks"]["words"]["baseline"]["accuracy"] + 0.3
+    assert metrics["words/accuracy"] >= tuned.task_json["tasks"]["words"]["baseline"]["accuracy"] + 0.3
     assert metrics["mean"] == pytest.approx((metrics["topic/accuracy"] + metrics["words/span_f1"]) / 2)
     means = [event["metrics"]["mean"] for event in events(tuned.folder, "dev")]
     assert max(means) == metrics["mean"] and len(means) == 6

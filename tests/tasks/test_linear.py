@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.train.tuning import show as show_tuned
+from cloze.cli.train.finetune_output import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
-from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.finetune import run_finetuning
+from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.ngrams import compared_with_ngrams
-from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
@@ -300,38 +300,38 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 ) -> None:
     import cloze
 
-    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
     options = FinetuneOptions(
         folder("bert"), out, str(tables / "train.tsv"), str(tables / "dev.tsv"), test=str(tables / "dev.tsv"),
         overrides=["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=32"], report=lines.append,
     )
-    tuned = measured_on(learn(options), [str(tables / "dev.tsv")], "test")
-    ngrams = tuned.described["ngrams"]
+    tuned = measure_on_files(run_finetuning(options), [str(tables / "dev.tsv")], "test")
+    ngrams = tuned.task_json["ngrams"]
     assert ngrams["dev"]["accuracy"] == ngrams["test"]["accuracy"] == 1.0 and ngrams["rows"] == 64
     assert ngrams["bytes"] == sum((out / "cloze" / name).stat().st_size for name in ("ngrams.safetensors", "ngrams.json"))
     assert any(line.startswith("n-grams: a linear model with ") and "fitted to 64 training rows" in line for line in lines)
-    better = [one for one in tuned.described["remarks"] if "a linear model on n-grams is better: accuracy 1.0000" in one]
+    better = [one for one in tuned.task_json["remarks"] if "a linear model on n-grams is better: accuracy 1.0000" in one]
     assert [one.partition(":")[0] for one in better] == ["dev", "test"]
     assert "| n-grams (dev) | n-grams (test) |" in (out / "README.md").read_text(encoding="utf-8")
-    show_tuned(tuned.described, out, as_json=False)
+    show_tuned(tuned.task_json, out, as_json=False)
     shown = capsys.readouterr().out
     assert "dev       always 'animal'  n-grams\n" in shown and "(n-grams 1.0000)\n" in shown
     learner, _ = load_tuned(load_checkpoint(out))
     assert evaluate(learner, learner.task.read(tables / "dev.tsv")).ngrams == ngrams["dev"]
     assert " on dev (n-grams 1.0000)" in repr(cloze.load(out))
-    again = learn(options)
-    assert again.described["ngrams"] == ngrams  # a finished run fits nothing
+    again = run_finetuning(options)
+    assert again.task_json["ngrams"] == ngrams  # a finished run fits nothing
 
 
 def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
     options = FinetuneOptions(
         folder("bert"), tmp_path / "out", str(tables / "train.tsv"), str(tables / "dev.tsv"), baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],
     )
     assert "--no-baselines" in options.words()
-    tuned = learn(options)
-    assert "ngrams" not in tuned.described and not (tmp_path / "out" / "cloze" / "ngrams.json").exists()
+    tuned = run_finetuning(options)
+    assert "ngrams" not in tuned.task_json and not (tmp_path / "out" / "cloze" / "ngrams.json").exists()

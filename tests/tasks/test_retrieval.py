@@ -161,7 +161,7 @@ def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
     exercise = Exercise([Placed(Separate())], 12)
     assert store.row_sizes.tolist() == [20, 10] and (exercise.row_room, exercise.text_room) == (24, 12)
     assert store.cut(exercise.row_room, exercise.text_room) == 1 and store.cut(19) == 1 and store.cut(20) == 0
-    assert tuned.described["cut"] == {"train": 0, "dev": 0}
+    assert tuned.task_json["cut"] == {"train": 0, "dev": 0}
 
 
 def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:

@@ -29,7 +29,7 @@ from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
-from cloze.tasks.result import task_of
+from cloze.tasks.result import task_in_folder
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
 
@@ -127,7 +127,7 @@ def test_of_several_tasks_the_dev_metrics_that_have_a_price_are_those_of_the_res
         learner, told = load_tuned(loaded, name=name)
         assert told["dev"].keys() == learner.task.metrics.keys() > {"loss", "rougeL"}
         assert told["dev"] == pytest.approx(learner.measure(learner.encode_labelled(learner.task.read(rows))))
-    assert made.described["spread"].keys() == {"mean", "one/loss", "two/loss"}
+    assert made.task_json["spread"].keys() == {"mean", "one/loss", "two/loss"}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -135,9 +135,9 @@ def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same
     tuned: Callable[[str], Any], start: Folder, rows: Path, name: str
 ) -> None:
     made = tuned(name)
-    dev = made.described["dev"]
-    assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.described["spread"].keys() == {"loss"}
-    assert made.described["baseline"] == pytest.approx(
+    dev = made.task_json["dev"]
+    assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.task_json["spread"].keys() == {"loss"}
+    assert made.task_json["baseline"] == pytest.approx(
         {"always": ROWS[0][1], "exact_match": 1 / 6, "f1": 0.5, "rouge1": 0.5, "rouge2": 1 / 6, "rougeL": 0.5,
          "chrf": chrf([ROWS[0][1]] * 6, [[target] for _, target in ROWS])}
     )  # fmt: skip
@@ -226,8 +226,8 @@ def test_what_is_written_has_no_special_tokens_as_transformers_decodes_it(
 def test_the_values_of_the_recipe_reach_the_folder(writer: Folder, rows: Path, tmp_path: Path) -> None:
     values = ["corpus.answer.prefix='say: '", "objectives[0].smoothing=0.2", "task.beams=2", "task.length_penalty=0.5"]
     made = tune(writer("t5"), rows, tmp_path / "out", *SHORT, *values, "training.epochs=1", "task.metric=rougeL")
-    assert made.described["spread"].keys() == made.described["dev"].keys() > {"loss", "rougeL"}  # the choice needed them
-    told = task_of(tmp_path / "out")
+    assert made.task_json["spread"].keys() == made.task_json["dev"].keys() > {"loss", "rougeL"}  # the choice needed them
+    told = task_in_folder(tmp_path / "out")
     assert told.prefix == "say: " and (told.search.count, told.search.length_penalty) == (2, 0.5)
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
     (row, *_) = learner.encode_labelled(told.read(rows))
@@ -303,7 +303,7 @@ def test_the_epoch_of_least_loss_is_kept(
     made = tune(writer("t5"), rows, tmp_path / "out", *values)
     standing = made.outcomes[1].standing
     assert (standing.evaluation, standing.evaluations, standing.step) == (2, 4, 4)
-    assert asked == ["loss"] * 4 and made.described["dev"]["loss"] == 1.0 and "exact_match" in made.described["dev"]
+    assert asked == ["loss"] * 4 and made.task_json["dev"]["loss"] == 1.0 and "exact_match" in made.task_json["dev"]
 
 
 def test_finetune_evaluate_predict_follow_each_other(
@@ -343,7 +343,7 @@ def test_a_tuned_network_without_a_decoder_generates_and_scores_answers(
     assert right > wrong + 2 and [line.split("\t", 2)[2] for line in shown] == lines
     line = ["score", out, "--file", rows, "--order", "source_to_target", "--perplexity", "--json"]
     whole = json.loads(cloze(*line).out)
-    assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).described["dev"]["loss"], abs=1e-4)
+    assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).task_json["dev"]["loss"], abs=1e-4)
     assert whole["texts"] == len(ROWS) and len(cloze("score", out, text).out.split("\t")) == 3
 
 
@@ -494,7 +494,7 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     made = tuned(name)
-    assert all("that the model is trained on" in remark for remark in made.described["remarks"])  # dev rows are training rows
+    assert all("that the model is trained on" in remark for remark in made.task_json["remarks"])  # dev rows are training rows
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(made.folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(made.folder)
     encoded = tokenizer(
@@ -505,7 +505,7 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
     with torch.inference_mode():
         loss = float(model(**read, labels=labels).loss)
         written = model.generate(**read, max_new_tokens=12, num_beams=3)
-    assert made.described["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
+    assert made.task_json["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
     beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").deciding(beams=3, length_penalty=None))
     theirs = tokenizer.batch_decode(written, skip_special_tokens=True)
     assert [one.record()["output"].split() for one in predict(beam, beam.task.read(rows))] == [text.split() for text in theirs]

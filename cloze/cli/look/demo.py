@@ -194,7 +194,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
         table.append(_row("pre-trained", _metrics(_tuned(run, plain, out, seed=seed), rows)))
         say('   n-grams, and learning from docstrings without labels, need scikit-learn: pip install "cloze-lm[baselines]"')
     else:
-        from cloze.runs.finetuning.tuned import add_mixture
+        from cloze.runs.finetuning.measure_result import add_mixture
         from cloze.tasks.linear.fit import fit_linear
         from cloze.tasks.linear.shares import Shares
         from cloze.tasks.linear.unlabelled import fit_with_texts
@@ -223,7 +223,7 @@ def _tuned(
         run, train=[str(files["train"])], dev=[str(files["dev"])], out=out, overrides=[f"length={LENGTH}", *values],
         seeds=(seed,), from_scratch=from_scratch, report=lambda line: None, baselines=False,
     )
-    if not tuned.described:
+    if not tuned.task_json:
         raise RunError(f"{out}: stopped. Rerun the command; it resumes there.")
     return out
 

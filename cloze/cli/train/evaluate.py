@@ -65,15 +65,15 @@ class LabelledMode(Mode):
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
-        from cloze.tasks.result import is_tuned
+        from cloze.tasks.result import has_task
 
         if self.page is not None:
             from cloze.reports.evaluation import check_page
 
             check_page(self.page)
 
-        folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
-        files = [file for file in files if not is_tuned(Path(file))]
+        folders = [checkpoint, *(Path(file) for file in files if has_task(Path(file)))]
+        files = [file for file in files if not has_task(Path(file))]
         _check(folders, files)
         self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
@@ -140,14 +140,14 @@ class LabelledMode(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
-        from cloze.runs.finetuning.tuned import with_pictures
+        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
         note_unfinished(folder)
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
-        learner, described = self.learner(loaded, task)
-        always = (described.get("baseline") or {}).get("always")
+        learner, task_json = self.learner(loaded, task)
+        always = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
             with DecodingProgress(len(part), "texts") as progress:
@@ -166,7 +166,8 @@ class LabelledMode(Mode):
         (first_learner, first), (second_learner, second) = measured
         return {
             file: differences(
-                (first[file].per_example, first_learner.metrics), (second[file].per_example, second_learner.metrics),
+                (first[file].per_example, first_learner.compute_metrics),
+                (second[file].per_example, second_learner.compute_metrics),
                 resamples=self.bootstrap or 1000, seed=self.seed or 0,
             )
             for file in files

@@ -45,12 +45,12 @@ def compared_with_ngrams(
     except Exception as error:  # whatever scikit-learn makes of unusual rows
         say(f"no linear model on n-grams: {type(error).__name__}: {error}")
     else:
-        say(described(linear))
+        say(describe_fit(linear))
         return {"dev": metrics, **asdict(linear.fit), "bytes": size}
     return None
 
 
-def described(linear: LinearModel) -> str:
+def describe_fit(linear: LinearModel) -> str:
     """A line on how a model was fitted."""
     fit = linear.fit
     rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
@@ -94,5 +94,5 @@ def require_mixture(out: Path, options: FinetuneOptions) -> None:
         )
 
 
-def _each_task(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return described.get("tasks", {"": described}).values()
+def _each_task(task_json: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return task_json.get("tasks", {"": task_json}).values()

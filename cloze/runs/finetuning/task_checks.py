@@ -88,8 +88,8 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bou
         for name, spec in stage.sources.items():
             classes = classes_of(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
-                described = folder / "cloze" / "task.json"
-                labels = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
+                task_path = folder / "cloze" / "task.json"
+                labels = json.loads(task_path.read_text(encoding="utf-8")).get("labels") if task_path.is_file() else None
                 if classes is not None and labels is not None and list(labels) != list(classes):
                     raise TaskError(
                         f"--bind {teacher}={folder}: was tuned to the classes {', '.join(labels)}, and the training files have "

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
-from cloze.budget.fitted import holding, table_of
+from cloze.budget.fitted import apply_unless_overridden, table_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.build import Loaded, load_checkpoint
@@ -86,26 +86,26 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
+    as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
     source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
-    # First, because longer rows are illegal.
-    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, source_lengths, most)]
+    # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
+    lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
-    plain = load([change.override for change in lengths])
+    unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    of_network = [] if from_scratch else fit_changes(written, plain, facts)
+    of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
-    proposals = [*lengths, *fit_task(plain, facts)]
-    held, fitted_recipe = holding(load, proposals)
-    if undone := [change.path for change in proposals if change not in held]:  # the user's values win: fit the others to them
-        held, fitted_recipe = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
-    if held or of_network:
+    proposals = [*lengths, *fit_task(unfitted, facts)]
+    accepted, fitted_recipe = apply_unless_overridden(load, proposals)
+    if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
+        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, kept=undone)])
+    if accepted or of_network:
         counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
-        report(table_of(title, held, [change.override for change in held], of_network=of_network))
+        report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
     return fitted_recipe
 
 
@@ -125,7 +125,7 @@ def add_items(tree: Node, loaded: Loaded, files: Sequence[str], picture: str) ->
             arguments.put(key, from_data(value, source.where))
 
 
-def begins_alone(checkpoint: str | Path) -> bool:
+def is_recipe_without_checkpoint(checkpoint: str | Path) -> bool:
     """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
     return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
 
@@ -172,13 +172,13 @@ def _alone(options: FinetuneOptions) -> RecipeMaker:
         return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
 
     def make(*, labels: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
-        plain = load([])
-        changes = [] if labels is None or options.recipe is not None else fit_texts(plain, labels)
-        held, fitted_recipe = holding(load, changes) if changes else ([], plain)
-        if held and labels is not None:
+        unfitted = load([])
+        changes = [] if labels is None or options.recipe is not None else fit_texts(unfitted, labels)
+        accepted, fitted_recipe = apply_unless_overridden(load, changes) if changes else ([], unfitted)
+        if accepted and labels is not None:
             rows = sum(counts.rows for counts in labels.values())
             title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
-            report(table_of(title, held, [change.override for change in held]))
+            report(table_of(title, accepted, [change.override for change in accepted]))
         return fitted_recipe
 
     return make

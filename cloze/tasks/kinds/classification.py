@@ -38,9 +38,8 @@ from cloze.tasks.texts import (
 
 @dataclass(frozen=True)
 class Classification(TextTask):
-    """A task whose answers are labels; `name` says whether it is about one text or two, and `at`
-    for which numbers of most probable labels precision and recall are measured, too. `threshold` is the probability from which on
-    the second of two labels is given; None: the more probable one."""
+    """A task whose labels are classes; `name` says whether it is about one text or two. `at`: the values of k for precision@k and
+    recall@k. `threshold` is the probability from which on the second of two classes is predicted; None: the more probable one."""
 
     name: str = "sentence_classification"
     at: tuple[int, ...] = ()
@@ -60,17 +59,21 @@ class Classification(TextTask):
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
     def read_labels(self, table: TextTable, others: list[Any] | None) -> list[str]:
-        """The labels; a cell without a single one is a `TaskError` with file and line."""
+        """The labels. Raises a `TaskError` with file and line if a cell does not hold exactly one."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
-        """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
-        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, described, "relation_prediction")
-        labels = described["labels"]
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
+        """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too.
+
+        `relation_prediction` is the head that such a folder has: named after BERT's next-sentence relation, it is also the
+        classifier of one text.
+        """
+        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, task_json, "relation_prediction")
+        labels = task_json["labels"]
         if self.threshold is not None and len(labels) != 2:
             raise TaskError(f"--threshold {self.threshold:g}: is for two classes; this model has {len(labels)}. Leave it out.")
         return Classifier(
-            reader, head, self, length=described.get("length"), labels=labels, numbered=bool(described.get("numbered"))
+            reader, head, self, length=task_json.get("length"), labels=labels, numbered=bool(task_json.get("numbered"))
         )
 
     def truth(self, examples: Examples, labels: Sequence[str], *, numbered: bool = False) -> NDArray[np.int64]:

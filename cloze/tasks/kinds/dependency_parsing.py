@@ -65,11 +65,11 @@ class DependencyParsing(Task):
         """The sentences of a file."""
         return read_trees(path, text=self.text, relation=self.label, format=self.format, labelled=labelled)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
         """What parses, of a fine-tuned folder."""
         return Parser(
-            Reader.of(loaded, precision=precision), head_called(loaded, described["head"]), self, labels=described["labels"],
-            length=described.get("length"), ideographs=described.get("ideographs"),
+            Reader.of(loaded, precision=precision), head_called(loaded, task_json["head"]), self, labels=task_json["labels"],
+            length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 
     def truth(self, examples: Trees, labels: Sequence[str], *, numbered: bool = False) -> list[Arcs]:

@@ -44,10 +44,10 @@ class MultipleChoice(TextTask):
         cells = zip(table.column(self.label, LABEL), others or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""
         reader = Reader.of(loaded, precision=precision)
-        return Chooser(reader, head_named(loaded, described), self, length=described.get("length"))
+        return Chooser(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
 
     def truth(self, examples: LabelledTexts[int], labels: Sequence[str], *, numbered: bool = False) -> list[int]:
         """The numbers of the right texts."""

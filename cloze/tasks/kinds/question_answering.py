@@ -47,14 +47,14 @@ class QuestionAnswering(ObjectTask):
         questions = read_questions(path, QuestionFields(self.text, self.text_b, self.label), labelled=labelled)
         return replace(questions, pictures=keys_of(path, [record.line for record in questions.each], self.picture))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
         """What answers questions, from a fine-tuned folder."""
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
-        name = described["head"] or (heads or ["span_extraction"])[0]
+        name = task_json["head"] or (heads or ["span_extraction"])[0]
         return Extractor(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=described.get("length"),
-            stride=described.get("stride") or 128, max_answer_length=described.get("longest") or 30,
-            threshold=(described.get("dev") or {}).get("threshold"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=task_json.get("length"),
+            stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
+            threshold=(task_json.get("dev") or {}).get("threshold"),
         )
 
     def truth(self, examples: Questions, labels: Sequence[str], *, numbered: bool = False) -> list[list[str]]:

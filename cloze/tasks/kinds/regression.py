@@ -34,10 +34,10 @@ class Regression(TextTask):
         """A cell as a number."""
         return number_of(cell)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
         """The regressor of a fine-tuned folder."""
-        reader, orders = Reader.of(loaded, precision=precision), described.get("over") == "orders"
-        return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
+        reader, orders = Reader.of(loaded, precision=precision), task_json.get("over") == "orders"
+        return Regressor(reader, head_named(loaded, task_json), self, length=task_json.get("length"), orders=orders)
 
     def truth(self, examples: LabelledTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:
         """The numbers."""

@@ -47,11 +47,11 @@ class Retrieval(TextTask):
         """None: the texts are all that there is."""
         return [None] * len(table)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
         """What makes queries and passages into vectors, of a fine-tuned folder; either may have a network of its own."""
-        towers = described.get("towers") or {}
-        query, passage = (_tower(loaded, {**described, **towers.get(side, {})}, precision) for side in ("query", "key"))
-        return Retriever(*query, self, length=described.get("length"), passages=passage if towers else None)
+        towers = task_json.get("towers") or {}
+        query, passage = (_tower(loaded, {**task_json, **towers.get(side, {})}, precision) for side in ("query", "key"))
+        return Retriever(*query, self, length=task_json.get("length"), passages=passage if towers else None)
 
     def truth(self, examples: LabelledTexts[Any], labels: Sequence[str], *, numbered: bool = False) -> list[Any]:
         """The passage of every query."""
@@ -112,11 +112,11 @@ class Ranked(NamedTuple):
     passages: list[str]
 
 
-def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
+def _tower(loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
     """The network that reads one kind of texts, and the head that makes them into vectors."""
-    name = described.get("network")
+    name = task_json.get("network")
     checkpoint = loaded if name is None else loaded.other(name)
-    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, described)
+    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, task_json)
 
 
 class Retriever(Learner):

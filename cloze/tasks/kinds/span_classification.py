@@ -48,11 +48,11 @@ class SpanClassification(ObjectTask):
         marked = read_marked(path, TextFields(self.text, self.spans, self.label), labelled=labelled)
         return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
         return SpanClassifier(
-            Reader.of(loaded, precision=precision), head_called(loaded, str(described["head"])), self,
-            length=described.get("length"), labels=described["labels"], usual=described["usual"],
+            Reader.of(loaded, precision=precision), head_called(loaded, str(task_json["head"])), self,
+            length=task_json.get("length"), labels=task_json["labels"], usual=task_json["usual"],
         )
 
     def truth(self, examples: MarkedTexts, labels: Sequence[str], *, numbered: bool = False) -> Int64:

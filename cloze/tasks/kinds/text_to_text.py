@@ -88,10 +88,10 @@ class TextToText(TableTask):
             raise ValueError(missing(self.label))
         return targets
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
         """What learned to write, of a fine-tuned folder."""
         names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
-        name = described["head"] if described.get("head") in names else next(iter(names), None)
+        name = task_json["head"] if task_json.get("head") in names else next(iter(names), None)
         if name is None:
             raise CheckpointError(
                 f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "
@@ -99,8 +99,8 @@ class TextToText(TableTask):
             )
         reader = answering(loaded, Reader.of(loaded, precision=precision))
         head = bound(loaded.heads[name], None if has_decoder(reader) else loaded.reads.get(name))
-        target_length = int(described.get("target_length") or USUAL_LENGTH)
-        return Answerer(reader, head, self, length=described.get("length"), target_length=target_length)
+        target_length = int(task_json.get("target_length") or USUAL_LENGTH)
+        return Answerer(reader, head, self, length=task_json.get("length"), target_length=target_length)
 
     def truth(
         self, examples: LabelledTexts[References], labels: Sequence[str], *, numbered: bool = False

@@ -72,13 +72,13 @@ class TokenLabelling(Task):
         )
         return replace(tagged, pictures=keys_of(path, tagged.lines, self.picture, self.format))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
-        name = described["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
+        name = task_json["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         return WordLabeller(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=described["usual"],
-            labels=described["labels"], length=described.get("length"), numbered=bool(described.get("numbered")),
-            ideographs=described.get("ideographs"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=task_json["usual"],
+            labels=task_json["labels"], length=task_json.get("length"), numbered=bool(task_json.get("numbered")),
+            ideographs=task_json.get("ideographs"),
         )
 
     def truth(self, examples: TaggedSentences, labels: Sequence[str], *, numbered: bool = False) -> list[tuple[str, ...]]:
