@@ -191,10 +191,10 @@ class FinetunedMode(LabelledMode):
 
     def task_of(self, folder: Path) -> Any:
         """The task of a folder, with the options in place of its own."""
-        from cloze.tasks.result import task_of
+        from cloze.tasks.result import task_in_folder
 
         options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
-        task = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
+        task = task_in_folder(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
         return task.deciding(beams=self.beams, length_penalty=self.length_penalty)
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
