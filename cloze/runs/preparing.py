@@ -70,48 +70,42 @@ def prepare(
     phases, say, seed = phases_of(recipe), request.say, options.seed
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
-    stores, dev_stores, chosen, record = opened(recipe, request, out, begin, old)
+    stores, dev_stores, tokenizer, record = opened(recipe, request, out, begin, old)
     recipe = with_classes(recipe, stores)
     description = None if recipe.task is None else describe_task(recipe, stores)
     tables = make_tables(recipe, stores, begin)
-    arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
-    require_room(recipe, vocab_size=chosen.size, tables=tables, device=device)
-    step = build_step(recipe, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **arguments)
+    arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
+    require_room(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(begin), **arguments)
     ranks = processes()
     require_one_process(recipe, step, ranks, options.strategy)
-    phases = with_positions(with_dropouts(phases, recipe, step, vocab_size=chosen.size, **arguments), recipe)
+    phases = with_positions(with_dropouts(phases, recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
     resumes = bool(Checkpoints(out).steps())
     drawn_heads = load_origins(
-        step, recipe, begin, chosen, resumes=resumes, say=say, tables=tables,
-        drawn=partial(build_step, recipe, vocab_size=chosen.size, seed=seed, **arguments),
+        step, recipe, begin, tokenizer, resumes=resumes, say=say, tables=tables,
+        drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
-    begun = float((old or {}).get("begun", 0.0))
+    setup_seconds = float((old or {}).get("begun", 0.0))
     if not resumes and not probe:
-        begun = start_tables(step, recipe, stores, dev_stores=dev_stores, begin=begin, seed=seed, say=say)
+        setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, begin=begin, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
-        spend = replace(spend, begun=min(begun, spend.amount * MOST_BEGUN))
-    data = build_data(recipe, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
-    if dev_stores:
-        use_dev_stores(data, recipe, dev_stores, chosen, step, seed=seed, compiled=compiled, tables=tables)
+        spend = replace(spend, begun=min(setup_seconds, spend.amount * MOST_BEGUN))
+    build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
+    data = build(seed=seed, process=rank(), ranks=ranks)
     for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     if recipe.training.new_heads == "scaled" and not probe:
         scale_heads(step, data, drawn_heads)
-    if recipe.training.new_heads == "fitted" and not probe:
-        data_of_one_process = build_data(recipe, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
-        if dev_stores:
-            use_dev_stores(data_of_one_process, recipe, dev_stores, chosen, step, seed=0, compiled=compiled, tables=tables)
-        fit_heads(step, data_of_one_process, drawn_heads, device=device, say=say)
+    if recipe.training.new_heads == "fitted" and not probe:  # every process fits them to the same rows
+        fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and dev_stores:
-        made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
-        rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
-        description = describe_examples(recipe, description, stores, dev_stores, rooms)
-        selection = selection_of(recipe, step, chosen, stores, dev_stores, description, out, tables=tables)
+        description = describe_examples(recipe, description, stores, dev_stores, _rooms(data))
+        selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
         selection = replace(selection, from_start=bool(drawn_heads) and recipe.training.new_heads == "fitted")
-    publisher = publisher_of(recipe, out, begin, stores, chosen, tables, description)
+    publisher = publisher_of(recipe, out, begin, stores, tokenizer, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
@@ -126,9 +120,9 @@ def prepare(
         mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},
         layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
-        samples=sampler(recipe, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=options.report,
+        samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
         verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
-        mirror=options.mirror, begun=begun,
+        mirror=options.mirror, begun=setup_seconds,
     )
     run.check()
     if probe:
@@ -143,6 +137,23 @@ def prepare(
     if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
+
+
+def _build_data(
+    recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int,
+    process: int, ranks: int, compiled: bool, tables: Mapping[str, Any],
+) -> Any:
+    """The data of one of several processes, with held-out examples from `dev_stores` where there are any."""
+    data = build_data(recipe, stores, step, tokenizer, seed=seed, rank=process, ranks=ranks, compiled=compiled, tables=tables)
+    if dev_stores:
+        use_dev_stores(data, recipe, dev_stores, tokenizer, step, seed=seed, compiled=compiled, tables=tables)
+    return data
+
+
+def _rooms(data: Any) -> dict[str, Any]:
+    """The room of a row for every entry, and that of each text if texts are shown apart."""
+    exercises = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+    return {name: (exercise.row_room, exercise.text_room) for name, exercise in exercises.items()}
 
 
 def require_same(recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
