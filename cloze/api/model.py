@@ -480,7 +480,7 @@ def _works(need: Callable[[], Any]) -> bool:
 
 
 def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string; anything but strings is a `UserError`."""
+    """The texts as a list, and whether it was one string. Raises a `UserError` for anything but strings."""
     if isinstance(texts, str):
         return [texts], True
     return list(each_text(texts)), False

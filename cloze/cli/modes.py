@@ -146,7 +146,8 @@ def class_of(command: Command) -> type[EarlyCommand]:
 
 
 def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:
-    """The first mode that the command asks for, with its options. An option of other modes alone is a `UserError`."""
+    """The first mode that the command asks for, with its options. Raises a `UserError` for an option of other modes
+    alone."""
     chosen = next(mode for mode in modes if mode.asked(context.params))
     names = {field.name for field in fields(chosen)}
     for name in options:

@@ -247,7 +247,7 @@ def selection_of(
     if "" in tasks:
         metric, more = counts[""]
         usual = description.get("baseline", {}).get(metric)
-        return Selection(measures[""], metric, more=more, best=best, patience=patience, usual=usual)
+        return Selection(measures[""], metric, higher_is_better=more, best=best, patience=patience, constant_metric=usual)
 
     def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
         return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
@@ -259,7 +259,7 @@ def selection_of(
 
     baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
     usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
-    return Selection(measure, MEAN, best=best, patience=patience, usual=usual)
+    return Selection(measure, MEAN, best=best, patience=patience, constant_metric=usual)
 
 
 def _measure(

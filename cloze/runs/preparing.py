@@ -100,7 +100,7 @@ def prepare(
         scale_heads(step, data, drawn_heads)
     if recipe.training.new_heads == "fitted" and not probe:  # every process fits them to the same rows
         fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
-    selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, more=False)
+    selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
         description = describe_examples(recipe, description, stores, dev_stores, _rooms(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)

@@ -169,8 +169,8 @@ def load_tuned(
     loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None, length: int | None = None,
 ) -> tuple[Learner, dict[str, Any]]:
     """The `Learner` of a fine-tuned checkpoint, and the contents of its task.json. `task` defaults to the one recorded there;
-    `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training; more than the
-    network reads, or so few that none is of a text, are a `TaskError`."""
+    `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training. Raises a
+    `TaskError` if the network reads fewer, or if none would be left for a text."""
     folder = Path(loaded.folder)
     task_json = read_task(folder, name)
     task_json["head"] = head_name(loaded, task_json)

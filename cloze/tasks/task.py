@@ -400,7 +400,7 @@ def head_called(loaded: Checkpoint, name: str) -> Any:
 def task(name: str, **given: Any) -> Task:
     """A registered task by name, with options; an option of None counts as not given.
 
-    An unknown name or option is a `TaskError`.
+    Raises a `TaskError` for an unknown name or option.
     """
     if name not in names("task"):
         raise TaskError(f"unknown task {name!r}. {propose(name, names('task'))}")
@@ -421,7 +421,8 @@ def _option(name: str) -> str:
 
 
 def chosen_metric(task: Task, name: str | None) -> str:
-    """The metric that selects the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
+    """The metric that selects the epoch: the given one, else the task's first. Raises a
+    `TaskError` if it is unknown."""
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {propose(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name

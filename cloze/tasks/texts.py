@@ -170,8 +170,8 @@ def label_numbers(
     path: str, lines: Sequence[int], labels: Sequence[Sequence[str]], known: Sequence[str],
     among: str = "in the training examples", *, numbered: bool = False,
 ) -> list[list[int]]:
-    """The labels of every row as indices into `known`; one that does not occur `among` them is a `TaskError` with file and line.
-    `numbered`: a file may have the numbers of the labels in their place."""
+    """The labels of every row as indices into `known`. Raises a `TaskError` with file and line for a label that does not occur
+    `among` them. `numbered`: a file may have the numbers of the labels in their place."""
     among = "in config.json" if numbered else among
     indices = {label: number for number, label in enumerate(known)}
     names = names_of_numbers(chain.from_iterable(labels), known, numbered=numbered)

@@ -214,7 +214,7 @@ def _run(made: Recipe, request: Request, folder: Path, within: float | None = No
 
 
 def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
-    """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
+    """The files of every source of a recipe. Raises a `TaskError` for a source without files, or files without a source."""
     sources = _sources(made)
     files = options.files("main" if "main" in sources else sources[0])
     for name in [name for name in files if name not in sources]:
@@ -257,7 +257,7 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
     assert plan.recipe.task is not None  # it is the recipe of a task
     keeps_best = plan.recipe.task.keep == "best"
     done = {
-        seed: outcome.standing.given(best=keeps_best) for seed, outcome in outcomes.items()
+        seed: outcome.standing.result(keep_best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
     }
     if not done or len(done) < len(outcomes) or rank() != 0:

@@ -57,7 +57,8 @@ def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
 
 
 def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
-    """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
+    """Read the dev files of every source of all stages. Raises a `TaskError` for a row that cannot be used, or an unknown
+    label."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})

@@ -228,7 +228,8 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
 def with_vectors(recipe: str | Path, init: Path) -> Node:
     """A recipe whose network begins with the vectors of a file or a run, and whose vocabulary also has their words.
 
-    The network, which must have the argument `vectors`, is as wide as they are. What holds no vectors is a `CheckpointError`.
+    The network, which must have the argument `vectors`, is as wide as they are. Raises a `CheckpointError` if `init` holds no
+    vectors.
     """
     from cloze.interop.vectors.opening import width_of
 
