@@ -371,10 +371,10 @@ class Model:
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, task_json = self._learned(task, length)
         source = Path(rows) if isinstance(rows, str) else rows
-        always = (task_json.get("baseline") or {}).get("always")
+        constant_answer = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
-            return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
+            return evaluate(learner, examples, constant_answer=constant_answer, size=batch, bootstrap=bootstrap, seed=seed)
 
     @overload
     def neighbours(  # type: ignore[overload-overlap]

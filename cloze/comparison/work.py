@@ -124,7 +124,7 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if stopped:
         raise Stopped(stopped[0].exit_code)
     learner, task_json = load_tuned(load_checkpoint(folder / "run", request["device"]))
-    evaluation = evaluate(learner, learner.task.read(request["test"]), always=task_json.get("usual"))
+    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=task_json.get("usual"))
     metric = request["metric"]
     return {
         "metric": metric, "dev": tuned.task_json["dev"][metric], "test": evaluation.metrics[metric],

@@ -14,14 +14,14 @@ from cloze.tasks.worth import remark_on, remark_on_ngrams
 
 
 def evaluate(
-    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = silent,
+    learner: Learner, examples: Any, *, constant_answer: str | None = None, size: int = 64, report: Report = silent,
     bootstrap: int | None = None, seed: int = 0,
 ) -> Evaluation:
-    """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch.
+    """All metrics of the task; `constant_answer` is the training text's most frequent answer, `size` the rows of a batch.
 
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
-    evaluation = learner.evaluate(examples, always, size=size, report=report)
+    evaluation = learner.evaluate(examples, constant_answer, size=size, report=report)
     if learner.mixture is not None:
         evaluation = replace(evaluation, remarks=(learner.mixture.remark(), *evaluation.remarks))
     if (linear := linear_next_to(learner)) is not None:

@@ -203,8 +203,8 @@ class Task(ABC):
         """The metrics, from the items of `per_example`."""
 
     @abstractmethod
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of the constant answer `always` against the right ones."""
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of the constant answer `constant_answer` against the right ones."""
 
     def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
         """What a linear model of the task learns, to compare networks with; None if there is no sensible one."""
@@ -330,28 +330,28 @@ class Learner(nn.Module, ABC):
         return columns[0], columns[1]
 
     def evaluate(
-        self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent
     ) -> Evaluation:
-        """All metrics on examples with answers, and as a baseline those of the constant answer `always`."""
+        """All metrics on examples with answers, and as a baseline those of the constant answer `constant_answer`."""
         rows = self.encode_labelled(examples)
         outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
-        return self.evaluation(examples, rows, outputs, self._per_example(rows, outputs), always)
+        return self.evaluation(examples, rows, outputs, self._per_example(rows, outputs), constant_answer)
 
     def evaluation(
-        self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, always: str | None
+        self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, constant_answer: str | None
     ) -> Evaluation:
         """The evaluation of examples from `per_example`."""
         return Evaluation(
-            len(rows), self.compute_metrics(per_example), self.baseline(always, examples),
+            len(rows), self.compute_metrics(per_example), self.baseline(constant_answer, examples),
             tuple(self.remarks(examples, rows, outputs, per_example)), per_example=per_example,
             **self.details(rows, outputs, per_example),
         )
 
-    def baseline(self, always: str | None, examples: Any) -> dict[str, Any] | None:
-        """The metrics of the constant answer `always`; None for None."""
-        if always is None:
+    def baseline(self, constant_answer: str | None, examples: Any) -> dict[str, Any] | None:
+        """The metrics of the constant answer `constant_answer`; None for None."""
+        if constant_answer is None:
             return None
-        return {"always": always, **self.task.constant_metrics(always, self.truth(examples), self.names)}
+        return {"always": constant_answer, **self.task.constant_metrics(constant_answer, self.truth(examples), self.names)}
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Sentences on the figures: here how many texts were cut."""

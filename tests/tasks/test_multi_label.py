@@ -185,7 +185,7 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     assert loaded.imported.labels == ("feline", "wet")
     learner, told = load_tuned(loaded)
     assert (told["separator"], told["threshold"], learner.labels) == (";", 0.5, ("feline", "wet"))
-    measured = evaluate(learner, learner.task.read(path), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(path), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert measured.baseline is not None and measured.baseline["micro_f1"] == told["baseline"]["micro_f1"]
     config = json.loads((out / "config.json").read_text())

@@ -72,7 +72,7 @@ def test_questions_are_learned_and_the_folder_answers_as_in_training(
     standing = tune(folder(system), files, tmp_path / "out", *values).outcomes[1].standing
     assert standing.metrics["f1"] >= 0.8 and "threshold" in standing.metrics
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    found = evaluate(learner, learner.task.read(files[1]), always=told["usual"], bootstrap=100)
+    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["usual"], bootstrap=100)
     assert {**found.metrics, "threshold": learner.threshold} == pytest.approx(standing.metrics, abs=1e-6)
     assert found.intervals.keys() == found.metrics.keys() == {"exact_match", "f1", "f1_answered", "f1_unanswerable"}
     assert found.baseline is not None and found.baseline["f1"] < 0.5 < standing.metrics["f1"]
@@ -154,8 +154,8 @@ def test_a_question_is_not_answered_above_the_threshold() -> None:
     right, wrong, none = QuestionScores(1.0, 1.0), QuestionScores(0.0, 0.5), QuestionScores(0.0, 0.0)
     given = [(right, none, -1.0, True), (wrong, none, 2.0, True), (none, right, 3.0, False)]
     per_example = [JudgedQuestion(*own) for own in given]
-    always = {"exact_match": 1 / 3, "f1": 0.5, "f1_answered": 0.75, "f1_unanswerable": 0.0}
-    assert compute_metrics(per_example, None) == pytest.approx(always)
+    constant_answer = {"exact_match": 1 / 3, "f1": 0.5, "f1_answered": 0.75, "f1_unanswerable": 0.0}
+    assert compute_metrics(per_example, None) == pytest.approx(constant_answer)
     assert compute_metrics(per_example, 2.5)["f1"] == pytest.approx(2.5 / 3)
     assert compute_metrics(per_example, 0.0)["f1"] == pytest.approx(2 / 3)
 

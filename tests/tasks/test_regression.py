@@ -135,7 +135,7 @@ def test_a_network_learns_numbers_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing is not None and standing.metrics["pearson"] > 0.8
     learner, told = load_tuned(load_checkpoint(out))
-    measured = evaluate(learner, learner.task.read(numbers), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(numbers), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics, abs=0.02)  # ranks of answers that are almost equal
     assert measured.baseline is not None and measured.baseline["pearson"] == 0
     rows = [line.split("\t") for line in numbers.read_text().splitlines()[1:]]

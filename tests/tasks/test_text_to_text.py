@@ -411,7 +411,7 @@ def test_bleu_without_its_package_is_refused_in_words(monkeypatch: pytest.Monkey
 def test_bleu_is_told_with_its_signature(writer: Folder, rows: Path) -> None:
     pytest.importorskip("sacrebleu")
     learner = task("text_to_text", bleu="char").load(load_checkpoint(writer("t5")), {"target_length": 4}, None)
-    found = evaluate(learner, learner.task.read(rows), always=ROWS[0][1])
+    found = evaluate(learner, learner.task.read(rows), constant_answer=ROWS[0][1])
     assert found.metrics.keys() == learner.task.metrics.keys() and "bleu" in found.metrics
     assert 0 < found.baseline["bleu"] < 100 and "tok:char" in found.remarks[1]
 

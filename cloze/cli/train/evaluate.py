@@ -147,12 +147,13 @@ class LabelledMode(Mode):
         note_unfinished(folder)
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
         learner, task_json = self.learner(loaded, task)
-        always = (task_json.get("baseline") or {}).get("always")
+        constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
             with DecodingProgress(len(part), "texts") as progress:
                 evaluations[file] = evaluate(
-                    learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
+                    learner, part, constant_answer=constant_answer, size=self.batch, report=progress, bootstrap=self.bootstrap,
+                    seed=self.seed or 0,
                 )
         require_met(loaded.annotations, self.annotate or [])
         return learner, evaluations

@@ -144,7 +144,7 @@ def measure_on_files(
     every = [task_in_folder(tuned.folder).read(file) for file in files]
     loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
     learner, task_json = load_tuned(with_pictures(loaded, items, every))
-    evaluations = [evaluate(learner, examples, always=task_json.get("usual")) for examples in every]
+    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in every]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
     task_json = {
         **task_json,

@@ -40,7 +40,8 @@ def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
             f"  cloze pretrain {name} {bound}--corpus TEXT --out DIR"
         )
     raise TaskError(
-        f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {options.kind}}}`."
+        f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
+        f"`task: {{type: {options.task_type}}}`."
     )
 
 

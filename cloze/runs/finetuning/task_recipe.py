@@ -192,13 +192,13 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     if options.recipe is not None:
         return options.recipe
     if options.first is not None:
-        return after(options.first, options.tasks or {"main": LabelledFiles(options.kind, (), ())})
+        return after(options.first, options.tasks or {"main": LabelledFiles(options.task_type, (), ())})
     if options.tasks:
         return several(options.tasks)
-    if options.kind not in task_recipe_names():
-        raise TaskError(f"--task {options.kind}: unknown task. {similar_task(options.kind)}")
-    name = f"{(loaded.recipe or {}).get('name')}_{options.kind.removeprefix('sentence_')}"
-    return name if name in task_recipe_names() else options.kind
+    if options.task_type not in task_recipe_names():
+        raise TaskError(f"--task {options.task_type}: unknown task. {similar_task(options.task_type)}")
+    name = f"{(loaded.recipe or {}).get('name')}_{options.task_type.removeprefix('sentence_')}"
+    return name if name in task_recipe_names() else options.task_type
 
 
 def own_recipe(options: FinetuneOptions) -> str | Path:
@@ -213,14 +213,15 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipe_name = name if options.kind == "sentence_classification" else f"{name}_{options.kind}"
+    recipe_name = name if options.task_type == "sentence_classification" else f"{name}_{options.task_type}"
     if recipe_name not in own_task_recipe_names():
         task_names = [
             task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
             if task_recipe.startswith(f"{name}_")
         ]
         raise TaskError(
-            f"{name}: has no recipe for --task {options.kind}. {propose(options.kind, ['sentence_classification', *task_names])}"
+            f"{name}: has no recipe for --task {options.task_type}. "
+            f"{propose(options.task_type, ['sentence_classification', *task_names])}"
         )
     return recipe_name
 

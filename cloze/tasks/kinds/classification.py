@@ -91,9 +91,9 @@ class Classification(TextTask):
         truth, guess, *ranks = np.asarray(per_example).T
         return {**measure(truth, guess, len(labels)), **(at_most(ranks[0], self.at, len(labels)) if ranks else {})}
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label, of those of `at` only for one answer."""
-        right, index = np.asarray(truth, np.int64), list(labels).index(always)
+        right, index = np.asarray(truth, np.int64), list(labels).index(constant_answer)
         one_answer = at_most((right != index).astype(np.int64), [k for k in self.at if k == 1], 2)
         return {**measure(right, np.full_like(right, index), len(labels)), **one_answer}
 

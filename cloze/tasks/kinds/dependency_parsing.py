@@ -85,9 +85,9 @@ class DependencyParsing(Task):
         """See the function `compute_metrics`."""
         return compute_metrics(per_example)
 
-    def constant_metrics(self, always: str, truth: Sequence[Arcs], labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Sequence[Arcs], labels: Sequence[str]) -> dict[str, float]:
         """See `constant`."""
-        return constant(always, truth)
+        return constant(constant_answer, truth)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -247,9 +247,9 @@ def compute_metrics(per_example: Sequence[JudgedTree]) -> dict[str, float]:
     return {name: right / of if of else 0.0 for name, (right, of) in zip(NAMES, counts, strict=True)}
 
 
-def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
+def constant(constant_answer: str, truth: Sequence[Arcs]) -> dict[str, float]:
     """The metrics of attaching every word to the next one with one relation, and the last to the root."""
-    guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
+    guess = [((*range(2, len(heads) + 1), 0), (*[constant_answer] * (len(heads) - 1), ROOT)) for heads, _ in truth]
     return compute_metrics([per_example(arcs, predicted) for arcs, predicted in zip(truth, guess, strict=True)])
 
 

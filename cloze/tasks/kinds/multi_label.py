@@ -91,9 +91,9 @@ class MultiLabel(TextTask):
         at = sets_at_most(truth, probabilities, self.at) if self.at else {}
         return {**set_metrics(truth, probabilities, self.threshold), **at}
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one set, a JSON list."""
-        guess = np.isin(np.array(labels, dtype=object), json.loads(always)).astype(np.float64)
+        guess = np.isin(np.array(labels, dtype=object), json.loads(constant_answer)).astype(np.float64)
         return set_metrics(truth, np.broadcast_to(guess, truth.shape), self.threshold)
 
     def linear(self, labels: Sequence[str] = ()) -> LinearMultiLabel | None:

@@ -64,9 +64,9 @@ class MultipleChoice(TextTask):
         truth, guess = np.asarray(per_example).T
         return {"accuracy": float((truth == guess).mean())}
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The accuracy of always choosing the text of one number."""
-        return {"accuracy": float(np.mean(np.array(truth) == int(always)))}
+        return {"accuracy": float(np.mean(np.array(truth) == int(constant_answer)))}
 
     def linear(self, labels: Sequence[str] = ()) -> LinearChoice | None:
         """How well a choice goes with its text, by the n-grams of both; none if rows are about pictures."""

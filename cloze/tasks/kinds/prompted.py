@@ -142,7 +142,7 @@ class Prompted(Classifier):
         """How many tokens of the text did not fit."""
         return row[0].cut
 
-    def baseline(self, always: str | None, examples: Examples) -> dict[str, Any]:
+    def baseline(self, constant_answer: str | None, examples: Examples) -> dict[str, Any]:
         """The metrics of always giving the label that is the most frequent among the examples."""
         usual = int(np.bincount(self.truth(examples), minlength=len(self.names)).argmax())
         baseline = super().baseline(self.names[usual], examples)

@@ -79,9 +79,10 @@ class QuestionAnswering(ObjectTask):
         """Exact match and F1 where every question is answered."""
         return compute_metrics(per_example, None)
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one answer, "" for none."""
-        return answer_scores([always] * len(truth), truth, scoring=scoring_of(answer for answers in truth for answer in answers))
+        scoring = scoring_of(answer for answers in truth for answer in answers)
+        return answer_scores([constant_answer] * len(truth), truth, scoring=scoring)
 
     def description(self) -> dict[str, Any]:
         """The names of the fields."""

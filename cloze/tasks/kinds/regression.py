@@ -51,9 +51,9 @@ class Regression(TextTask):
         """Correlations and squared error of pairs of numbers (N, 2)."""
         return agreement(*np.asarray(per_example, np.float64).reshape(-1, 2).T)
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always predicting one number: its correlation is 0."""
-        return agreement(truth, np.full(len(truth), float(always)))
+        return agreement(truth, np.full(len(truth), float(constant_answer)))
 
     def linear(self, labels: Sequence[str] = ()) -> LinearRegression | None:
         """A number by the n-grams of the text or of both texts; none if rows are about pictures."""

@@ -74,7 +74,7 @@ class Retrieval(TextTask):
         worth = np.asarray(per_example, np.float64)
         return mean_metrics(worth[:, :-1], worth[:, -1])
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """No passage is the usual one."""
         return {}
 

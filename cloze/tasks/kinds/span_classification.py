@@ -69,9 +69,9 @@ class SpanClassification(ObjectTask):
         truth, guess = np.asarray(per_example, np.int64).reshape(-1, 2).T
         return span_metrics(truth, guess, labels, self.none)
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
-        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
+        return span_metrics(truth, np.full_like(truth, list(labels).index(constant_answer)), labels, self.none)
 
     def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
         """The class by the words of the spans, between them and around them; none if texts are about pictures."""

@@ -126,9 +126,9 @@ class TextToText(TableTask):
         metrics["chrf"] = chrf_of(np.sum([counts for _, counts in measured], axis=0))
         return metrics | self.corpus_figures([pair.written for pair in per_example], [pair.references for pair in per_example])
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The figures of always writing one target."""
-        written = [always] * len(truth)
+        written = [constant_answer] * len(truth)
         return {**overlap(written, truth), "chrf": chrf(written, truth), **self.corpus_figures(written, truth)}
 
     def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -273,11 +273,11 @@ class Answerer(Learner):
         return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in written]
 
     def evaluate(
-        self, examples: LabelledTexts[References], always: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent
     ) -> Evaluation:
         """All metrics on examples with targets."""
         rows = self.encode_labelled(examples)
-        return self.evaluation(examples, rows, None, self.per_example(rows, size=size, report=report), always)
+        return self.evaluation(examples, rows, None, self.per_example(rows, size=size, report=report), constant_answer)
 
     def remarks(self, examples: LabelledTexts[References], rows: Sequence[Any], outputs: Any, per_example: Any) -> list[str]:
         """How texts are compared, which targets cannot be written as they are, and how many texts were cut."""

@@ -95,9 +95,9 @@ class TokenLabelling(Task):
         """See the function `compute_metrics`."""
         return compute_metrics(per_example)
 
-    def constant_metrics(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
-        return measured(truth, [(always,) * len(text_labels) for text_labels in truth])
+        return measured(truth, [(constant_answer,) * len(text_labels) for text_labels in truth])
 
     def linear(self, labels: Sequence[str] = ()) -> LinearLabelling | None:
         """The label by a word's letters, its shape and its neighbours; none if texts are about pictures."""
@@ -267,12 +267,13 @@ class WordLabeller(WordsLearner):
         truth, guess = np.concatenate([text.labels for text in per_example], axis=1)
         return truth, guess
 
-    def baseline(self, always: str | None, examples: TaggedSentences) -> dict[str, Any] | None:
+    def baseline(self, constant_answer: str | None, examples: TaggedSentences) -> dict[str, Any] | None:
         """The metrics of always giving one label, by the task's rule for labels that break their scheme."""
-        if always is None:
+        if constant_answer is None:
             return None
         truth = self.truth(examples)
-        return {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth], repair=self.task.repair)}
+        predictions = [(constant_answer,) * len(labels) for labels in truth]
+        return {"always": constant_answer, **measured(truth, predictions, repair=self.task.repair)}
 
     def remarks(self, examples: TaggedSentences, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, were never seen in training or break their scheme, and how many words were
