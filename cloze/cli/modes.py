@@ -4,11 +4,11 @@
 finds the mode that the options ask for and refuses those of other modes, and `HelpByMode` groups them in `--help`.
 
     @with_options(ScoreOptions)
-    def command(options: ScoreOptions, as_json: bool = False) -> None: ...
+    def score(options: ScoreOptions, as_json: bool = False) -> None: ...
 
 becomes, for typer, a function with the fields of `ScoreOptions` as parameters:
 
-    def command(checkpoint: Path, texts: list[str], …, as_json: bool = False) -> None: ...
+    def score(checkpoint: Path, texts: list[str], …, as_json: bool = False) -> None: ...
 """
 
 from __future__ import annotations

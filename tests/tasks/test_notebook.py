@@ -364,7 +364,7 @@ def test_of_several_seeds_the_outcome_is_that_of_the_model(small: cloze.Model, m
     from cloze.api import train
 
     tuned = SimpleNamespace(outcomes={1: "first", 2: "second"}, task_json={"seed": 1})
-    monkeypatch.setattr(train, "learn", lambda *given, **how: tuned)
+    monkeypatch.setattr(train, "run_finetuning", lambda *given, **how: tuned)
     monkeypatch.setattr(train, "_trained", lambda outcome, *rest: outcome)
     assert cloze.finetune(small, train=ROWS, dev=ROWS, seeds=(1, 2), report=None) == "first"
     tuned.task_json = {}  # stopped before all were trained
