@@ -133,7 +133,7 @@ def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path, mo
 def test_rows_are_answered_by_weights_that_have_not_seen_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Classes, "constants", (100.0,))
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
-    chance = replace(examples, answers=[str(number % 2) for number in range(40)])  # nothing can be learned
+    chance = replace(examples, labels=[str(number % 2) for number in range(40)])  # nothing can be learned
     seen, unseen = fit_linear(made, chance).outputs(chance), fold_outputs(made, chance)
     truth = np.arange(40) % 2
     assert unseen.shape == (40, 2) and (seen.argmax(1) == truth).mean() > 0.9 > (unseen.argmax(1) == truth).mean()
@@ -166,7 +166,7 @@ def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_
 
 def test_a_class_of_one_row_is_missing_in_the_training_rows_of_one_fold(tmp_path: Path) -> None:
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification", 20))
-    linear = fit_linear(made, replace(examples, answers=["rare", *["usual"] * 19]))
+    linear = fit_linear(made, replace(examples, labels=["rare", *["usual"] * 19]))
     assert linear.task.labels == ("rare", "usual")
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line_and_stops_nothing(
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
     with pytest.raises(TaskError, match="^too few training rows for a comparison: 19 of at least 20$"):
         fit_linear(made, selected(examples, range(19)))
-    alike = replace(examples, answers=["same"] * 40)
+    alike = replace(examples, labels=["same"] * 40)
     with pytest.raises(TaskError, match="^all training rows have the same answer$"):
         fit_linear(made, alike)
     with pytest.raises(TaskError, match="^the training rows are empty$"):
