@@ -227,7 +227,7 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
 def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune --tune`."""
     from cloze.runs.finetuning.autotune import tuned_within
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
     from cloze.runs.options import FinetuneOptions
 
     folder = Path(arguments.work)
@@ -239,7 +239,7 @@ def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     wall, spent = time.perf_counter() - wall, cpu_seconds()
     trials = json.loads((out / "cloze" / "trials.json").read_text(encoding="utf-8"))
     values = max(trials, key=lambda one: one["accuracy"])["values"]
-    accuracy = measured_on(tuned, [str(folder / "test.tsv")], "test").described["test"]["accuracy"]
+    accuracy = measure_on_files(tuned, [str(folder / "test.tsv")], "test").task_json["test"]["accuracy"]
     shutil.rmtree(out)
     best = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in values.items()).replace(" ", "")
     return {"accuracy": accuracy, "whole": wall, "cpu": spent, "trials": len(trials), "best": best}
@@ -251,7 +251,7 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from cloze.engines.texts import TextTrainer
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     torch.set_num_threads(arguments.threads)
     if arguments.part == "tune":
@@ -280,7 +280,7 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     found = {"peak": peak()}
     if arguments.part == "accuracy":
-        found = {"accuracy": measured_on(tuned, [str(folder / "test.tsv")], "test").described["test"]["accuracy"]}
+        found = {"accuracy": measure_on_files(tuned, [str(folder / "test.tsv")], "test").task_json["test"]["accuracy"]}
     shutil.rmtree(out)
     if arguments.part != "speed":
         return found

@@ -136,7 +136,7 @@ def ours(precision: str, work: Path) -> dict[str, Any]:
     )
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     shutil.rmtree(out, ignore_errors=True)
-    return {"seconds": round(seconds, 2), "cpu": round(cpu, 2), "accuracy": made.described["dev"]["accuracy"]}
+    return {"seconds": round(seconds, 2), "cpu": round(cpu, 2), "accuracy": made.task_json["dev"]["accuracy"]}
 
 
 def peer(precision: str, work: Path) -> dict[str, Any]:

@@ -35,14 +35,14 @@ def tuned(
     `more` measures the folder in another way. `options` are those of `finetune`.
     """
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     train, dev, test = files
     shutil.rmtree(out, ignore_errors=True)
     made = finetune(start, train=[train], dev=[dev], out=out, seeds=(seed,), device="cpu", report=lambda line: None, **options)
-    if not made.described:
+    if not made.task_json:
         raise SystemExit(f"{out}: stopped by a signal. Run the same command again.")
-    found = measured_on(made, [test], "test").described
+    found = measure_on_files(made, [test], "test").task_json
     return {"dev": found["dev"], "test": found["test"], "epoch": found["epoch"], **more(made.folder)}
 
 

@@ -332,7 +332,7 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
 def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     files = {part: str(chosen.work / f"paws-{part}.jsonl") for part in ("train", "dev", "test")}
     out = run.folder.with_name(f"{run.folder.name}-paws")
@@ -341,7 +341,7 @@ def paraphrases(run: Trained, chosen: Choice) -> float:
         run.folder, task="pair_classification", train=[files["train"]], dev=[files["dev"]], out=out, seeds=(run.seed + 1,),
         overrides=["training.epochs=2", "training.batch=32", "training.rate.peak=2e-4", "task.patience=0"], device=chosen.device,
     )
-    return float(measured_on(tuned, [files["test"]], "test").described["test"]["accuracy"])
+    return float(measure_on_files(tuned, [files["test"]], "test").task_json["test"]["accuracy"])
 
 
 def measure_sharing(run: Trained, chosen: Choice) -> dict[str, Any]:

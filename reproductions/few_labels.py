@@ -142,7 +142,7 @@ def frozen(labelled: Labelled, files: Mapping[str, Path], data: Path, work: Path
         tested = model.outputs(vectors_of(rows.linear, loaded, rows.test), rows.test)
         mixed = pooled(rows.linear, tested, others[TEST], *shares_of(rows, rows.labelled, held, others[HELD]))
         for title, outputs in ((name, tested), (f"{name}_mixed", mixed)):
-            scores[title] = 100 * rows.linear.metrics(rows.linear.judged(rows.test, outputs))[rows.metric]
+            scores[title] = 100 * rows.linear.compute_metrics(rows.linear.per_example(rows.test, outputs))[rows.metric]
     return scores
 
 
@@ -160,8 +160,8 @@ def heads(labelled: Labelled, files: Mapping[str, Path], seed: int, out: Path) -
             seeds=(seed,), device="cpu", report=lambda line: None,
         )
         learner, described = load_tuned(load_checkpoint(out))
-        judged = learner.judge(learner.answered(learner.task.read(files["test"])))
-        scores[name] = 100 * learner.metrics(judged)[labelled.metric]
+        per_example = learner.per_example(learner.encode_labelled(learner.task.read(files["test"])))
+        scores[name] = 100 * learner.compute_metrics(per_example)[labelled.metric]
     shutil.rmtree(out)
     return {**scores, "epoch": described["epoch"]}
 
@@ -173,7 +173,7 @@ def linear_alone(labelled: Labelled, files: Mapping[str, Path]) -> dict[str, Any
 
     kind = task(labelled.task)
     linear = fit_linear(kind, kind.read(files["labelled"]))
-    return {"linear": 100 * linear.metrics(kind.read(files["test"]))[labelled.metric]}
+    return {"linear": 100 * linear.measure(kind.read(files["test"]))[labelled.metric]}
 
 
 def tuned(
@@ -182,7 +182,7 @@ def tuned(
     """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.tasks.result import load_tuned, task_of
+    from cloze.tasks.result import load_tuned, task_in_folder
 
     shutil.rmtree(out, ignore_errors=True)
     finetune(
@@ -191,13 +191,14 @@ def tuned(
     )
     learner, described = load_tuned(load_checkpoint(out))
     assert learner.mixture is not None
-    examples = task_of(out).read(files["test"])
+    examples = task_in_folder(out).read(files["test"])
     network, linear = learner.outputs(examples), learner.mixture.linear
     outputs = {
         "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)
     }
     scores = {
-        name: 100 * linear.task.metrics(linear.task.judged(examples, output))[labelled.metric] for name, output in outputs.items()
+        name: 100 * linear.task.compute_metrics(linear.task.per_example(examples, output))[labelled.metric]
+        for name, output in outputs.items()
     }
     shutil.rmtree(out)
     return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}

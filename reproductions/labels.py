@@ -101,7 +101,7 @@ def compare(task: str, start: str, model: Path, work: Path, ledger: Ledger) -> N
 def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, ledger: Ledger) -> dict[str, Any]:
     """Fine-tune once, unless the ledger has it."""
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     wanted = {"task": task, "start": start, "model": model.name, "rate": rate, "seed": seed, "rows": TRAIN}
     if not ledger.has(wanted):
@@ -114,8 +114,8 @@ def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, 
             overrides=[*COLUMNS.get(task, ()), f"training.rate.peak={rate * fitted_peak(task, model):.3g}"],
             report=lambda line: None,
         )
-        made = measured_on(made, [test], "test")
-        ledger.add(wanted, {part: made.described[part] for part in ("dev", "test")})
+        made = measure_on_files(made, [test], "test")
+        ledger.add(wanted, {part: made.task_json[part] for part in ("dev", "test")})
         shutil.rmtree(out, ignore_errors=True)
     found = ledger.results(**wanted)[0]
     print(task, start, rate, seed, found["test"][TASKS[task][1]], flush=True)

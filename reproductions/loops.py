@@ -109,7 +109,7 @@ def run_side(side: str, seed: int, work: Path, ledger: Ledger) -> None:
 def with_the_new(case: Case, files: list[str], seed: int, work: Path) -> dict[str, Any]:
     """The task's recipe with the numbers of the case, and one rate for all weights, as the small loop had it."""
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     out = work / f"out-{os.getpid()}"
     values = [
@@ -122,7 +122,7 @@ def with_the_new(case: Case, files: list[str], seed: int, work: Path) -> dict[st
         task_files.minilm(), task=case.task, train=[train], dev=[dev], out=out, seeds=(seed,), overrides=values, device="cpu",
         report=lambda line: None,
     )
-    told = measured_on(made, [test], "test").described
+    told = measure_on_files(made, [test], "test").task_json
     shutil.rmtree(out)
     return {"dev": told["dev"], "test": told["test"]}
 

@@ -236,7 +236,7 @@ def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any
 
     loaded = load_checkpoint(folder, "cpu")
     learner, described = load_tuned(replace(loaded, network=in_int8(loaded.network)) if int8 else loaded)
-    return {"test": dict(evaluate(learner, learner.task.read(files[2]), always=described.get("usual")).metrics)}
+    return {"test": dict(evaluate(learner, learner.task.read(files[2]), constant_answer=described.get("usual")).metrics)}
 
 
 def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:

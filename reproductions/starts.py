@@ -63,7 +63,7 @@ def run(
 ) -> dict[str, Any]:
     """Fine-tune once, unless the ledger has it; without a rate at the fitted one."""
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     wanted = {"model": model.name, "task": task, "start": start, "rate": rate, "seed": seed}
     if not ledger.has(wanted):
@@ -76,7 +76,7 @@ def run(
             overrides=[*COLUMNS.get(task, ()), *([] if rate is None else [f"training.rate.peak={rate:g}"])],
             report=lambda line: None,
         )
-        described = measured_on(made, [test], "test").described
+        described = measure_on_files(made, [test], "test").task_json
         ledger.add(wanted, {part: described[part]["accuracy"] for part in ("dev", "test")})
         shutil.rmtree(out, ignore_errors=True)
     found = ledger.results(**wanted)[0]

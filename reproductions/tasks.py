@@ -187,9 +187,9 @@ def run(name: str, seed: int, folders: dict[str, Path], data: Path, work: Path, 
         report=lambda line: None,
     )
     learner, described = load_tuned(load_checkpoint(made.folder, "cpu"))
-    found = evaluate(learner, learner.task.read(test), always=described.get("usual"))
+    found = evaluate(learner, learner.task.read(test), constant_answer=described.get("usual"))
     result = {
-        "dev": made.described["dev"], "test": found.metrics, "constant": found.baseline, "epoch": made.described["epoch"],
+        "dev": made.task_json["dev"], "test": found.metrics, "constant": found.baseline, "epoch": made.task_json["epoch"],
         "remarks": list(found.remarks), "processor_seconds": round(time.process_time() - cpu),
     }  # fmt: skip
     ledger.add(wanted, result)

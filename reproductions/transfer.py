@@ -157,7 +157,7 @@ def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
 def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> None:
     """One classifier and what is measured on it, into the ledger."""
     from cloze.runs.finetuning.finetune import finetune
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     run = chosen.key(experiment, name, number, seed=seed)
     started, start = time.time(), experiments()[experiment][1][name]
@@ -166,7 +166,7 @@ def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> N
         dev=[str(chosen.work / "dev.jsonl")], out=chosen.work / f"tuned-{experiment}-{name}-{number}-{seed}", seeds=(seed,),
         from_scratch=name == "scratch", device=chosen.device,
     )
-    told = measured_on(tuned, [str(chosen.work / "test.jsonl")], "test").described
+    told = measure_on_files(tuned, [str(chosen.work / "test.jsonl")], "test").task_json
     found: dict[str, Any] = {"accuracy": told["test"]["accuracy"], "epoch": told["epoch"]}
     if experiment == "siatl":
         found["general_before"] = language_loss(chosen, chosen.work / start)

@@ -39,7 +39,7 @@ from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.recipe.user_files import import_files
-from cloze.runs.finetuning.tuned import with_pictures
+from cloze.runs.finetuning.measure_result import with_pictures
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples
@@ -369,12 +369,12 @@ class Model:
             encoding: The encoding of a file. None: it is detected.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
-        learner, described = self._learned(task, length)
+        learner, task_json = self._learned(task, length)
         source = Path(rows) if isinstance(rows, str) else rows
-        always = (described.get("baseline") or {}).get("always")
+        constant_answer = (task_json.get("baseline") or {}).get("always")
         with self._reading(encoding), given_examples(learner.task, source, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
-            return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
+            return evaluate(learner, examples, constant_answer=constant_answer, size=batch, bootstrap=bootstrap, seed=seed)
 
     @overload
     def neighbours(  # type: ignore[overload-overlap]
@@ -480,7 +480,7 @@ def _works(need: Callable[[], Any]) -> bool:
 
 
 def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string; anything but strings is a `UserError`."""
+    """The texts as a list, and whether it was one string. Raises a `UserError` for anything but strings."""
     if isinstance(texts, str):
         return [texts], True
     return list(each_text(texts)), False

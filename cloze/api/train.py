@@ -19,9 +19,9 @@ from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
 from cloze.errors import Phrase, TaskError, spelled_by
 from cloze.runs import run as running
-from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.finetune import run_finetuning
+from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.task_recipe import PICTURE
-from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
@@ -157,7 +157,7 @@ def finetune(
         }))  # fmt: skip
         stack.enter_context(spelled_by(_as_arguments))
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
-        tuned = learn(FinetuneOptions(
+        tuned = run_finetuning(FinetuneOptions(
             source, folder, files["train"], files["dev"], task=task, test=files.get("test"), recipe=recipe, binds=bound,
             init=init.folder if isinstance(init, Model) else None if init is None else Path(init), changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
@@ -166,8 +166,8 @@ def finetune(
             from_scratch=from_scratch, report=report or quiet,
         ))
         if test is not None:
-            measured_on(tuned, [files["test"]], "test", item_paths)
-    best = tuned.described.get("seed", list(tuned.outcomes)[-1])
+            measure_on_files(tuned, [files["test"]], "test", item_paths)
+    best = tuned.task_json.get("seed", list(tuned.outcomes)[-1])
     return _trained(tuned.outcomes[best], folder, temporary, device, report)
 
 

@@ -89,7 +89,8 @@ def fitted(
     changes_by_text: list[ChangedValue] = []
     if size is not None:
         sample = sample_for(recipe, corpus, text_format)
-        changes_by_text = holding(load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[0]
+        proposals = [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)]
+        changes_by_text, _ = apply_unless_overridden(load, proposals)
     base = _with(load, changes_by_text) if changes_by_text else recipe
     words = learns_words(recipe)
     guess = BudgetFacts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
@@ -117,7 +118,7 @@ def fitted_to(
     held, recipe, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
         changes = [*known, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), kept=fixed_paths)]
-        held, recipe = holding(load, changes)
+        held, recipe = apply_unless_overridden(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(recipe)
         if not undone and abs(tokens - before) <= 0.02 * before:
@@ -148,7 +149,7 @@ def _with(load: Load, changes: Sequence[ChangedValue]) -> Recipe:
     return load([change.override for change in changes])
 
 
-def holding(load: Load, changes: Sequence[ChangedValue]) -> tuple[list[ChangedValue], Recipe]:
+def apply_unless_overridden(load: Load, changes: Sequence[ChangedValue]) -> tuple[list[ChangedValue], Recipe]:
     """The changes that the user's own values leave in effect, and the recipe with them."""
     recipe = _with(load, changes)
     recipes = {"": recipe, **{f"stages.{stage.name}.": stage.recipe for stage in recipe.stages}}

@@ -27,7 +27,7 @@ from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
 from cloze.recipe.user_files import naming_files
 from cloze.tasks.mixture import ENTRY as MIXTURE
-from cloze.tasks.result import TASK_FILE, described_in, head_of, read_task
+from cloze.tasks.result import TASK_FILE, described_in, head_name, read_task
 from cloze.whole import require_new, require_parent, whole_file, whole_folder
 
 MOST = 1e-4  # the largest difference from the network that a file may have
@@ -213,8 +213,8 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
     """The head of the task, if the folder has one that the file can hold; remarks; the names of its classes."""
     name, labels = None, loaded.imported.labels
     if described_in(source) is not None:
-        described = read_task(source, task)
-        name, labels = head_of(loaded, described), described.get("labels") or labels
+        task_json = read_task(source, task)
+        name, labels = head_name(loaded, task_json), task_json.get("labels") or labels
         if name is None:  # a folder of transformers, whose heads are known by their parts
             parts = {head: model.part for head, model in loaded.imported.model.heads.items() if head in loaded.heads}
             fitting = [head for head, part in parts.items() if part in HEADS or part == "sequence_labelling"]

@@ -1,4 +1,4 @@
-"""What a command line names must exist: seen before a verb imports anything heavy, so that a wrong path is answered at once."""
+"""Checks that the paths on a command line exist, before a verb imports anything heavy, so that a wrong path fails at once."""
 
 from __future__ import annotations
 

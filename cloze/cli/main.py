@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> None:
 
     name, *rest = arguments
     command = get_command(load_verb(name))
-    require_usage(command, name, rest)
+    require_usage(command, name, rest)  # parses the options once for an error in our form; `main` parses them again
     command.main(args=rest, prog_name=f"cloze {name}")
 
 

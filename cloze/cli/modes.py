@@ -2,6 +2,13 @@
 
 `with_options` puts the fields of one dataclass into the signature of a command, `takes_options_of` those of all modes. `mode_of`
 finds the mode that the options ask for and refuses those of other modes, and `HelpByMode` groups them in `--help`.
+
+    @with_options(ScoreOptions)
+    def score(options: ScoreOptions, as_json: bool = False) -> None: ...
+
+becomes, for typer, a function with the fields of `ScoreOptions` as parameters:
+
+    def score(checkpoint: Path, texts: list[str], …, as_json: bool = False) -> None: ...
 """
 
 from __future__ import annotations
@@ -65,17 +72,20 @@ def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
     return changed
 
 
-def with_options(kind: type[T], **before: str) -> Callable[[Callable[Concatenate[T, ...], None]], Command]:
+def with_options(
+    kind: type[T], help_before: Mapping[str, str] | None = None
+) -> Callable[[Callable[Concatenate[T, ...], None]], Command]:
     """Replace the first parameter of a command, a dataclass, by the options that its fields are.
 
     A further parameter with the name of a field takes its place, and the value goes to the command itself. Help lists the other
-    parameters last, or `before` a field.
+    parameters last; `help_before` maps one to the field before which help lists it.
     """
 
     def changed(command: Callable[Concatenate[T, ...], None]) -> Command:
         command_parameters = {parameter.name: parameter for parameter in _parameters(command)[1:]}
         options = _options(kind)
-        places = {field: [name for name, follower in before.items() if follower == field] for field in _annotations(kind)}
+        followers = (help_before or {}).items()
+        places = {field: [name for name, follower in followers if follower == field] for field in _annotations(kind)}
         parameters = options | command_parameters
         order = [name for field, names in places.items() for name in (*names, field) if name in parameters]
 
@@ -136,7 +146,8 @@ def class_of(command: Command) -> type[EarlyCommand]:
 
 
 def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:
-    """The first mode that the command asks for, with its options. An option of other modes alone is a `UserError`."""
+    """The first mode that the command asks for, with its options. Raises a `UserError` for an option of other modes
+    alone."""
     chosen = next(mode for mode in modes if mode.asked(context.params))
     names = {field.name for field in fields(chosen)}
     for name in options:

@@ -31,7 +31,7 @@ def opened(model: Path) -> Vectors:
 
 
 def as_method(name: str) -> Method:
-    """A method by name; an unknown one is a `UserError`."""
+    """A method by name. Raises a `UserError` if it is unknown."""
     if name not in ("add", "multiply"):
         raise UserError(f"unknown method {name!r}. {propose(name, ('add', 'multiply'))}")
     return cast("Method", name)

@@ -83,7 +83,7 @@ def overview() -> str:
 
 
 def load_verb(name: str) -> typer.Typer:
-    """The typer application of one verb; an unknown verb is a `UserError` naming the nearest."""
+    """The typer application of one verb. Raises a `UserError` that names the nearest if the verb is unknown."""
     import typer
 
     from cloze.cli.modes import class_of

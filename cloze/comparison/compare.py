@@ -21,7 +21,7 @@ from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError, ClozeError, MissingExtra
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
-from cloze.runs.finetuning.tuned import texts_of
+from cloze.runs.finetuning.measure_result import texts_of
 from cloze.runs.measuring import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.task import together
@@ -136,7 +136,7 @@ def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
         together([task.read(file) for file in texts_of([path])]) for path in (labels.train, labels.dev, labels.test)
     )
     linear = fit_linear(task, train, dev)
-    metrics = linear.metrics(test)
+    metrics = linear.measure(test)
     return {"test": metrics[grid.design.metrics[labels.name].name], "metrics": metrics, **asdict(linear.fit)}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from cloze.budget.fit import fit_vocabulary, laws_of
 from cloze.budget.fit_task import detects, laws_of_task
 from cloze.budget.fit_text import fit_normalisation, sample_for
-from cloze.budget.fitted import holding, text_bytes
+from cloze.budget.fitted import apply_unless_overridden, text_bytes
 from cloze.checkpoint.inputs import store_digest, weights_input
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Transfer
@@ -138,7 +138,8 @@ class Grid:
         if self.design.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
             return recipe
         sample = sample_for(recipe, self.design.corpus, self.design.text_format)
-        return holding(command.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
+        proposals = [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)]
+        return apply_unless_overridden(command.load, proposals)[1]
 
     @cached_property
     def corpus(self) -> str:

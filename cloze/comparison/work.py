@@ -22,7 +22,7 @@ import numpy as np
 
 from cloze.budget.fit import fit_vocabulary
 from cloze.budget.fit_text import fit_normalisation, sample_for
-from cloze.budget.fitted import holding, text_bytes
+from cloze.budget.fitted import apply_unless_overridden, text_bytes
 from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best import answers
 from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
@@ -34,7 +34,7 @@ from cloze.recipe.user_files import import_files
 from cloze.reports.run import LOG as RUN_LOG
 from cloze.reports.run import in_order, number, read_log
 from cloze.runs.corpora import open_corpus
-from cloze.runs.finetuning.finetune import labels_of, learn
+from cloze.runs.finetuning.finetune import labels_of, run_finetuning
 from cloze.runs.finetuning.task_recipe import recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions
 from cloze.runs.planning import fitted_recipe
@@ -68,7 +68,8 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     size = text_bytes(request["corpus"])
     if request["tokenizer"] is None and size is not None and to_be_fitted(options, recipe):
         sample = sample_for(recipe, request["corpus"], request["format"])
-        recipe = holding(options.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
+        proposals = [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)]
+        _, recipe = apply_unless_overridden(options.load, proposals)
     token_store, tokenizer = open_corpus(
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )
@@ -118,15 +119,15 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """A run of fine-tuning: its metrics on the dev and the test set, and a score for each example of the test set."""
     options = _tuning(folder, request)
     rate = _rate(folder, request["factor"], lambda: _onto(options))
-    tuned = learn(replace(options, overrides=[*options.overrides, *rate]))
+    tuned = run_finetuning(replace(options, overrides=[*options.overrides, *rate]))
     stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
     if stopped:
         raise Stopped(stopped[0].exit_code)
-    learner, described = load_tuned(load_checkpoint(folder / "run", request["device"]))
-    evaluation = evaluate(learner, learner.task.read(request["test"]), always=described.get("usual"))
+    learner, task_json = load_tuned(load_checkpoint(folder / "run", request["device"]))
+    evaluation = evaluate(learner, learner.task.read(request["test"]), constant_answer=task_json.get("usual"))
     metric = request["metric"]
     return {
-        "metric": metric, "dev": tuned.described["dev"][metric], "test": evaluation.metrics[metric],
+        "metric": metric, "dev": tuned.task_json["dev"][metric], "test": evaluation.metrics[metric],
         "metrics": evaluation.metrics, "examples": evaluation.examples,
         "baseline": None if evaluation.baseline is None else evaluation.baseline.get(metric),
         "constant": gives_one_answer(learner, evaluation), "scores": example_scores(learner, evaluation, metric),
@@ -173,7 +174,7 @@ def _onto(options: FinetuneOptions) -> Recipe:
 
 def gives_one_answer(learner: Learner, found: Evaluation) -> bool:
     """Whether a run gives one answer to every example although the right answers differ."""
-    if (pairs := learner.answers(found.judged)) is not None:
+    if (pairs := learner.truth_and_predictions(found.per_example)) is not None:
         return is_constant(pairs)
     usual = {name: value for name, value in (found.baseline or {}).items() if name in found.metrics}
     return bool(usual) and all(math.isclose(found.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
@@ -185,8 +186,8 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     Of a metric that is a mean over examples they are the examples' own scores; of others, such as F1 and correlations, what each
     example contributes. Above `GROUPS` examples they are those of groups of examples. None: the task has no scores by example.
     """
-    judged = found.judged
-    count = len(judged)
+    per_example = found.per_example
+    count = len(per_example)
     if count < 2:
         return None
     groups = np.arange(count) % min(count, GROUPS)
@@ -195,7 +196,9 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     values = []
     for group in range(number_of):
         indices = np.flatnonzero(groups != group)
-        rest = learner.metrics(judged[indices] if isinstance(judged, np.ndarray) else [judged[i] for i in indices.tolist()])
+        rest = learner.compute_metrics(
+            per_example[indices] if isinstance(per_example, np.ndarray) else [per_example[i] for i in indices.tolist()]
+        )
         values.append(number_of * full_value - (number_of - 1) * float(rest.get(metric, math.nan)))
     return values if all(map(math.isfinite, values)) else None
 
@@ -214,13 +217,13 @@ def run(folder: Path, until: float = 1.0) -> int:
     """
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        described = read_json(folder / CELL)
-        if described is None or result_of(folder, until) is not None:
+        task_json = read_json(folder / CELL)
+        if task_json is None or result_of(folder, until) is not None:
             return 0
         try:
-            import_files(described["request"]["with"])
-            with reading_as(described["request"].get("encoding"), print):
-                result = WORK[described["kind"]](folder, {**described["request"], "until": until})
+            import_files(task_json["request"]["with"])
+            with reading_as(task_json["request"].get("encoding"), print):
+                result = WORK[task_json["kind"]](folder, {**task_json["request"], "until": until})
         except Stopped as stopped:
             return stopped.code
         except KeyboardInterrupt:
@@ -233,7 +236,7 @@ def run(folder: Path, until: float = 1.0) -> int:
             return 1
         write_json(folder / result_file(until), result)
         (folder / FAILED).unlink(missing_ok=True)
-        if described["kind"] != "pretrain":  # cells are many; `run` holds the best network itself
+        if task_json["kind"] != "pretrain":  # cells are many; `run` holds the best network itself
             shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)
         return 0
 

@@ -19,7 +19,7 @@ METRICS = {
 }  # fmt: skip
 
 
-def add_results(path: Path, described: Mapping[str, Any], *, title: str | None = None) -> None:
+def add_results(path: Path, task_json: Mapping[str, Any], *, title: str | None = None) -> None:
     """Put the metrics of task.json into a card that `write_card` wrote, in place of earlier ones.
 
     `title` is the name of the model, by default that in the card. A card without front matter stays as it is.
@@ -30,31 +30,31 @@ def add_results(path: Path, described: Mapping[str, Any], *, title: str | None =
     _, head, body = text.split("---\n", 2)
     heading = re.search(r"^# (.*)$", body, re.MULTILINE)
     front = {name: value for name, value in yaml.safe_load(head).items() if name not in ("model-index", "base_model")}
-    base = described.get("base") or {}
+    base = task_json.get("base") or {}
     if base.get("hub"):
         front["base_model"] = base["hub"]
-    results = list(_results(described))
+    results = list(_results(task_json))
     if results:
         front["model-index"] = [{"name": title or (heading[1] if heading else "model"), "results": results}]
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     body = re.sub(rf"^{RESULTS}\n.*?(?=^{TRAINING}$)", "", body, flags=re.MULTILINE | re.DOTALL)
     before, after = body.split(TRAINING, 1)
-    path.write_text(f"---\n{front_matter}---\n{before}{_section(described)}{TRAINING}{after}", encoding="utf-8")
+    path.write_text(f"---\n{front_matter}---\n{before}{_section(task_json)}{TRAINING}{after}", encoding="utf-8")
 
 
-def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
+def _parts(task_json: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
     """The sets of examples with their metrics."""
     for part in ("dev", "test"):
-        metrics = described.get(part) or {}
+        metrics = task_json.get(part) or {}
         several = metrics if isinstance(metrics, list) else [metrics]
         for number, of_set in enumerate(several, 1):
             if of_set:
                 yield part if len(several) == 1 else f"{part} {number}", of_set
 
 
-def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    tasks = described.get("tasks") or {"": described}
-    for part, metrics in _parts(described):
+def _results(task_json: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    tasks = task_json.get("tasks") or {"": task_json}
+    for part, metrics in _parts(task_json):
         for name, task in tasks.items():
             lead = f"{name}/" if name else ""
             scored = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
@@ -69,10 +69,10 @@ def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _section(described: Mapping[str, Any]) -> str:
+def _section(task_json: Mapping[str, Any]) -> str:
     """The results as Markdown, and what they are next to: the base, and what always giving one answer has."""
-    parts = dict(_parts(described))
-    base, constant, ngrams = described.get("base") or {}, described.get("baseline") or {}, described.get("ngrams") or {}
+    parts = dict(_parts(task_json))
+    base, constant, ngrams = task_json.get("base") or {}, task_json.get("baseline") or {}, task_json.get("ngrams") or {}
     lines = [f"Fine-tuned from {_code(base['name'])}.", ""] if base.get("name") else []
     if parts:
         simple = {f"always {_code(str(constant['always'])[:40])} (dev)": constant} if constant else {}

@@ -134,12 +134,12 @@ class ClassifiedExamples(LossExamples):
     measure, higher = "accuracy", True
 
     def __init__(self, learner: Classifier, examples: Any, most: int | None = None) -> None:
-        self.learner, self.network, self.rows = learner, learner.network, learner.answered(examples)[:most]
+        self.learner, self.network, self.rows = learner, learner.network, learner.encode_labelled(examples)[:most]
         self.lengths = [len(row.inputs) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        right = torch.tensor([row.answer for row in rows], device=self.learner.exact.device)
+        right = torch.tensor([row.truth for row in rows], device=self.learner.exact.device)
         return functional.cross_entropy(self.learner.scores([row.inputs for row in rows]), right, reduction="none")
 
     def value(self, *, size: int) -> float:
@@ -154,8 +154,8 @@ class LabelledExamples(LossExamples):
     def __init__(self, learner: WordLabeller, examples: Any, most: int | None = None) -> None:
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
-        self.learner, self.network, rows = learner, learner.network, learner.answered(examples)[:most]
-        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and any(label in learner.names for label in row.answer)]
+        self.learner, self.network, rows = learner, learner.network, learner.encode_labelled(examples)[:most]
+        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and any(label in learner.names for label in row.truth)]
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
         left = len(rows) - len(self.rows)
@@ -165,11 +165,11 @@ class LabelledExamples(LossExamples):
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        counts, names = [len(row.answer) for row in rows], self.learner.names
+        counts, names = [len(row.truth) for row in rows], self.learner.names
         scores, read = read_words(
             self.learner.exact, self.learner.head, [row.inputs.windows for row in rows], counts, width=len(names), size=len(rows)
         )
-        right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.answer])
+        right = np.array([names.index(label) if label in names else -1 for row in rows for label in row.truth])
         right[~read] = -1
         losses = functional.cross_entropy(scores, torch.from_numpy(right), ignore_index=-1, reduction="none")
         owner = torch.repeat_interleave(torch.tensor(counts))

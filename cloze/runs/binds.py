@@ -37,7 +37,7 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
 
 
 def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
-    """The paths of every `--bind NAME=PATH`, by name; any other form is a `RecipeError`."""
+    """The paths of every `--bind NAME=PATH`, by name. Raises a `RecipeError` for any other form."""
     paths_by_name: dict[str, list[str]] = {}
     for bind in binds:
         name, equals, path = bind.partition("=")

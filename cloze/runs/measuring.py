@@ -88,7 +88,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     return {str(options["set"]) for options in arguments if "column" in options or not columns}
 
 
-def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
+def task_of_head(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore)
     return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
@@ -119,15 +119,15 @@ def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: 
     return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
-def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
+def describe_task(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
-    tasks = {name: _described(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
+    tasks = {name: _describe_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
-def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
+def _describe_task(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    contents: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
+    contents: dict[str, Any] = {"task": one.spec.type, **task_of_head(recipe, one, store).description()}
     contents |= {"head": one.objective.state, **_towers(recipe, one)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
@@ -178,7 +178,7 @@ def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def counted(
+def describe_examples(
     recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     rooms: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def counted(
         task_description = of_task(description, name)
         parts = {"train": stores[head.source], "dev": _dev(recipe, name, head, dev)}
         record_stores = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
-        task = task_of(recipe, head, stores[head.source])
+        task = task_of_head(recipe, head, stores[head.source])
         facts: dict[str, Any] = {
             "examples": {part: store.documents for part, store in record_stores.items()},
             "cut": {  # windows lose nothing, and words are always measured in windows
@@ -203,9 +203,9 @@ def counted(
             facts["lost"] = lost
         if "usual" in task_description:
             examples = together([task.read(file) for file in record_stores["dev"].about["files"]])
+            constant_answer, labels = task_description["usual"], task_description.get("labels", ())
             facts["baseline"] = {
-                "always": task_description["usual"],
-                **task.constant(task_description["usual"], examples, task_description.get("labels", ())),
+                "always": constant_answer, **task.constant_metrics(constant_answer, task.truth(examples, labels), labels)
             }
         tasks[name] = {**task_description, **facts}
     return {**description, **tasks.get("", {"tasks": tasks})}
@@ -232,7 +232,7 @@ def selection_of(
     measures: dict[str, Callable[[], dict[str, float]]] = {}
     counts: dict[str, tuple[str, bool]] = {}
     for name, head in tasks.items():
-        task = task_of(recipe, head, stores[head.source])
+        task = task_of_head(recipe, head, stores[head.source])
         metric = chosen_metric(task, head.spec.metric)
         counts[name] = metric, task.metrics[metric]
         dev_store = _dev(recipe, name, head, dev)
@@ -247,7 +247,7 @@ def selection_of(
     if "" in tasks:
         metric, more = counts[""]
         usual = description.get("baseline", {}).get(metric)
-        return Selection(measures[""], metric, more=more, best=best, patience=patience, usual=usual)
+        return Selection(measures[""], metric, higher_is_better=more, best=best, patience=patience, constant_metric=usual)
 
     def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
         return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
@@ -259,7 +259,7 @@ def selection_of(
 
     baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
     usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
-    return Selection(measure, MEAN, best=best, patience=patience, usual=usual)
+    return Selection(measure, MEAN, best=best, patience=patience, constant_metric=usual)
 
 
 def _measure(
@@ -274,7 +274,7 @@ def _measure(
     def measure() -> dict[str, float]:
         if not rows:
             for file in files:
-                rows.extend(learner.answered(task.read(file)))
+                rows.extend(learner.encode_labelled(task.read(file)))
         return learner.measure(rows, metric, size=2 * batch)
 
     return measure

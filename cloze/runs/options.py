@@ -286,7 +286,7 @@ class FinetuneOptions:
             raise TaskError(f"--picture {self.picture}: the items of the pictures are needed, too. Add their file: --items FILE")
 
     @property
-    def kind(self) -> str:
+    def task_type(self) -> str:
         """The type of the task."""
         return self.task or "sentence_classification"
 
@@ -302,7 +302,7 @@ class FinetuneOptions:
         train, dev = ((str(part),) if isinstance(part, (str, Path)) else tuple(map(str, part)) for part in (self.train, self.dev))
         return {
             **({} if self.first is None else {FIRST: self.first}),
-            **(self.tasks or {name: LabelledFiles(self.kind, train, dev)})
+            **(self.tasks or {name: LabelledFiles(self.task_type, train, dev)})
         }
 
     def words(self) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ class FinetuneOptions:
         if self.tasks:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
-            words += ["--task", self.kind] if self.task is not None or self.recipe is None else []
+            words += ["--task", self.task_type] if self.task is not None or self.recipe is None else []
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "auxiliary",

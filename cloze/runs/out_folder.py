@@ -107,7 +107,7 @@ def is_run(out: Path) -> bool:
     return (out / _RUN).is_file() or (out / SEEDS).is_dir()
 
 
-def is_tuned(out: Path) -> bool:
+def has_finished(out: Path) -> bool:
     """Whether a run of fine-tuning has finished in a folder."""
     try:
         return "trials" in parse_json(read_small(out / _TASK))
@@ -164,7 +164,7 @@ def _replaces(out: Path, *, overwrite: bool | None, command: Sequence[str]) -> b
     """Whether a claim sets aside what the folder holds."""
     if not overwrite or not out.exists() or only_prepared(out) or (out.is_dir() and not any(out.iterdir())):
         return False
-    unfinished = has_checkpoint(out) and not is_tuned(out)
+    unfinished = has_checkpoint(out) and not has_finished(out)
     return not (unfinished and _same_command(out, command))
 
 
@@ -212,7 +212,7 @@ def _settle(out: Path) -> None:
 def _put_back(out: Path) -> bool:
     """Give the previous contents their name back unless a checkpoint was written; the caller holds the lock of `out`."""
     aside = _aside(out)
-    if not _holds_result(aside) or has_checkpoint(out) or is_tuned(out):
+    if not _holds_result(aside) or has_checkpoint(out) or has_finished(out):
         return False
     if not exchange(aside, out):
         unused = Path(tempfile.mkdtemp(prefix=f".{out.name}.new-", dir=out.parent))
@@ -228,7 +228,7 @@ def _end(out: Path, say: Callable[[str], None]) -> None:
     aside = _aside(out)
     if not aside.exists():
         return
-    if is_tuned(out) or not _holds_result(aside):
+    if has_finished(out) or not _holds_result(aside):
         shutil.rmtree(aside, ignore_errors=True)
     elif not _put_back(out):
         say(f"{aside}: keeps the previous contents of --out until this run has finished.")

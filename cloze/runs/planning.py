@@ -57,7 +57,7 @@ def plan(
     return plan_request(*requested(PretrainOptions(recipe, corpus, out, **options)))
 
 
-def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
+def plan_request(recipe: Recipe, request: Request) -> list[Plan]:
     """`plan` with what `requested` returns."""
     out = request.options.folder
     if processes() > 1:
@@ -65,28 +65,28 @@ def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
     if read_run_record(out) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
     silent = request.replaced(report=quiet)
-    return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(loaded, silent)]
+    return [_planned(recipe, stage_request, spend) for recipe, stage_request, spend in _runs(recipe, silent)]
 
 
-def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
+def _runs(recipe: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
     """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
     budget, out = request.options.budget, request.options.folder
-    if not loaded.stages:
-        yield loaded, request, the_budget(loaded, budget, out)
-    for stage in loaded.stages:
+    if not recipe.stages:
+        yield recipe, request, the_budget(recipe, budget, out)
+    for stage in recipe.stages:
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
-        corpus, binds = bound_to(stage, loaded, request)
-        later = stage.recipe.exported.origin in [earlier.name for earlier in loaded.stages]
+        corpus, binds = bound_to(stage, recipe, request)
+        later = stage.recipe.exported.origin in [earlier.name for earlier in recipe.stages]
         stage_request = replace(request, corpus=corpus, binds=binds, later=later)
         stage_request = stage_request.replaced(stage=stage.name, without_earlier=True)
         yield stage_request.options.load(), stage_request, spend
 
 
-def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
+def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
     with _nowhere() as folder:
         trials: Trials = {}
-        begin = begin_of(loaded, request, {})
-        fit = to_budget(loaded, request, folder, spend, begin, trials)
+        begin = begin_of(recipe, request, {})
+        fit = to_budget(recipe, request, folder, spend, begin, trials)
         run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), begin, probe=True)
         try:
             engine = pace(run, engines()) if learns_words(fit.recipe) else None
@@ -95,15 +95,15 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
             else:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fit.recipe)
             plan = plan_of(fit.recipe, request, run, stores, fit, cost)
-            start = begin.get(loaded.export)
-            return plan if start is None or request.later else replace(plan, distance=_distance(start, loaded, request, stores))
+            start = begin.get(recipe.export)
+            return plan if start is None or request.later else replace(plan, distance=_distance(start, recipe, request, stores))
         finally:
             run.data.close()
 
 
-def _distance(start: Path, loaded: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
+def _distance(start: Path, recipe: Recipe, request: Request, stores: Mapping[str, Store]) -> tuple[str, ...]:
     """Lines on how far the text is from what the checkpoint that a run starts from has read; none if it is no running text."""
-    sample = sample_for(loaded, request.corpus, request.options.text_format)
+    sample = sample_for(recipe, request.corpus, request.options.text_format)
     if not sample.strip():
         return ()
     text_bytes = int(next(iter(stores.values())).report.get("bytes") or len(sample.encode()))
@@ -120,25 +120,25 @@ def fitted_recipe(
     text with the recipe's vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without
     a text.
     """
-    loaded, request = requested(PretrainOptions(
+    checked_recipe, request = requested(PretrainOptions(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
         fit=fit, report=quiet,
     ))
-    spend = Budget.parse(budget)
-    if loaded.stages:
-        raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
-    if corpus is not None and len(loaded.sources) > 1:
-        raise BudgetError(f"{loaded.name}: reads {len(loaded.sources)} corpora.\n  {_WITH_DATA.format(loaded.name)}")
-    if not request.fit or not fits(loaded):
-        return Fitted(loaded), f"{loaded.name} {_why_unfitted(loaded, request)}: a run trains it as written"
+    spend, name = Budget.parse(budget), checked_recipe.name
+    if checked_recipe.stages:
+        raise BudgetError(f"{name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
+    if corpus is not None and len(checked_recipe.sources) > 1:
+        raise BudgetError(f"{name}: reads {len(checked_recipe.sources)} corpora.\n  {_WITH_DATA.format(name)}")
+    if not request.fit or not fits(checked_recipe):
+        return Fitted(checked_recipe), f"{name} {_why_unfitted(checked_recipe, request)}: a run trains it as written"
     with _nowhere() as folder:
         if corpus is not None:
-            return to_budget(loaded, request, folder, spend, {}), f"measured on {corpus}"
-        return _without_text(loaded, request, spend, folder)
+            return to_budget(checked_recipe, request, folder, spend, {}), f"measured on {corpus}"
+        return _without_text(checked_recipe, request, spend, folder)
 
 
-def _why_unfitted(loaded: Recipe, request: Request) -> str:
-    if not fits(loaded):
+def _why_unfitted(recipe: Recipe, request: Request) -> str:
+    if not fits(recipe):
         return "has a kind of network that is not fitted"
     if request.options.fit is False:
         return "is kept as published"
@@ -147,7 +147,7 @@ def _why_unfitted(loaded: Recipe, request: Request) -> str:
     return "is a recipe of your own, fitted only with --fit"
 
 
-def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
+def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
     """A fit from the budget alone, for a text as long as the budget."""
     once = "a text that is read once"
     if spend.kind == "epochs":
@@ -155,27 +155,28 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     if spend.kind in ("tokens", "bytes"):
         tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
         by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
-        return fitted_to(loaded, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+        return fitted_to(checked_recipe, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
-    size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
+    size = next(iter(checked_recipe.texts.values())).tokenizer.arguments.get("size")
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
         recipe, request_ = request.options.load(fewer), replace(request, corpus=[str(text)])
         run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
     except ClozeError as error:
         why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
-        raise BudgetError(f"{loaded.name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(loaded.name)}") from None
+        name = checked_recipe.name
+        raise BudgetError(f"{name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(name)}") from None
     if fewer:
-        run.step = build_step(loaded, vocab_size=int(size or 0))
-    pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
+        run.step = build_step(checked_recipe, vocab_size=int(size or 0))
+    pays = passes_paid(run, spend, pace(run, engines())) if learns_words(checked_recipe) else paid(run, spend)
     updates = int(spend.amount) if spend.kind == "steps" else None
-    fit = fitted_to(loaded, request.options.load, pays, int(pays(loaded)), updates=updates)
+    fit = fitted_to(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"
-    if learns_words(loaded):
-        most = most_passes(loaded)
-        by += f"; on a text of fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
+    if learns_words(checked_recipe):
+        most = most_passes(checked_recipe)
+        by += f"; on a text of fewer than {short(pays(checked_recipe) / most)} tokens the run ends after {most} passes"
     return fit, by
 
 

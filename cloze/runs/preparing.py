@@ -35,7 +35,7 @@ from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
 from cloze.runs.corpora import open_held_out, open_own
 from cloze.runs.frozen_start import fit_heads
 from cloze.runs.label_facts import with_classes
-from cloze.runs.measuring import counted, described, selection_of
+from cloze.runs.measuring import describe_examples, describe_task, selection_of
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
@@ -56,7 +56,7 @@ MOST_BEGUN = 0.5  # of a budget in time, that what comes before the first step c
 
 
 def prepare(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
+    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
     made: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
     """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
@@ -65,99 +65,110 @@ def prepare(
     With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
     for it.
     """
-    old = _require_recipe(loaded, request, out)
+    old = _require_recipe(recipe, request, out)
     options = request.options
-    phases, say, seed = phases_of(loaded), request.say, options.seed
+    phases, say, seed = phases_of(recipe), request.say, options.seed
     device = choose_device(options.device)
-    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device.type == "cuda")
-    stores, aside, chosen, record = opened(loaded, request, out, begin, old)
-    loaded = with_classes(loaded, stores)
-    description = None if loaded.task is None else described(loaded, stores)
-    tables = make_tables(loaded, stores, begin)
-    arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
-    require_room(loaded, vocab_size=chosen.size, tables=tables, device=device)
-    step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **arguments)
+    compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
+    stores, dev_stores, tokenizer, record = opened(recipe, request, out, begin, old)
+    recipe = with_classes(recipe, stores)
+    description = None if recipe.task is None else describe_task(recipe, stores)
+    tables = make_tables(recipe, stores, begin)
+    arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
+    require_room(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(begin), **arguments)
     ranks = processes()
-    require_one_process(loaded, step, ranks, options.strategy)
-    phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **arguments), loaded)
+    require_one_process(recipe, step, ranks, options.strategy)
+    phases = with_positions(with_dropouts(phases, recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
     resumes = bool(Checkpoints(out).steps())
     drawn_heads = load_origins(
-        step, loaded, begin, chosen, resumes=resumes, say=say, tables=tables,
-        drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **arguments),
+        step, recipe, begin, tokenizer, resumes=resumes, say=say, tables=tables,
+        drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
-    table_seconds = float((old or {}).get("begun", 0.0))
+    setup_seconds = float((old or {}).get("begun", 0.0))
     if not resumes and not probe:
-        table_seconds = start_tables(step, loaded, stores, aside=aside, begin=begin, seed=seed, say=say)
+        setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, begin=begin, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
-        spend = replace(spend, begun=min(table_seconds, spend.amount * MOST_BEGUN))
-    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
-    if aside:
-        put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
-    for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
+        spend = replace(spend, begun=min(setup_seconds, spend.amount * MOST_BEGUN))
+    build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
+    data = build(seed=seed, process=rank(), ranks=ranks)
+    for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
-    if loaded.training.new_heads == "scaled" and not probe:
+    if recipe.training.new_heads == "scaled" and not probe:
         scale_heads(step, data, drawn_heads)
-    if loaded.training.new_heads == "fitted" and not probe:
-        same = build_data(loaded, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
-        if aside:
-            put_aside(same, loaded, aside, chosen, step, seed=0, compiled=compiled, tables=tables)
-        fit_heads(step, same, drawn_heads, device=device, say=say)
-    selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
-    if description is not None and aside:
-        made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
-        rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
-        description = counted(loaded, description, stores, aside, rooms)
-        selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
-        selection = replace(selection, from_start=bool(drawn_heads) and loaded.training.new_heads == "fitted")
-    publisher = publisher_of(loaded, out, begin, stores, chosen, tables, description)
+    if recipe.training.new_heads == "fitted" and not probe:  # every process fits them to the same rows
+        fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
+    selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
+    if description is not None and dev_stores:
+        description = describe_examples(recipe, description, stores, dev_stores, _rooms(data))
+        selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
+        selection = replace(selection, from_start=bool(drawn_heads) and recipe.training.new_heads == "fitted")
+    publisher = publisher_of(recipe, out, begin, stores, tokenizer, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
-        exports=[replace(publisher, positions=positions) for positions in positions_by_phase(loaded)],
-        borrowed=borrowed_parts(loaded),
-        optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),
+        exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
+        borrowed=borrowed_parts(recipe),
+        optimizer=build_part(recipe.training.optimizer), rate=build_part(recipe.training.rate),
         record=record,
         selection=selection,
         training=replace(
-            training_of(loaded), tensorboard=options.tensorboard, strategy=options.strategy, shard=options.shard
+            training_of(recipe), tensorboard=options.tensorboard, strategy=options.strategy, shard=options.shard
         ),
-        phases=phases, odds=odds_of(loaded, stores),
-        mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
-        layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
+        phases=phases, odds=odds_of(recipe, stores),
+        mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},
+        layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
-        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=options.report,
+        samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
         verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
-        mirror=options.mirror, begun=table_seconds,
+        mirror=options.mirror, begun=setup_seconds,
     )
     run.check()
     if probe:
         return run, stores
     if rank() == 0:
-        run.verification = Verification([*stores.values(), *aside.values()])
+        run.verification = Verification([*stores.values(), *dev_stores.values()])
     room = choose_micro_batch(
-        run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
+        run, recipe, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
         pace=None if made is None else made.pace,
     )
-    plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
+    plan = plan_of(recipe, request, run, stores, made, room, ranks=ranks)
     if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
 
 
-def require_same(loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
+def _build_data(
+    recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int,
+    process: int, ranks: int, compiled: bool, tables: Mapping[str, Any],
+) -> Any:
+    """The data of one of several processes, with held-out examples from `dev_stores` where there are any."""
+    data = build_data(recipe, stores, step, tokenizer, seed=seed, rank=process, ranks=ranks, compiled=compiled, tables=tables)
+    if dev_stores:
+        use_dev_stores(data, recipe, dev_stores, tokenizer, step, seed=seed, compiled=compiled, tables=tables)
+    return data
+
+
+def _rooms(data: Any) -> dict[str, Any]:
+    """The room of a row for every entry, and that of each text if texts are shown apart."""
+    exercises = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+    return {name: (exercise.row_room, exercise.text_room) for name, exercise in exercises.items()}
+
+
+def require_same(recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
     """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
-    old = _require_recipe(loaded, request, out)
+    old = _require_recipe(recipe, request, out)
     require_seed(out, request.options.seed, old)
-    opened(loaded, request, out, begin, old)
+    opened(recipe, request, out, begin, old)
 
 
-def _require_recipe(loaded: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
+def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
     """The record of the run in `out`, if there is one; refuses one of another recipe, or with another length."""
     old = read_run_record(out)
-    require_recipe(out, loaded.canonical(), loaded.hash, old)
+    require_recipe(out, recipe.canonical(), recipe.hash, old)
     if request.options.budget is None and not request.options.extend:
-        require_length(out, loaded.canonical(), old)
+        require_length(out, recipe.canonical(), old)
     return old
 
 
@@ -165,69 +176,69 @@ class Opened(NamedTuple):
     """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
 
     stores: dict[str, Store]
-    aside: dict[str, Store]
+    dev_stores: dict[str, Store]
     tokenizer: Tokenizer
     record: RunIdentity
 
 
 def opened(
-    loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
+    recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
 ) -> Opened:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
     options = request.options
-    paths = bound_paths(loaded, request.corpus, request.binds)
+    paths = bound_paths(recipe, request.corpus, request.binds)
     stores, tokenizer = open_stores(
-        loaded, paths, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=options.text_format, seed=options.seed,
+        recipe, paths, out, tokenizer=tokenizer_for(recipe, request, begin), text_format=options.text_format, seed=options.seed,
         say=request.say, began=old is not None,
     )
     old_inputs = (old or {}).get("inputs")
     if options.held_out:
         require_held_out_known(out, old_inputs, options.held_out)
-    aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
-    inputs = require_inputs(out, old_inputs, inputs_of(loaded, request, paths, stores, tokenizer, aside, begin, old_inputs))
-    code = files_of(loaded)
+    dev_stores = open_dev_stores(request, recipe, stores, out, tokenizer, began=old is not None)
+    inputs = require_inputs(out, old_inputs, inputs_of(recipe, request, paths, stores, tokenizer, dev_stores, begin, old_inputs))
+    code = files_of(recipe)
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
-    return Opened(stores, aside, tokenizer, RunIdentity(loaded.canonical(), loaded.hash, data, inputs))
+    return Opened(stores, dev_stores, tokenizer, RunIdentity(recipe.canonical(), recipe.hash, data, inputs))
 
 
 def publisher_of(
-    loaded: Recipe, out: Path, begin: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    recipe: Recipe, out: Path, begin: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
     tables: Mapping[str, Any], description: Mapping[str, Any] | None,
 ) -> Publisher:
     """What writes the folders of a run; `description` is that of its task."""
-    never, read = borrowed(loaded), read_by_export(loaded)
+    never, read = borrowed(recipe), read_by_export(recipe)
     return Publisher(
-        loaded, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(loaded),
+        recipe, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(recipe),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-        references={label: reference_to(begin[label], out) for label in never - {loaded.export, *read}},
+        references={label: reference_to(begin[label], out) for label in never - {recipe.export, *read}},
         needed={label: begin[label] for label in read if label in never},
     )
 
 
 def plan_of(
-    loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
+    recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
     """The plan for the budget of a run; its baselines are counted here."""
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
-    unheld = loaded.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in loaded.step_entries)
+    unheld = recipe.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in recipe.step_entries)
     if choose(run, engines(), ranks).engine is None:
-        run.baselines = baselines(loaded, data, store, run.step)
+        run.baselines = baselines(recipe, data, store, run.step)
     plan = Plan(
-        loaded, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
-        held_out=not unheld or loaded.task is not None,
-        starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
+        recipe, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
+        held_out=not unheld or recipe.task is not None,
+        starts=tuple(described_starts(recipe, stores, begin={name or recipe.export for name in request.init})),
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)
-    plan = replace(plan, made_later=made_later(loaded), prospects=tuple(prospects_of(
-        loaded, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(loaded)
+    plan = replace(plan, made_later=made_later(recipe), prospects=tuple(prospects_of(
+        recipe, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(recipe)
     )))
-    if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
+    if not plan.nothing or recipe.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(corpus.report.get("bytes") or 0 for corpus in stores.values())
     return replace(plan, ways=ways_out(plan, request.options, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
@@ -235,7 +246,7 @@ def plan_of(
 
 def inputs_of(
     recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    aside: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
+    dev_stores: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The inputs of a run as `run.json` records them; `known` is the present record.
 
@@ -247,8 +258,8 @@ def inputs_of(
     return {
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
-        "held_out": store_input(next(iter(aside.values())), request.options.held_out) if request.options.held_out else None,
-        "dev": {name: store_input(aside[name], paths) for name, paths in request.dev.items() if name in aside},
+        "held_out": store_input(next(iter(dev_stores.values())), request.options.held_out) if request.options.held_out else None,
+        "dev": {name: store_input(dev_stores[name], paths) for name, paths in request.dev.items() if name in dev_stores},
         "init": None if init is None else weights_input(init, (known or {}).get("init")),
         "networks": {
             label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
@@ -268,7 +279,7 @@ def _starts_elsewhere(
     return network.origin in request.checkpoints or label in never
 
 
-def stores_aside(
+def open_dev_stores(
     request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
 ) -> dict[str, Store]:
     """The stores of text that is not trained on, the dev sets or held-out text that the user gave, by source; text is built into
@@ -292,27 +303,27 @@ def stores_aside(
     }
 
 
-def put_aside(
-    data: Any, recipe: Recipe, aside: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
+def use_dev_stores(
+    data: Any, recipe: Recipe, dev_stores: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
     tables: Mapping[str, Any],
 ) -> None:
-    """Take the held-out examples of some sources from the stores `aside` instead of a share of the training text."""
+    """Take the held-out examples of some sources from the stores `dev_stores` instead of a share of the training text."""
     from cloze.checkpoint.feeds import build_feed
     from cloze.exercises import TokenFacts
 
     facts = TokenFacts.of(tokenizer)
     named_tables = {  # the labels of another text may have other numbers
         name: with_label_names(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
-        for name, store in aside.items()
+        for name, store in dev_stores.items()
     }
     feeds = {
         name: build_feed(
-            recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
-            tables=named_tables[entry.source], training=False,
+            recipe, entry, dev_stores[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled,
+            share=0.0, tables=named_tables[entry.source], training=False,
         )
-        for name, entry in recipe.entries.items() if entry.source in aside
+        for name, entry in recipe.entries.items() if entry.source in dev_stores
     }
-    data.held_out_feeds = dict(step_feeds(recipe, feeds, odds_of(recipe, aside), seed=seed))
+    data.held_out_feeds = dict(step_feeds(recipe, feeds, odds_of(recipe, dev_stores), seed=seed))
 
 
 def training_of(recipe: Recipe) -> Training:

@@ -84,19 +84,19 @@ def requested(options: PretrainOptions) -> tuple[Recipe, Request]:
         text_format=with_column(options.text_format, options.column, options.encoding), column=None, encoding=None,
         init=[f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
     )
-    loaded = options.load()
-    if tables := bound_tables(loaded, bound):
+    recipe = options.load()
+    if tables := bound_tables(recipe, bound):
         bound = {name: bind_paths for name, bind_paths in bound.items() if name not in tables}
         options = replace(options, overrides=(*options.overrides, *tables.values()))
-        loaded = options.load()
-    check_recipe(loaded)
-    checkpoints = bound_checkpoints(loaded, bound)
-    check_binds(loaded, bound, checkpoint_names(loaded))
-    require_networks(inits, loaded)
-    return loaded, Request(
+        recipe = options.load()
+    check_recipe(recipe)
+    checkpoints = bound_checkpoints(recipe, bound)
+    check_binds(recipe, bound, checkpoint_names(recipe))
+    require_networks(inits, recipe)
+    return recipe, Request(
         options, options.paths, {name: bind_paths for name, bind_paths in bound.items() if name not in checkpoints},
         checkpoints, init=inits, measure=parse_measured(options.measure), command=options.words(),
-        fit=to_be_fitted(options, loaded) or (options.fit is None and _was_fitted(options.folder)),
+        fit=to_be_fitted(options, recipe) or (options.fit is None and _was_fitted(options.folder)),
     )
 
 
@@ -193,9 +193,9 @@ def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = F
     raise BudgetError(f"{recipe.name}: has no budget of its own. Set one with --budget, such as 10m or 50Mtokens.")
 
 
-def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
+def bound_to(stage: Stage, recipe: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
     """The paths and binds for the sources of a stage; `--corpus` is for the first source of the whole recipe."""
-    first = next(iter(loaded.stages[0].recipe.sources))
+    first = next(iter(recipe.stages[0].recipe.sources))
     binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
 

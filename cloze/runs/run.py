@@ -54,48 +54,50 @@ def pretrain(options: PretrainOptions) -> Outcome:
     return run_request(*requested(options))
 
 
-def run_request(loaded: Recipe, request: Request) -> Outcome:
+def run_request(recipe: Recipe, request: Request) -> Outcome:
     """`pretrain` with what `requested` returns."""
     options = request.options
-    recipe, budget, out = Path(options.recipe), options.budget, options.folder
+    recipe_path, budget, out = Path(options.recipe), options.budget, options.folder
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
-    if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
-        request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
+    if not request.init and recipe_path.is_dir() and recipe_path.resolve() != out.resolve():
+        request.say(
+            f"{recipe_path}: this run's recipe is trained from random weights. To start from its weights: --init {recipe_path}"
+        )
     check_until(options.until)
     check_launch(options.strategy, options.shard)
     if options.mirror is not None:
         Mirror(options.mirror).require_usable(out)
     with claimed(out):
-        if loaded.stages:
+        if recipe.stages:
             if options.until < 1:
                 raise RecipeError(
-                    f"--until {options.until:g}: {loaded.name} has stages, each with a budget of its own. Only a recipe "
+                    f"--until {options.until:g}: {recipe.name} has stages, each with a budget of its own. Only a recipe "
                     "without stages can pause at a share of its budget."
                 )
-            return run_stages(loaded, request, out, budget)
-        spend = the_budget(loaded, budget, out, extend=options.extend)
-        return run_stage(loaded, request, out, spend, begin_of(loaded, request, {}))
+            return run_stages(recipe, request, out, budget)
+        spend = the_budget(recipe, budget, out, extend=options.extend)
+        return run_stage(recipe, request, out, spend, begin_of(recipe, request, {}))
 
 
-def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
+def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
     """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
-    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
+    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in recipe.stages[:-1]} | {recipe.stages[-1].name: out}
     spends = {
         stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.options.extend) if budget is None
         else Budget.parse(budget).part(stage.share)
-        for stage in loaded.stages
+        for stage in recipe.stages
     }
-    for stage in loaded.stages:  # report a missing corpus before the first stage is trained
-        require_text(bound_paths(stage.recipe, *bound_to(stage, loaded, request)), folders[stage.name])
+    for stage in recipe.stages:  # report a missing corpus before the first stage is trained
+        require_text(bound_paths(stage.recipe, *bound_to(stage, recipe, request)), folders[stage.name])
     done, mirror = dict[str, Path](), request.options.mirror
     outcome: Outcome | None = None
-    for stage in loaded.stages:
-        last = stage is loaded.stages[-1]
+    for stage in recipe.stages:
+        last = stage is recipe.stages[-1]
         folder = folders[stage.name]
-        corpus, binds = bound_to(stage, loaded, request)
+        corpus, binds = bound_to(stage, recipe, request)
         request.say(f"stage {stage.name}: {spends[stage.name].typed}")
         outcome = run_stage(
-            replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
+            replace(stage.recipe, stages=recipe.stages) if last else stage.recipe,
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 later=stage.recipe.exported.origin in done,
@@ -110,26 +112,26 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
 
 
 def run_stage(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
+    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
 ) -> Outcome:
     """One run of a checked recipe within a budget; `begin` are the checkpoints that its networks start from."""
     with claimed(out):
         trials: Trials = {}
-        fit = to_budget(loaded, request, out, spend, begin, trials)
-        loaded = fit.recipe
+        fit = to_budget(recipe, request, out, spend, begin, trials)
+        recipe = fit.recipe
         if fit.changes:
             request.say(fit.table(spend.typed, request.options.stage))
         if request.closed:
-            require_same(loaded, request, out, begin)
+            require_same(recipe, request, out, begin)
             described = read_json(out / "cloze" / "network.json", "the network of a run")
             return Outcome(out, int(described.get("step") or 0), finished=True, reason="budget", held_out=None)
         if read_run_record(out) is None and rank() == 0:
-            _advise(loaded, request, begin)
+            _advise(recipe, request, begin)
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(loaded, request, out, within(fit, request, spend), begin, made=fit, trials=trials)
-        before = texts.figures(begin.get(loaded.export), device=request.options.device)
+        run, _ = prepare(recipe, request, out, within(fit, request, spend), begin, made=fit, trials=trials)
+        before = texts.figures(begin.get(recipe.export), device=request.options.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
         try:
@@ -141,8 +143,8 @@ def run_stage(
             request.say(unread)
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.options.device), say=request.say)
-    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not fit.kept:
-        request.say(few_updates(loaded, outcome))
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and recipe.training.batch > 32 and not fit.kept:
+        request.say(few_updates(recipe, outcome))
     return outcome
 
 
@@ -164,28 +166,28 @@ def within(made: Fitted, request: Request, spend: Budget) -> Budget:
 
 
 def to_budget(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
+    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
     if not request.fit:
-        return Fitted(loaded)
+        return Fitted(recipe)
     old = read_run_record(out)
     if old is not None:
         overrides = tuple(old.get("fitted", ()))
         return Fitted(request.options.load(overrides), kept=overrides)
-    if request.options.fit and not fits(loaded):
-        request.say(f"{loaded.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
+    if request.options.fit and not fits(recipe):
+        request.say(f"{recipe.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
     if processes() > 1 and spend.timed:
         request.say(
-            f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
+            f"{recipe.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
         )
-        return Fitted(loaded)
-    first = next(iter(bound_paths(loaded, request.corpus, request.binds).values()))  # a tokenizer is trained on it
+        return Fitted(recipe)
+    first = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))  # a tokenizer is trained on it
     return fitted(
-        loaded, request.options.load, budget=spend, corpus=first,
+        recipe, request.options.load, budget=spend, corpus=first,
         tokenizer=request.options.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
-        continued=request.continues(loaded), text_format=request.options.text_format,
+        continued=request.continues(recipe), text_format=request.options.text_format,
     )
 
 

@@ -22,14 +22,14 @@ def start_tables(
     recipe: Recipe,
     stores: Mapping[str, Store],
     *,
-    aside: Collection[str],
+    dev_stores: Collection[str],
     begin: Collection[str],
     seed: int,
     say: Callable[[str], None],
 ) -> float:
     """Start the rows of token tables as the recipe says; returns the seconds that it took.
 
-    Only text that the run trains on is counted: all of a source that has a text of its own `aside` for held-out losses. The
+    Only text that the run trains on is counted: all of a source that has a text of its own `dev_stores` for held-out losses. The
     networks `begin` have the rows of a checkpoint, which stay.
     """
     seconds, began = 0.0, time.perf_counter()
@@ -45,7 +45,7 @@ def start_tables(
             )
         table: Any = step.networks[label]
         weight = table.token_tables["tokens"].weight.data
-        documents = running_text(store, 0.0 if entry.source in aside else recipe.training.held_out, "train")
+        documents = running_text(store, 0.0 if entry.source in dev_stores else recipe.training.held_out, "train")
         vectors, vector_mask = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, vector_mask)
         seconds = time.perf_counter() - began

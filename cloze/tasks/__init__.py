@@ -1,7 +1,7 @@
-"""Downstream tasks by type: a reader of examples, something that answers them, metrics.
+"""Downstream tasks by type: a reader of examples, a learner that predicts, metrics.
 May import: training, decoding, interop and what is below them; never recipes, reports or cli.
-Add one: a file with a builder `@register("task", name)` that gives a `Task`, whose learner is a `Learner`; its import line below.
-Contract: tests/tasks, one file per module here.
+Add one: a file in `kinds/` with a function `@register("task", name)` that returns a `Task`, and its import line below.
+Contract: tests/contracts/test_tasks.py; each task type has its own tests in tests/tasks, such as test_regression.py.
 """
 
 from cloze.tasks.kinds.classification import Classification, Classifier, pair_classification, sentence_classification

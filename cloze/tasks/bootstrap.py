@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import TaskError, counted
 from cloze.rng import fold
-from cloze.tasks.task import Judged
+from cloze.tasks.task import PerExample
 
 Metrics = Callable[[Any], Mapping[str, float]]
 SHARE = 0.95  # of the resamples that lies in an interval
@@ -44,16 +44,17 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=fold(seed, "bootstrap")))
 
 
-def intervals(judged: Judged, metrics: Metrics, *, resamples: int, seed: int = 0) -> dict[str, Interval]:
+def intervals(per_example: PerExample, metrics: Metrics, *, resamples: int, seed: int = 0) -> dict[str, Interval]:
     """The interval of every metric over as many examples as there are, drawn with replacement `resamples` times.
 
-    `judged` holds an item of every example, and `metrics` makes the metrics of any of them (see `Learner.judge`).
+    `per_example` holds an item of every example, and `metrics` makes the metrics of any of them (see `Learner.per_example`).
     """
-    return {name: _interval(drawn) for name, drawn in resampled([judged], [metrics], resamples=resamples, seed=seed)[0].items()}
+    (samples,) = resampled([per_example], [metrics], resamples=resamples, seed=seed)
+    return {name: _interval(drawn) for name, drawn in samples.items()}
 
 
 def differences(
-    first: tuple[Judged, Metrics], second: tuple[Judged, Metrics], *, resamples: int, seed: int = 0
+    first: tuple[PerExample, Metrics], second: tuple[PerExample, Metrics], *, resamples: int, seed: int = 0
 ) -> dict[str, PairedDifference]:
     """By how much the metrics of the second are higher than those of the first on the same examples, with intervals.
 
@@ -73,20 +74,20 @@ def differences(
 
 
 def resampled(
-    judged: Sequence[Judged], metrics: Sequence[Metrics], *, resamples: int, seed: int
+    per_example: Sequence[PerExample], metrics: Sequence[Metrics], *, resamples: int, seed: int
 ) -> list[dict[str, NDArray[np.float64]]]:
     """Every metric of every draw (resamples), for several that were judged on the same examples."""
     if resamples < 100:
         raise TaskError(f"--bootstrap {resamples}: expected at least 100 draws, usually 1000; the ends of an interval need many.")
-    count = len(judged[0])
+    count = len(per_example[0])
     if count < 2:
         raise TaskError(f"bootstrap: {counted(count, 'example')}; expected at least two, better a hundred.")
     draws = generator(seed).integers(0, count, (resamples, count))
-    samples = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(judged, metrics, strict=True)]
+    samples = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(per_example, metrics, strict=True)]
     return [{name: np.array([sample[name] for sample in side]) for name in side[0]} for side in samples]
 
 
-def _taken(items: Judged, index: NDArray[np.int64]) -> Judged:
+def _taken(items: PerExample, index: NDArray[np.int64]) -> PerExample:
     return items[index] if isinstance(items, np.ndarray) else [items[i] for i in index.tolist()]
 
 

@@ -14,28 +14,29 @@ from cloze.tasks.worth import remark_on, remark_on_ngrams
 
 
 def evaluate(
-    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = silent,
+    learner: Learner, examples: Any, *, constant_answer: str | None = None, size: int = 64, report: Report = silent,
     bootstrap: int | None = None, seed: int = 0,
 ) -> Evaluation:
-    """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch.
+    """All metrics of the task; `constant_answer` is the training text's most frequent answer, `size` the rows of a batch.
 
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
-    evaluation = learner.evaluate(examples, always, size=size, report=report)
+    evaluation = learner.evaluate(examples, constant_answer, size=size, report=report)
     if learner.mixture is not None:
         evaluation = replace(evaluation, remarks=(learner.mixture.remark(), *evaluation.remarks))
     if (linear := linear_next_to(learner)) is not None:
-        evaluation = replace(evaluation, ngrams=linear.metrics(examples))
+        evaluation = replace(evaluation, ngrams=linear.measure(examples))
         if (remark := remark_on_ngrams(evaluation.metrics, evaluation.ngrams or {}, learner.task.metrics)) is not None:
             evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
-    if (remark := remark_on(learner, evaluation.judged, evaluation.metrics, evaluation.baseline)) is not None:
+    if (remark := remark_on(learner, evaluation.per_example, evaluation.metrics, evaluation.baseline)) is not None:
         evaluation = replace(evaluation, remarks=(remark, *evaluation.remarks))
     evaluation = replace(evaluation, remarks=(*evaluation.remarks, *learner.remarks_on_texts(examples)))
     if bootstrap is None:
         return evaluation
-    if not len(evaluation.judged):
+    if not len(evaluation.per_example):
         raise TaskError(f"--bootstrap: {learner.task.name} is not measured example by example. Leave it out.")
-    return replace(evaluation, intervals=intervals(evaluation.judged, learner.metrics, resamples=bootstrap, seed=seed))
+    by_metric = intervals(evaluation.per_example, learner.compute_metrics, resamples=bootstrap, seed=seed)
+    return replace(evaluation, intervals=by_metric)
 
 
 def linear_next_to(learner: Learner) -> LinearModel | None:

@@ -59,7 +59,8 @@ def _named(value: Any, names: Sequence[str] | None) -> Any:
 
 
 def each_text(given: Any, column: str = "text") -> Iterator[str]:
-    """Texts one by one: strings, or the column `column` of rows, or their only one. Anything else is a `TaskError`."""
+    """Texts one by one: strings, or the column `column` of rows, or their only one. Raises a `TaskError` for anything
+    else."""
     for number, item in enumerate(each_item(given), start=1):
         text = item
         if isinstance(item, Mapping):

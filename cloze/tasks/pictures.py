@@ -28,7 +28,8 @@ class AboutPictures(Protocol):
 
 
 def keys_of(path: Path | str, lines: Sequence[int], column: str | None, format: Format | None = None) -> list[str] | None:
-    """The key of the picture of each row, by its line; None without a column. A row without one is a `TaskError`."""
+    """The key of the picture of each row, by its line; None without a column. Raises a `TaskError` for a row
+    without one."""
     if column is None:
         return None
     columns = {column: Parameter("corpus.picture", "NAME")}
@@ -45,7 +46,8 @@ def with_picture(columns: dict[str, Any], picture: str | None) -> dict[str, Any]
 
 
 def numbers_of(reader: Reader, examples: AboutPictures) -> list[int]:
-    """The number of each example's picture among those of the reader, -1 for none. A reader without pictures is a `TaskError`."""
+    """The number of each example's picture among those of the reader, -1 for none. Raises a `TaskError` if the reader has
+    no pictures."""
     if examples.pictures is None:
         return [-1] * len(examples)
     if reader.pictures is None:

@@ -1,7 +1,7 @@
 """The folder of a fine-tuned model: a Hugging Face folder with `cloze/task.json`, which records task, columns, labels and head.
 
-`task_of` reads the task without opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`, which
-predicts. For a folder that transformers or peft wrote, config.json says what its head is for (`cloze/interop/purpose.py`).
+`task_in_folder` reads the task without opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`,
+which predicts. For a folder that transformers or peft wrote, config.json says what its head is for (`cloze/interop/purpose.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cloze.interop.onnx_folder import folder_of, is_onnx
 from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
-from cloze.tasks.described import fault_of
 from cloze.tasks.linear.model import SETTINGS, TENSORS, load_linear
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
+from cloze.tasks.task_json import fault_of
 from cloze.untrusted import parse_json, read_small
 
 TASK_FILE = "cloze/task.json"
@@ -40,7 +40,7 @@ def copy_task(source: Path, target: Path) -> None:
         shutil.copyfile(path, target / "cloze" / path.name)
 
 
-def is_tuned(folder: Path) -> bool:
+def has_task(folder: Path) -> bool:
     """Whether a path is a fine-tuned folder."""
     return (folder / TASK_FILE).is_file() or has_config(folder) or is_onnx(folder)
 
@@ -113,9 +113,9 @@ def described_in(folder: Path) -> dict[str, Any] | None:
     return description
 
 
-def row_length(described: Mapping[str, Any]) -> int | None:
+def row_length(task_json: Mapping[str, Any]) -> int | None:
     """The most tokens of a row that the tasks of a task.json read; None: as many as the network can."""
-    lengths = [task.get("length") for task in (described.get("tasks") or {"": described}).values()]
+    lengths = [task.get("length") for task in (task_json.get("tasks") or {"": task_json}).values()]
     return None if None in lengths else max(lengths, default=None)
 
 
@@ -136,32 +136,32 @@ def _network_of(folder: Path) -> str | None:
         return None
 
 
-def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
+def task_in_folder(folder: Path, task: str | None = None, **given: Any) -> Task:
     """The task of a fine-tuned folder, read without opening the network; `given` options replace its own. `task` names one of
     several.
 
     A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
-    described = read_task(folder, task)
-    if missing := [name for name in ("task", "columns", "head") if name not in described]:
+    task_json = read_task(folder, task)
+    if missing := [name for name in ("task", "columns", "head") if name not in task_json]:
         raise CheckpointError(f"{folder / TASK_FILE}: says nothing of {missing[0]}. Copy the file again.")
-    name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
+    name = task_json["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
-    settings = {**described, **described["columns"]}  # options other than columns are outside of `columns`
+    settings = {**task_json, **task_json["columns"]}  # options other than columns are outside of `columns`
     options = {key: settings[key] for key in parameters(lookup("task", name)) if settings.get(key) is not None}
     definition = make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
     if not is_dataclass(definition) or "trained" not in {field.name for field in fields(definition)}:
         return definition
-    files = {**(described.get(FILES) or {})}
-    columns, labels = tuple(files.pop("columns", ())), frozenset(map(str, described.get("labels") or ()))
+    files = {**(task_json.get(FILES) or {})}
+    columns, labels = tuple(files.pop("columns", ())), frozenset(map(str, task_json.get("labels") or ()))
     return replace(definition, trained=Trained(columns or None, labels=labels, **files))
 
 
-def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:
+def head_name(loaded: Checkpoint, task_json: Mapping[str, Any]) -> str | None:
     """The name of the head for a task; None if it is to be found by its part, in a folder without task.json whose heads have the
     names that a recipe gave them."""
-    name: str | None = described["head"]
+    name: str | None = task_json["head"]
     return name if name in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
 
 
@@ -169,20 +169,20 @@ def load_tuned(
     loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None, length: int | None = None,
 ) -> tuple[Learner, dict[str, Any]]:
     """The `Learner` of a fine-tuned checkpoint, and the contents of its task.json. `task` defaults to the one recorded there;
-    `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training; more than the
-    network reads, or so few that none is of a text, are a `TaskError`."""
+    `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training. Raises a
+    `TaskError` if the network reads fewer, or if none would be left for a text."""
     folder = Path(loaded.folder)
-    described = read_task(folder, name)
-    described["head"] = head_of(loaded, described)
+    task_json = read_task(folder, name)
+    task_json["head"] = head_name(loaded, task_json)
     if length is not None:
         _require_length(loaded, length)
-        described = {**described, "length": length}
-    learner = (task or task_of(folder, name)).load(loaded, described, precision)
-    learner.tuned, learner.annotated = (folder, name or ""), tuple(described.get("annotated") or ())
-    if (record := described.get(ENTRY)) is not None:
+        task_json = {**task_json, "length": length}
+    learner = (task or task_in_folder(folder, name)).load(loaded, task_json, precision)
+    learner.tuned, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
+    if (record := task_json.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
         learner.mixture = Mixture.read(record, linear, folder)
-    return learner.eval(), described
+    return learner.eval(), task_json
 
 
 def _require_length(loaded: Checkpoint, length: int) -> None:

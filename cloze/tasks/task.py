@@ -1,8 +1,8 @@
 """The protocol of tasks: how files are read, what predicts, and how it is measured.
 
-A `Task` says what the examples of a file are, what their answers are and how answers are measured. `Task.load` makes the
+A `Task` says what the examples of a file are, what their labels are and how predictions are measured. `Task.load` makes the
 `Learner` of an opened checkpoint: a `Reader` (`cloze/decoding/reader.py`) with a head. A learner says how the network reads
-examples and what its outputs mean; `evaluate`, `judge` and `predict` are the same for all.
+examples and what its outputs mean; `evaluate` and `predict` are the same for all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]
-Judged = Sequence[Any] | NDArray[Any]  # an item of every example
+PerExample = Sequence[Any] | NDArray[Any]  # an item of every example
 T = TypeVar("T", bound="Task")
 
 
@@ -51,8 +51,11 @@ class Prediction:
     def record(self) -> dict[str, Any]:
         """The prediction as a JSON object: its fields, without the `cut` of a text that was read whole, and without the `text_b`
         of a task on one text."""
-        defaults = {"cut": 0, "text_b": None}
-        return {name: value for name, value in vars(self).items() if name not in defaults or value != defaults[name]}
+        omitted_if_equal = {"cut": 0, "text_b": None}
+        return {
+            name: value for name, value in vars(self).items()
+            if name not in omitted_if_equal or value != omitted_if_equal[name]
+        }
 
     def written_as(self, format: str | None) -> str | None:
         """The prediction in a format of its own, ending in a line feed; None if `format` is no such format. A `format` of None
@@ -74,7 +77,7 @@ class Evaluation:
         baseline: The metrics of always giving the most frequent answer of the training rows.
         remarks: What to know about the figures, such as texts that were cut.
         intervals: The 95 % confidence interval of each metric, with `bootstrap`.
-        judged: The items of `Learner.judge`, one per example.
+        per_example: What the metrics need of every example (see `Learner.per_example`).
         report: One row per kind of answer, all with the same keys; the first names the kind.
         averages: Averages of the rows of `report`, with the same keys.
         tags: For tags that form spans, whose kinds are in `report`: one row per tag.
@@ -89,7 +92,7 @@ class Evaluation:
     baseline: dict[str, Any] | None
     remarks: tuple[str, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    judged: Judged = field(default=(), repr=False, compare=False)  # the items of `Learner.judge`
+    per_example: PerExample = field(default=(), repr=False, compare=False)  # the items of `Learner.per_example`
     report: Sequence[Mapping[str, Any]] = ()
     averages: Sequence[Mapping[str, Any]] = ()
     tags: Sequence[Mapping[str, Any]] = ()
@@ -136,7 +139,22 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
 
 
 class Task(ABC):
-    """A registered kind of task with its options, which are the builder's arguments.
+    """A registered type of task with its options, which are the builder's arguments.
+
+    | method | input | output | default |
+    |---|---|---|---|
+    | `read` | a file | examples | |
+    | `truth` | examples | the right answer of each | |
+    | `per_example` | right answers, outputs of a model | what the metrics need, an item per example | |
+    | `compute_metrics` | such items | the metrics | |
+    | `constant_metrics` | right answers, a constant answer | the metrics of the constant answer | |
+    | `load` | a checkpoint, its task.json | a `Learner` | |
+    | `linear` | labels | a linear model to compare with | None |
+    | `description` | | the options for task.json | |
+
+    Metrics are computed from `per_example`, so the bootstrap needs one forward pass. The first key of `metrics` selects the
+    checkpoint. What training has fitted (labels, lengths, the head's name) reaches `load` in `task_json`, the contents of
+    task.json.
 
     `of_words`: a text may be a list of its words. `writes`: formats that only its predictions have, such as `conll`. `does`
     completes the sentence that refuses a beam search.
@@ -167,29 +185,26 @@ class Task(ABC):
         """The examples of a file; with `labelled=False`, answers are optional."""
 
     @abstractmethod
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
-        """The learner for an opened checkpoint; `described` is the contents of its task.json."""
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
+        """The learner for an opened checkpoint; `task_json` is the contents of its task.json."""
 
     @abstractmethod
     def truth(self, examples: Any, labels: Sequence[str], *, numbered: bool = False) -> Sequence[Any] | NDArray[Any]:
         """The right answer of every example, classes as their numbers among `labels`. `numbered`: a file may have the numbers of
-        the labels in their place. An example without an answer, or with an unknown one, is a `TaskError` with file and line."""
+        the labels in their place. Raises a `TaskError` with file and line if an example has no answer or an unknown one."""
 
     @abstractmethod
-    def judged(self, truth: Any, outputs: Any, labels: Sequence[str]) -> Judged:
-        """Of every example what the metrics need, from the right answers and the outputs of a model."""
+    def per_example(self, truth: Any, outputs: Any, labels: Sequence[str]) -> PerExample:
+        """What the metrics need, an item per example, from the right answers and the outputs of a model. `compute_metrics` of any
+        sample of the items, also with repetitions, gives the metrics of that sample."""
 
     @abstractmethod
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of what `judged` says of examples."""
-
-    def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of the constant answer `always`; `labels` are the classes, if there are any."""
-        return self.figures_of_constant(always, self.truth(examples, labels), labels)
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics, from the items of `per_example`."""
 
     @abstractmethod
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of the constant answer `always` against the right ones."""
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of the constant answer `constant_answer` against the right ones."""
 
     def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
         """What a linear model of the task learns, to compare networks with; None if there is no sensible one."""
@@ -201,18 +216,30 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
-class Answered:
+class LabelledRow:
     """An example as the network reads it, and its right answer."""
 
     inputs: Any
-    answer: Any
+    truth: Any
 
 
 class Learner(nn.Module, ABC):
     """A network and a head that solve a task. `cloze evaluate` and `cloze predict` use it, and runs measure themselves with it.
 
-    A subclass says how examples are read (`encode`), what the network says of them (`answer`) and what that means for a user
-    (`predictions`); what is right and how it is measured, the task says. Everything runs in eval mode. It is an `nn.Module` so
+    | method | input | output | default |
+    |---|---|---|---|
+    | `encode` | examples | rows as the network reads them | |
+    | `encode_labelled` | examples with labels | `LabelledRow`s | `encode` and the task's `truth` |
+    | `row_outputs` | rows | probabilities or numbers of the network | |
+    | `mixed_outputs` | examples, rows | the same, mixed with the linear model if there is one | as named |
+    | `predictions` | examples, rows, outputs | a `Prediction` per example | |
+    | `per_example` | labelled rows | what the metrics need | `row_outputs`, then the task's `per_example` |
+    | `compute_metrics` | items of `per_example` | the metrics | the task's |
+    | `measure` | labelled rows | the metrics, as in training | `per_example`, then `compute_metrics` |
+    | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
+    | `predict` | examples | predictions | `encode`, `mixed_outputs`, `predictions` |
+
+    Everything runs in eval mode. It is an `nn.Module` so
     that network and head change device and mode together. `exact` is the reader in fp32: metrics do not depend on the precision
     of training. `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
     """
@@ -239,7 +266,7 @@ class Learner(nn.Module, ABC):
         """The examples as the network reads them."""
 
     @abstractmethod
-    def answer(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> Any:
+    def row_outputs(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> Any:
         """What the network says of every row: probabilities (N, C), numbers (N,), or an item of every row."""
 
     @abstractmethod
@@ -247,38 +274,34 @@ class Learner(nn.Module, ABC):
         """The prediction for every example, from its row and the outputs for it."""
 
     def truth(self, examples: Any) -> Any:
-        """The right answers; an example without one is a `TaskError`."""
+        """The right answers. Raises a `TaskError` if an example has none."""
         return self.task.truth(examples, self.names, numbered=self.numbered)
 
-    def answered(self, examples: Any) -> list[Answered]:
+    def encode_labelled(self, examples: Any) -> list[LabelledRow]:
         """The examples as rows with their answers."""
         truth = self.truth(examples)
-        return [Answered(*pair) for pair in zip(self.encode(examples), truth, strict=True)]
+        return [LabelledRow(*pair) for pair in zip(self.encode(examples), truth, strict=True)]
 
-    def judge(
+    def per_example(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
-    ) -> Judged:
-        """One item per row with everything that the metrics need; with `metric`, only what that metric needs.
+    ) -> PerExample:
+        """What the metrics need, an item per row; with `metric`, only what that metric needs. See `Task.per_example`."""
+        return self._per_example(rows, self.row_outputs([row.inputs for row in rows], size, report))
 
-        `metrics` of any sample of the items, also with repetitions, are the metrics of those rows, so the bootstrap needs no
-        second pass through the network.
-        """
-        return self._judged(rows, self.answer([row.inputs for row in rows], size, report))
+    def _per_example(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
+        per_example: PerExample = self.task.per_example([row.truth for row in rows], outputs, self.names)
+        return per_example
 
-    def _judged(self, rows: Sequence[Answered], outputs: Any) -> Judged:
-        judged: Judged = self.task.judged([row.answer for row in rows], outputs, self.names)
-        return judged
-
-    def metrics(self, judged: Any) -> dict[str, float]:
-        """The task's metrics from the items of `judge`."""
-        figures: dict[str, float] = self.task.figures(judged, self.names)
-        return figures
+    def compute_metrics(self, per_example: Any) -> dict[str, float]:
+        """The task's metrics from the items of `per_example`."""
+        metrics: dict[str, float] = self.task.compute_metrics(per_example, self.names)
+        return metrics
 
     def measure(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> dict[str, float]:
         """The task's metrics on rows with answers; with `metric`, only those that need no more than it does."""
-        return self.metrics(self.judge(rows, metric, size=size, report=report))
+        return self.compute_metrics(self.per_example(rows, metric, size=size, report=report))
 
     def outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:
         """What the network alone says of examples, in the form of `LinearModel.outputs`."""
@@ -286,48 +309,51 @@ class Learner(nn.Module, ABC):
             raise TaskError(
                 f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out."
             )
-        return self.answer(self.encode(examples), size, report)
+        return self.row_outputs(self.encode(examples), size, report)
 
     def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
         """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
         return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
 
-    def answer_mixed(self, examples: Any, rows: Sequence[Any], size: int, report: Report) -> Any:
+    def mixed_outputs(self, examples: Any, rows: Sequence[Any], size: int, report: Report) -> Any:
         """The outputs for examples and their rows: of the network, or of its mixture with the linear model."""
-        return self.mixed(examples, self.answer(rows, size, report))
+        return self.mixed(examples, self.row_outputs(rows, size, report))
 
-    def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """The right answers and those of the learner, item by item, from the items of `judge`; None if they cannot be compared.
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared.
 
         Here they are the first two columns of an array.
         """
-        columns = judged.T if isinstance(judged, np.ndarray) and judged.ndim == 2 and judged.shape[1] >= 2 else None
-        return None if columns is None else (columns[0], columns[1])
+        if not isinstance(per_example, np.ndarray) or per_example.ndim != 2 or per_example.shape[1] < 2:
+            return None
+        columns: Any = per_example.T
+        return columns[0], columns[1]
 
     def evaluate(
-        self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent
     ) -> Evaluation:
-        """All metrics on examples with answers, and as a baseline those of the constant answer `always`."""
-        rows = self.answered(examples)
-        outputs = self.answer_mixed(examples, [row.inputs for row in rows], size, report)
-        return self.evaluation(examples, rows, outputs, self._judged(rows, outputs), always)
+        """All metrics on examples with answers, and as a baseline those of the constant answer `constant_answer`."""
+        rows = self.encode_labelled(examples)
+        outputs = self.mixed_outputs(examples, [row.inputs for row in rows], size, report)
+        return self.evaluation(examples, rows, outputs, self._per_example(rows, outputs), constant_answer)
 
     def evaluation(
-        self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Judged, always: str | None
+        self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: PerExample, constant_answer: str | None
     ) -> Evaluation:
-        """What is known of examples that were judged."""
+        """The evaluation of examples from `per_example`."""
         return Evaluation(
-            len(rows), self.metrics(judged), self.baseline(always, examples),
-            tuple(self.remarks(examples, rows, outputs, judged)), judged=judged, **self.details(rows, outputs, judged),
+            len(rows), self.compute_metrics(per_example), self.baseline(constant_answer, examples),
+            tuple(self.remarks(examples, rows, outputs, per_example)), per_example=per_example,
+            **self.details(rows, outputs, per_example),
         )
 
-    def baseline(self, always: str | None, examples: Any) -> dict[str, Any] | None:
-        """The metrics of the constant answer `always`; None for None."""
-        if always is None:
+    def baseline(self, constant_answer: str | None, examples: Any) -> dict[str, Any] | None:
+        """The metrics of the constant answer `constant_answer`; None for None."""
+        if constant_answer is None:
             return None
-        return {"always": always, **self.task.figures_of_constant(always, self.truth(examples), self.names)}
+        return {"always": constant_answer, **self.task.constant_metrics(constant_answer, self.truth(examples), self.names)}
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Sentences on the figures: here how many texts were cut."""
         remark = cut_remark([self.lost(row.inputs) for row in rows], self.length)
         return [] if remark is None else [remark]
@@ -337,14 +363,14 @@ class Learner(nn.Module, ABC):
         tokens: int = row.cut
         return tokens
 
-    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """What an `Evaluation` holds besides metrics: fields by name."""
         return {}
 
     def predict(self, examples: Any, *, size: int = 64, report: Report = silent) -> Sequence[Prediction]:
         """A prediction for every example, in order; answers in the examples are ignored."""
         rows = self.encode(examples)
-        return self.predictions(examples, rows, self.answer_mixed(examples, rows, size, report))
+        return self.predictions(examples, rows, self.mixed_outputs(examples, rows, size, report))
 
     def scored(self, examples: Any, *, size: int = 64, report: Report = silent) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels in place of its label (soft labels); with `cut` if it lost
@@ -374,7 +400,7 @@ def head_called(loaded: Checkpoint, name: str) -> Any:
 def task(name: str, **given: Any) -> Task:
     """A registered task by name, with options; an option of None counts as not given.
 
-    An unknown name or option is a `TaskError`.
+    Raises a `TaskError` for an unknown name or option.
     """
     if name not in names("task"):
         raise TaskError(f"unknown task {name!r}. {propose(name, names('task'))}")
@@ -395,7 +421,8 @@ def _option(name: str) -> str:
 
 
 def chosen_metric(task: Task, name: str | None) -> str:
-    """The metric that selects the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
+    """The metric that selects the epoch: the given one, else the task's first. Raises a
+    `TaskError` if it is unknown."""
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {propose(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name

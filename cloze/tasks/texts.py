@@ -30,14 +30,14 @@ _SHOWN = 8  # of the labels that a file gives by their numbers
 
 
 @dataclass(frozen=True)
-class AnsweredTexts(Generic[A]):
-    """Texts, what stands next to each (a second text, or the texts to choose from; None for tasks on one text), answers (None if
+class LabelledTexts(Generic[A]):
+    """Texts, what stands next to each (a second text, or the texts to choose from; None for tasks on one text), labels (None if
     the file has none), their file and lines, and the keys of the pictures that they are about (None for tasks without
     pictures)."""
 
     texts: list[str]
     others: list[Any] | None
-    answers: list[A] | None
+    labels: list[A] | None
     path: str
     lines: tuple[int, ...]
     pictures: list[str] | None = None
@@ -54,15 +54,15 @@ class AnsweredTexts(Generic[A]):
         second_texts: Sequence[Any] = [None] * len(self) if self.others is None else self.others
         return zip(self.lines, self.texts, second_texts, strict=True)
 
-    def known(self) -> list[A]:
-        """The answers; if the file has none, a `TaskError`."""
-        if self.answers is None:
+    def require_labels(self) -> list[A]:
+        """The labels. Raises a `TaskError` if the file has none."""
+        if self.labels is None:
             raise TaskError(f"{self.path}: has no answers; expected one in every row.")
-        return self.answers
+        return self.labels
 
 
 #: Texts with labels.
-Examples = AnsweredTexts[str]
+Examples = LabelledTexts[str]
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,19 @@ class TableTask(Task):
 
 @dataclass(frozen=True)
 class TextTask(TableTask):
-    """A task whose examples are texts with answers. `picture` is the column with the key of the picture that a row is about;
+    """A task whose examples are texts with labels. `picture` is the column with the key of the picture that a row is about;
     None: rows are about texts alone."""
 
     picture: str | None = None
 
-    def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
-        """The examples of a file; with `labelled=False`, answers are read if the column is there."""
+    def read(self, path: Path | str, *, labelled: bool = True) -> LabelledTexts[Any]:
+        """The examples of a file; with `labelled=False`, labels are read if the column is there."""
         table = self.table(path)
         texts = table.column(self.text, OPTION)
         second_texts = self.others(table, table.column(self.text_b, TEXT_B)) if self.text_b is not None else None
-        answers = self.answers(table, second_texts) if labelled or self.label in table.columns else None
+        labels = self.read_labels(table, second_texts) if labelled or self.label in table.columns else None
         pictures = table.column(self.picture, PICTURE) if self.picture is not None else None
-        return AnsweredTexts(texts, second_texts, answers, table.path, table.lines, pictures)
+        return LabelledTexts(texts, second_texts, labels, table.path, table.lines, pictures)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -119,12 +119,12 @@ class TextTask(TableTask):
         """What stands next to the text of every row, from the cells of the column `text_b`."""
         return cells
 
-    def answers(self, table: TextTable, others: list[Any] | None) -> list[Any]:
-        """The answer of every row; an invalid one is a `TaskError` with file and line."""
-        return parsed(table, table.column(self.label, LABEL), self.answer, f"{self.label!r} is ")
+    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[Any]:
+        """The label of every row. Raises a `TaskError` with file and line if one is invalid."""
+        return parsed(table, table.column(self.label, LABEL), self.parse_label, f"{self.label!r} is ")
 
-    def answer(self, cell: Any) -> Any:
-        """The answer in a cell; a `ValueError` with the reason if it is invalid."""
+    def parse_label(self, cell: Any) -> Any:
+        """The label in a cell. Raises a `ValueError` with the reason if it is invalid."""
         return cell
 
 
@@ -159,9 +159,9 @@ def label_ids(
     examples: Examples, known: Sequence[str], among: str = "in the training examples", *, numbered: bool = False
 ) -> NDArray[np.int64]:
     """The labels as indices into `known` (N,); see `label_numbers`."""
-    if examples.answers is None:
+    if examples.labels is None:
         raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
-    labels = [[label] for label in examples.answers]
+    labels = [[label] for label in examples.labels]
     numbers = label_numbers(examples.path, examples.lines, labels, known, among, numbered=numbered)
     return np.array([number for (number,) in numbers], np.int64)
 
@@ -170,8 +170,8 @@ def label_numbers(
     path: str, lines: Sequence[int], labels: Sequence[Sequence[str]], known: Sequence[str],
     among: str = "in the training examples", *, numbered: bool = False,
 ) -> list[list[int]]:
-    """The labels of every row as indices into `known`; one that does not occur `among` them is a `TaskError` with file and line.
-    `numbered`: a file may have the numbers of the labels in their place."""
+    """The labels of every row as indices into `known`. Raises a `TaskError` with file and line for a label that does not occur
+    `among` them. `numbered`: a file may have the numbers of the labels in their place."""
     among = "in config.json" if numbered else among
     indices = {label: number for number, label in enumerate(known)}
     names = names_of_numbers(chain.from_iterable(labels), known, numbered=numbered)
@@ -205,15 +205,15 @@ class SummaryLearner(Learner):
     (the network), `Reader.scores` (the head).
     """
 
-    def encode(self, examples: AnsweredTexts[Any]) -> list[Any]:
+    def encode(self, examples: LabelledTexts[Any]) -> list[Any]:
         """The examples as the network reads them."""
         return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
 
-    def texts_of(self, examples: AnsweredTexts[Any]) -> Sequence[str]:
+    def texts_of(self, examples: LabelledTexts[Any]) -> Sequence[str]:
         """The texts; of a pair, both."""
         return [" ".join(row) for row in examples.rows()]
 
-    def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Any]:
+    def shown(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""
         return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
 
@@ -250,9 +250,9 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     return positions + torch.arange(len(rows))[:, None] * width
 
 
-def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | None = None) -> Any:
+def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], usual: str | None = None) -> Any:
     """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
     fallbacks = tuple(loaded.heads) if usual is None else (usual,)
-    return head_called(loaded, str(described["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))
+    return head_called(loaded, str(task_json["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))

@@ -18,7 +18,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.scores.windows import Windows
-from cloze.tasks.task import Answered, Learner
+from cloze.tasks.task import LabelledRow, Learner
 from cloze.text.matching import Span
 from cloze.text.running import as_text, remark_on_units, word_spans
 
@@ -128,9 +128,9 @@ class WordsLearner(Learner):
         """The texts; those that were not given as words are cut into words."""
         return self.rows(examples, examples.running)
 
-    def answered(self, examples: Any) -> list[Answered]:
+    def encode_labelled(self, examples: Any) -> list[LabelledRow]:
         """The texts by the words that have answers."""
-        return [Answered(*pair) for pair in zip(self.rows(examples), self.truth(examples), strict=True)]
+        return [LabelledRow(*pair) for pair in zip(self.rows(examples), self.truth(examples), strict=True)]
 
     def scores(
         self, rows: Sequence[WordsRow], width: int, size: int

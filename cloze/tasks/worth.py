@@ -27,18 +27,18 @@ _BETTER_THAN_NGRAMS = (
 
 
 def remark_on(
-    learner: Learner, judged: Any, metrics: Mapping[str, float], baseline: Mapping[str, Any] | None
+    learner: Learner, per_example: Any, metrics: Mapping[str, float], baseline: Mapping[str, Any] | None
 ) -> str | None:
     """A sentence if a learner gives one answer to all examples, or is no better than a constant answer; else None.
 
-    `judged` are the items of `Learner.judge`, `metrics` and `baseline` the figures of the learner and of always giving
+    `per_example` are the items of `Learner.per_example`, `metrics` and `baseline` the figures of the learner and of always giving
     `baseline["always"]`.
     """
-    pairs = learner.answers(judged)
+    pairs = learner.truth_and_predictions(per_example)
     if is_constant(pairs):
         head = learner.head  # of a prompt or an ONNX file, no objective
         weights = _WEIGHTS if isinstance(head, Objective) and head.weighs_classes and head.class_weights is None else ""
-        return f"one answer for all {len(judged):,} examples: the network has learned nothing. {_ADVICE}{weights}."
+        return f"one answer for all {len(per_example):,} examples: the network has learned nothing. {_ADVICE}{weights}."
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:
         return None

@@ -38,9 +38,9 @@ class BestEvaluation:
         """The inverse of `to_json`."""
         return None if saved is None else cls(**{**saved, "last": cls.from_json(saved["last"])})
 
-    def given(self, *, best: bool) -> BestEvaluation:
-        """The evaluation of the run's resulting checkpoint: its `best`, else its last."""
-        return self if best or self.last is None else self.last
+    def result(self, *, keep_best: bool) -> BestEvaluation:
+        """The evaluation of the run's resulting checkpoint: its best, else its last."""
+        return self if keep_best or self.last is None else self.last
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Selection:
     """How a run is measured and its checkpoint chosen.
 
     `measure()` gives the metrics of the parameters as they are; it is called on every rank. None: the metrics are the held-out
-    losses by the names that objectives have in the log. `metric` is the deciding one, `more` whether larger values are better.
-    `best`: the result is the best checkpoint, else the last. `patience`: the run ends after this many evaluations without
-    improvement; 0: never. `usual` is the metric of a constant answer. Until the best is better than that, `patience` does not
-    count: a tagger of rare names gives one label to all words for some epochs. With `from_start` the parameters are measured
-    before the first step, too, and may stay the best.
+    losses by the names that objectives have in the log. `metric` is the deciding one. `best`: the result is the best checkpoint,
+    else the last. `patience`: the run ends after this many evaluations without improvement; 0: never. `constant_metric` is the
+    metric of a constant answer. Until the best is better than that, `patience` does not count: a tagger of rare names gives one
+    label to all words for some epochs. With `from_start` the parameters are measured before the first step, too, and may stay
+    the best.
     """
 
     measure: Callable[[], Metrics] | None
     metric: str
-    more: bool = True
+    higher_is_better: bool = True
     best: bool = True
     patience: int = 0
-    usual: float | None = None
+    constant_metric: float | None = None
     from_start: bool = False
 
     def after(self, standing: BestEvaluation | None, step: int, metrics: Metrics) -> BestEvaluation:
@@ -77,15 +77,13 @@ class Selection:
         return self._as_loss(metrics[self.metric])
 
     def _as_loss(self, value: float) -> float:
-        loss = -value if self.more else value
+        loss = -value if self.higher_is_better else value
         return math.inf if math.isnan(loss) else loss
 
     def ends(self, standing: BestEvaluation | None) -> bool:
         """Whether the run has waited long enough."""
-        if standing is None or (self.usual is not None and self.loss(standing.metrics) >= self._as_loss(self.usual)):
+        if standing is None:
+            return False
+        if self.constant_metric is not None and self.loss(standing.metrics) >= self._as_loss(self.constant_metric):
             return False
         return 0 < self.patience <= standing.evaluations - standing.evaluation
-
-    def gives(self, standing: BestEvaluation | None, step: int) -> bool:
-        """Whether the checkpoint of this step is the run's result so far."""
-        return not self.best or standing is None or standing.step == step

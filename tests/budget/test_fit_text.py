@@ -18,7 +18,7 @@ from cloze.budget.fit_text import (
     sample_for,
     sample_text,
 )
-from cloze.budget.fitted import holding
+from cloze.budget.fitted import apply_unless_overridden
 from cloze.errors import CorpusError
 from cloze.recipe.load import load_recipe
 from cloze.text.vocabularies.costs import costs_of
@@ -42,7 +42,7 @@ def test_a_recipe_of_our_own_keeps_the_marks_of_a_text_and_a_published_one_says_
     assert [change.override for change in changes] == [
         "texts.main.normalise.strip_accents=false", *["texts.main.normalise.lower=false"] * (language == "Turkish")
     ]
-    held, made = holding(lambda overrides: load_recipe("quick", overrides=list(overrides)), changes)
+    held, made = apply_unless_overridden(lambda overrides: load_recipe("quick", overrides=list(overrides)), changes)
     assert held == changes and made.texts["main"].normalise["strip_accents"] is False
     assert list(advise_on_text(made, WITH_MARKS[language])) == []
     assert list(fit_normalisation(load_recipe("bert"), WITH_MARKS[language])) == []

@@ -163,7 +163,7 @@ FINETUNE = FinetuneOptions(
 def test_the_words_of_options_are_read_as_these_options(options: PretrainOptions | FinetuneOptions) -> None:
     read: list[Any] = []
 
-    @with_options(type(options), shout="device")
+    @with_options(type(options), help_before={"shout": "device"})
     def command(options: Any, shout: bool = False, seeds: str = "1") -> None:
         read.append((options, shout, seeds))
 

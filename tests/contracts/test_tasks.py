@@ -221,7 +221,7 @@ def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path
     assert reported and all(math.isfinite(value) for value in reported.values()), reported
     for name, kind in types_of(load_recipe(recipe)).items():
         learner, described = load_tuned(load_checkpoint(out), name=name or None)
-        found = evaluate(learner, learner.task.read(file(kind)), always=described.get("usual")).metrics
+        found = evaluate(learner, learner.task.read(file(kind)), constant_answer=described.get("usual")).metrics
         lead = f"{name}/" if name else ""
         own = {metric.removeprefix(lead): value for metric, value in reported.items() if metric.startswith(lead)}
         own = {metric: value for metric, value in own.items() if metric != "threshold"}  # chosen on the dev rows, not measured

@@ -23,7 +23,7 @@ def test_a_folder_per_class_is_labelled_text(tmp_path: Path) -> None:
     (tmp_path / "pos" / ".hidden").write_text("no")
     (tmp_path / "README.md").write_text("no class")
     found = sentence_classification().read(tmp_path)
-    assert (found.texts, found.answers) == (["Poor.", "Bad.\nVery bad.", "Good film."], ["neg", "neg", "pos"])
+    assert (found.texts, found.labels) == (["Poor.", "Bad.\nVery bad.", "Good film."], ["neg", "neg", "pos"])
 
 
 @pytest.mark.parametrize(

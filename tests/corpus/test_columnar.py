@@ -95,7 +95,7 @@ def test_classes_with_names_are_choices_by_their_numbers(tmp_path: Path) -> None
     with pytest.raises(TaskError, match=r"a\.parquet:2: 'label' is 'choice3', the class 2"):
         task("multiple_choice").read(tmp_path / "a.parquet")
     parquet.write_table(declared(table.slice(0, 1), {"label": named}), tmp_path / "b.parquet")
-    assert task("multiple_choice").read(tmp_path / "b.parquet").answers == [1]
+    assert task("multiple_choice").read(tmp_path / "b.parquet").labels == [1]
 
 
 def test_questions_and_marked_spans_are_columns_too(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cloze.corpus.readers.tables import RowText, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import CorpusError, TaskError
-from cloze.tasks.result import task_of
+from cloze.tasks.result import task_in_folder
 from cloze.tasks.task import task
 from cloze.tasks.texts import label_ids
 
@@ -39,7 +39,7 @@ def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path: Path) -> None:
     ]
     for path in files:
         examples = task("sentence_classification").read(path)
-        assert (examples.texts, examples.answers) == (["fine, good", "bad"], ["1", "0"]), path.name
+        assert (examples.texts, examples.labels) == (["fine, good", "bad"], ["1", "0"]), path.name
 
 
 @pytest.mark.parametrize("separator", [";", ",", "|", "\t"])
@@ -151,7 +151,7 @@ def test_arrays_of_json_lines_of_fasttext_and_the_first_line_for_excel_are_read(
     path = write(tmp_path, name, content)
     wanted = {"text": "--text NAME", "label": "--label NAME"}
     found = task("sentence_classification").read(path)
-    assert (found.texts, found.answers) == (["a", "b"], ["1", "x"])
+    assert (found.texts, found.labels) == (["a", "b"], ["1", "x"])
     assert [cells[0] for _, cells in read_rows(path, wanted)] == ["a", "b"]
     assert tuple(line for line, _ in read_rows(path, wanted)) == found.lines
 
@@ -187,13 +187,13 @@ def test_a_file_without_a_header_is_read_as_those_of_training(tmp_path: Path) ->
         "head": "classification", "files": {"columns": ["id", "label", "text"], "format": "tsv"},
     }
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(described))
-    trained = task_of(tmp_path).reading(columns=None, format=None, quoting="auto")
+    trained = task_in_folder(tmp_path).reading(columns=None, format=None, quoting="auto")
     for name, content in (
         ("a.tsv", "1\tx\ta b\n"), ("a.dat", "1\tx\ta b\n"), ("b.tsv", "text\ta\tlabel\na b\t1\tx\n"),
         ("c.csv", "text,label\na b,x\n"),
     ):
         found = trained.read(write(tmp_path, name, content))
-        assert (found.texts, found.answers) == (["a b"], ["x"]), name
+        assert (found.texts, found.labels) == (["a b"], ["x"]), name
     explicit = trained.reading(columns=["text", "label"], format=None, quoting="auto")
     for content in ("a b\tx\n", "text\tlabel\na b\tx\n"):
         assert explicit.read(write(tmp_path, "d.tsv", content)).texts == ["a b"]

@@ -161,7 +161,7 @@ def test_engine_and_loop_learn_the_same_text_by_text(table: Path, tmp_path: Path
 def test_a_named_recipe_learns_without_a_checkpoint_and_its_folder_predicts(table: Path, tmp_path: Path) -> None:
     folder = tuned(table, tmp_path / "out", "training.epochs=12")
     learner, _ = load_tuned(load_checkpoint(folder))
-    assert learner.measure(learner.answered(learner.task.read(table)))["accuracy"] == 1.0
+    assert learner.measure(learner.encode_labelled(learner.task.read(table)))["accuracy"] == 1.0
     loaded: Any = load_checkpoint(folder)
     kept = loaded.tables["ngrams"].size
     assert 40 < kept < 97 and loaded.network.embeddings.weight.shape[0] == kept + 4 + 15

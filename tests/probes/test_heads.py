@@ -36,14 +36,14 @@ def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
     loaded = checkpoint("classifier")
     kind = task("sentence_classification")
     learner = Classifier(Reader.of(loaded), loaded.heads["class"], kind, length=None, labels=("a", "b", "c")).eval()
-    learner.answered = _labelled(learner)  # type: ignore[method-assign]
+    learner.encode_labelled = _labelled(learner)  # type: ignore[method-assign]
     return ClassifiedExamples(learner, TEXTS)
 
 
 def _labelled(learner: Classifier) -> Callable[[Any], list[Any]]:
-    from cloze.tasks.task import Answered
+    from cloze.tasks.task import LabelledRow
 
-    return lambda texts: [Answered(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
+    return lambda texts: [LabelledRow(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
 
 
 def test_a_gate_of_zero_is_a_head_whose_columns_are_zero_or_that_is_cut_out() -> None:

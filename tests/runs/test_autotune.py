@@ -47,7 +47,7 @@ def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path,
     assert trials[0]["values"] == {
         "training.epochs": "5", "training.rate.peak": "0.1", "tables.ngrams.words": "1", "tables.ngrams.characters": "null",
     }  # fmt: skip
-    assert tuned.described["dev"]["accuracy"] == max(one["accuracy"] for one in trials)
+    assert tuned.task_json["dev"]["accuracy"] == max(one["accuracy"] for one in trials)
     assert read_task(tmp_path / "out")["tuned"]["trials"] == len(trials)
     assert [path.name for path in tmp_path.iterdir() if path.name != "rows.tsv"] == ["out"]
 

@@ -20,7 +20,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.knowledge.linking import link_text, linker_of
 from cloze.runs.finetuning.finetune import finetune
-from cloze.runs.finetuning.tuned import FinetuningResult, measured_on
+from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_files
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [
@@ -65,7 +65,7 @@ def tuned(town: Path, start: str, out: str, **given: Any) -> float:
         town / start, train=[str(town / "train.jsonl")], dev=[str(town / "dev.jsonl")], out=town / out, overrides=values,
         task="span_classification", report=lambda line: None, **given,
     )
-    return float(made.described["dev"]["accuracy"])
+    return float(made.task_json["dev"]["accuracy"])
 
 
 def measured(capsys: pytest.CaptureFixture[str], folder: Path, town: Path, *words: str) -> float:
@@ -95,8 +95,9 @@ def test_mentions_are_given_with_the_texts_and_without_them_nothing_is_known(
     assert not (town / "given" / "cloze" / "annotators").exists()
     described = json.loads((town / "given" / "cloze" / "task.json").read_text())
     assert {row["recall"] for row in described["dev_report"]["report"]} == {1.0}
-    tested = measured_on(FinetuningResult({}, town / "given", described), [str(town / "dev.jsonl")], "test", annotate=[given])
-    assert tested.described["test"]["accuracy"] == 1.0
+    result = FinetuningResult({}, town / "given", described)
+    tested = measure_on_files(result, [str(town / "dev.jsonl")], "test", annotate=[given])
+    assert tested.task_json["test"]["accuracy"] == 1.0
     capsys.readouterr()
     assert measured(capsys, town / "given", town) <= 0.75
     said = "note: the texts of training were annotated (entity), these are not: --annotate entity=PART:FILE\n"

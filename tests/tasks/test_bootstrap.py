@@ -10,7 +10,7 @@ import pytest
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import PairedDifference, differences, generator, intervals, resampled
-from cloze.tasks.kinds.token_labelling import figures, judged
+from cloze.tasks.kinds.token_labelling import compute_metrics, per_example
 from cloze.tasks.measures.metrics import measure
 
 stats = pytest.importorskip("scipy.stats")
@@ -64,17 +64,17 @@ def test_a_difference_on_the_same_examples_is_surer_than_the_intervals_of_each()
 def test_texts_are_drawn_whole_and_equal_seeds_draw_equal_texts() -> None:
     truth = [("B-PER", "O"), ("O",), ("B-LOC", "I-LOC", "O")] * 5
     guess = [("B-PER", "O"), ("B-PER",), ("B-LOC", "O", "O")] * 5
-    texts = judged(truth, guess)
+    texts = per_example(truth, guess)
 
     def seen(items: Sequence[Any]) -> dict[str, float]:
         assert len(items) == len(texts) and all(any(item is text for text in texts) for item in items)
-        return figures(items)
+        return compute_metrics(items)
 
     once, again, other = (resampled([texts], [seen], resamples=100, seed=seed)[0] for seed in (1, 1, 2))
     assert all(np.array_equal(once[name], again[name]) for name in once)
     assert not np.array_equal(once["span_f1"], other["span_f1"])
-    low, high = intervals(texts, figures, resamples=100)["span_f1"]
-    assert low < figures(texts)["span_f1"] < high
+    low, high = intervals(texts, compute_metrics, resamples=100)["span_f1"]
+    assert low < compute_metrics(texts)["span_f1"] < high
 
 
 def test_too_few_draws_and_other_examples_are_refused() -> None:

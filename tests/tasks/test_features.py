@@ -70,7 +70,7 @@ def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp
     learner, _ = load_tuned(load_checkpoint(tmp_path / "export"))
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] > 0.9 and told["dev"] == standing.metrics
-    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)
     for name, tensor in load_checkpoint(elmo).network.state_dict().items():
         assert torch.equal(tensor, learner.network.state_dict()[name]), name
@@ -110,7 +110,7 @@ def test_the_rate_is_that_of_weights_drawn_at_random(elmo: Path, folder: Any) ->
 
 def test_words_that_the_vocabulary_lacks_are_read_by_their_characters(elmo: Path, tables: Path, tmp_path: Path) -> None:
     learner, _, _, said = learnt(elmo, tables, tmp_path / "out")
-    found = learner.answer(learner.reader.encode(["the yak", "the gnu"]))
+    found = learner.row_outputs(learner.reader.encode(["the yak", "the gnu"]))
     assert not np.allclose(found[0], found[1])
     before, after = load_checkpoint(elmo).tokenizer, learner.reader.tokenizer
     assert {"mice", "night", "river", "dreamed"} <= set(after.spellings[before.size :])  # of the training text

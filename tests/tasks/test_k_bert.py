@@ -44,9 +44,9 @@ def test_a_label_that_only_the_graph_tells_is_learned_for_unseen_names(
 ) -> None:
     start, facts = folder("bert"), f"facts={town / 'facts.tsv'}"
     made = tuned(start, town, tmp_path / "k", "k-bert_classification", "exercise.inject.predicate=false", binds=(facts,))
-    accuracy = made.described["dev"]["accuracy"]
+    accuracy = made.task_json["dev"]["accuracy"]
     assert accuracy == 1.0
-    without = tuned(start, town, tmp_path / "plain", "sentence_classification").described["dev"]["accuracy"]
+    without = tuned(start, town, tmp_path / "plain", "sentence_classification").task_json["dev"]["accuracy"]
     assert without <= 0.75
     assert main(["evaluate", str(tmp_path / "k"), str(town / "dev.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[str(town / "dev.tsv")]["metrics"]["accuracy"] == accuracy  # it keeps the facts
@@ -82,7 +82,7 @@ def test_each_word_keeps_its_label_beside_facts(folder: Callable[[str], Path], t
         task="token_labelling", recipe="k-bert_token_labelling", binds=[f"facts={town / 'facts.tsv'}"], report=lambda line: None,
         overrides=["length=16", "training.epochs=3", "training.rate.peak=1e-2"],
     )
-    assert made.described["dev"]["span_f1"] == 1.0
+    assert made.task_json["dev"]["span_f1"] == 1.0
 
 
 @pytest.mark.parametrize(("arguments", "expected"), [

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from cloze.checkpoint.build import load_checkpoint
-from cloze.cli.train.tuning import show as show_tuned
+from cloze.cli.train.finetune_output import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
-from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.finetune import run_finetuning
+from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.ngrams import compared_with_ngrams
-from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
@@ -82,7 +82,7 @@ def test_every_task_on_texts_is_learned_by_n_grams_and_its_files_give_the_same_a
     made, examples = read(kind, tmp_path, rows_of(kind))
     linear = fit_linear(made, examples)
     assert linear.fit.chosen_on == "5 folds of the training rows" and linear.fit.rows == linear.fit.of_rows == 40
-    metrics = linear.metrics(examples)
+    metrics = linear.measure(examples)
     assert set(metrics) == set(made.metrics)
     first, more = next(iter(made.metrics.items()))
     assert more and metrics[first] > 0.9
@@ -121,7 +121,7 @@ def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path, mo
         ),
         LogisticRegression(C=10.0),
     )
-    theirs.fit(train.texts, train.answers)
+    theirs.fit(train.texts, train.labels)
     expected = theirs.predict_proba(dev.texts)
     assert linear.task.labels == tuple(theirs.classes_)
     np.testing.assert_allclose(linear.outputs(dev), expected, atol=2e-3)
@@ -133,7 +133,7 @@ def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path, mo
 def test_rows_are_answered_by_weights_that_have_not_seen_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Classes, "constants", (100.0,))
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
-    chance = replace(examples, answers=[str(number % 2) for number in range(40)])  # nothing can be learned
+    chance = replace(examples, labels=[str(number % 2) for number in range(40)])  # nothing can be learned
     seen, unseen = fit_linear(made, chance).outputs(chance), fold_outputs(made, chance)
     truth = np.arange(40) % 2
     assert unseen.shape == (40, 2) and (seen.argmax(1) == truth).mean() > 0.9 > (unseen.argmax(1) == truth).mean()
@@ -156,7 +156,7 @@ def test_examples_that_share_a_text_are_in_one_fold_unless_it_is_in_many(tmp_pat
 
 def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_never_likely(tmp_path: Path) -> None:
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
-    names = ("unseen", *sorted(set(examples.answers), reverse=True))
+    names = ("unseen", *sorted(set(examples.labels), reverse=True))
     linear = fit_linear(made, examples, labels=names)
     shares = linear.outputs(examples)
     assert linear.task.labels == names and shares.shape == (40, len(names))
@@ -166,7 +166,7 @@ def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_
 
 def test_a_class_of_one_row_is_missing_in_the_training_rows_of_one_fold(tmp_path: Path) -> None:
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification", 20))
-    linear = fit_linear(made, replace(examples, answers=["rare", *["usual"] * 19]))
+    linear = fit_linear(made, replace(examples, labels=["rare", *["usual"] * 19]))
     assert linear.task.labels == ("rare", "usual")
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line_and_stops_nothing(
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
     with pytest.raises(TaskError, match="^too few training rows for a comparison: 19 of at least 20$"):
         fit_linear(made, selected(examples, range(19)))
-    alike = replace(examples, answers=["same"] * 40)
+    alike = replace(examples, labels=["same"] * 40)
     with pytest.raises(TaskError, match="^all training rows have the same answer$"):
         fit_linear(made, alike)
     with pytest.raises(TaskError, match="^the training rows are empty$"):
@@ -300,38 +300,38 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 ) -> None:
     import cloze
 
-    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
     options = FinetuneOptions(
         folder("bert"), out, str(tables / "train.tsv"), str(tables / "dev.tsv"), test=str(tables / "dev.tsv"),
         overrides=["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=32"], report=lines.append,
     )
-    tuned = measured_on(learn(options), [str(tables / "dev.tsv")], "test")
-    ngrams = tuned.described["ngrams"]
+    tuned = measure_on_files(run_finetuning(options), [str(tables / "dev.tsv")], "test")
+    ngrams = tuned.task_json["ngrams"]
     assert ngrams["dev"]["accuracy"] == ngrams["test"]["accuracy"] == 1.0 and ngrams["rows"] == 64
     assert ngrams["bytes"] == sum((out / "cloze" / name).stat().st_size for name in ("ngrams.safetensors", "ngrams.json"))
     assert any(line.startswith("n-grams: a linear model with ") and "fitted to 64 training rows" in line for line in lines)
-    better = [one for one in tuned.described["remarks"] if "a linear model on n-grams is better: accuracy 1.0000" in one]
+    better = [one for one in tuned.task_json["remarks"] if "a linear model on n-grams is better: accuracy 1.0000" in one]
     assert [one.partition(":")[0] for one in better] == ["dev", "test"]
     assert "| n-grams (dev) | n-grams (test) |" in (out / "README.md").read_text(encoding="utf-8")
-    show_tuned(tuned.described, out, as_json=False)
+    show_tuned(tuned.task_json, out, as_json=False)
     shown = capsys.readouterr().out
     assert "dev       always 'animal'  n-grams\n" in shown and "(n-grams 1.0000)\n" in shown
     learner, _ = load_tuned(load_checkpoint(out))
     assert evaluate(learner, learner.task.read(tables / "dev.tsv")).ngrams == ngrams["dev"]
     assert " on dev (n-grams 1.0000)" in repr(cloze.load(out))
-    again = learn(options)
-    assert again.described["ngrams"] == ngrams  # a finished run fits nothing
+    again = run_finetuning(options)
+    assert again.task_json["ngrams"] == ngrams  # a finished run fits nothing
 
 
 def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
     options = FinetuneOptions(
         folder("bert"), tmp_path / "out", str(tables / "train.tsv"), str(tables / "dev.tsv"), baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],
     )
     assert "--no-baselines" in options.words()
-    tuned = learn(options)
-    assert "ngrams" not in tuned.described and not (tmp_path / "out" / "cloze" / "ngrams.json").exists()
+    tuned = run_finetuning(options)
+    assert "ngrams" not in tuned.task_json and not (tmp_path / "out" / "cloze" / "ngrams.json").exists()

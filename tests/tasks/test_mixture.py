@@ -20,14 +20,14 @@ from cloze.checkpoint.onnx_file import companions
 from cloze.checkpoint.share import share as export
 from cloze.errors import CheckpointError, TaskError
 from cloze.recipe.load import load_recipe
-from cloze.runs.finetuning.finetune import finetune, learn
+from cloze.runs.finetuning.finetune import finetune, run_finetuning
+from cloze.runs.finetuning.measure_result import measure_on_files
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, require_mixable
-from cloze.runs.finetuning.tuned import measured_on
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.linear.estimators import Classes, GroupChoice, Numbers, Sets
 from cloze.tasks.mixture import chosen, pooled
-from cloze.tasks.result import load_tuned, task_of
+from cloze.tasks.result import load_tuned, task_in_folder
 
 pytest.importorskip("sklearn")
 
@@ -112,19 +112,20 @@ def write_rows(path: Path, kind: str, count: int) -> str:
 def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     kind: str, folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.runs.finetuning.tuned.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
+    # conftest.py leaves it out
+    monkeypatch.setattr("cloze.runs.finetuning.measure_result.compared_with_ngrams", compared_with_ngrams)
     files = {part: write_rows(tmp_path / f"{part}.jsonl", kind, count) for part, count in (("train", 24), ("dev", 12))}
     lines: list[str] = []
     tuned = finetune(
         folder("bert"), tmp_path / "out", files["train"], files["dev"], task=kind, overrides=["training.epochs=1"],
         mix_ngrams=True, device="cpu", report=lines.append,
     )
-    record = tuned.described["mixture"]
+    record = tuned.task_json["mixture"]
     assert any(line.startswith(f"mixture: {record['share']:.0%} of the linear model") for line in lines)
-    described = measured_on(tuned, [files["dev"]], "test").described
+    described = measure_on_files(tuned, [files["dev"]], "test").task_json
     assert described["test"] == pytest.approx(record["dev"], abs=1e-6)
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
-    examples = task_of(tuned.folder).read(files["dev"])
+    examples = task_in_folder(tuned.folder).read(files["dev"])
     assert any("a mixture" in remark for remark in evaluate(learner, examples).remarks)
     mixed = [one.record() for one in predict(learner, examples)]
     mixture, learner.mixture = learner.mixture, None
@@ -156,6 +157,6 @@ def test_a_finished_run_without_a_mixture_is_not_given_one_silently(folder: Call
     kind = "sentence_classification"
     train, dev = (write_rows(tmp_path / f"{part}.jsonl", kind, 24) for part in ("train", "dev"))
     options = FinetuneOptions(folder("bert"), tmp_path / "out", train, dev, overrides=["training.epochs=1"], device="cpu")
-    learn(options)
+    run_finetuning(options)
     with pytest.raises(TaskError, match=r"out: has finished without --mix-ngrams\. To train again .*, add --overwrite"):
-        learn(replace(options, mix_ngrams=True))
+        run_finetuning(replace(options, mix_ngrams=True))

@@ -67,7 +67,7 @@ def test_zeros_and_ones_choose_among_named_classes(tmp_path: Path, rows: str) ->
     path.write_text(rows)
     source = Records(answer=ClassesAnswer(names=names))
     assert [record.answer for record in source.answer.read(path, source.columns)] == [["x", "z"], []]
-    assert task("multi_label", names=names).read(path).answers == [["x", "z"], []]
+    assert task("multi_label", names=names).read(path).labels == [["x", "z"], []]
     assert task("multi_label", names=names).description()["names"] == names
 
 
@@ -185,7 +185,7 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     assert loaded.imported.labels == ("feline", "wet")
     learner, told = load_tuned(loaded)
     assert (told["separator"], told["threshold"], learner.labels) == (";", 0.5, ("feline", "wet"))
-    measured = evaluate(learner, learner.task.read(path), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(path), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert measured.baseline is not None and measured.baseline["micro_f1"] == told["baseline"]["micro_f1"]
     config = json.loads((out / "config.json").read_text())

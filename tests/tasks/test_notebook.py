@@ -363,11 +363,11 @@ def test_a_model_is_finetuned_on_rows_and_answers(small: cloze.Model) -> None:
 def test_of_several_seeds_the_outcome_is_that_of_the_model(small: cloze.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.api import train
 
-    tuned = SimpleNamespace(outcomes={1: "first", 2: "second"}, described={"seed": 1})
-    monkeypatch.setattr(train, "learn", lambda *given, **how: tuned)
+    tuned = SimpleNamespace(outcomes={1: "first", 2: "second"}, task_json={"seed": 1})
+    monkeypatch.setattr(train, "run_finetuning", lambda *given, **how: tuned)
     monkeypatch.setattr(train, "_trained", lambda outcome, *rest: outcome)
     assert cloze.finetune(small, train=ROWS, dev=ROWS, seeds=(1, 2), report=None) == "first"
-    tuned.described = {}  # stopped before all were trained
+    tuned.task_json = {}  # stopped before all were trained
     assert cloze.finetune(small, train=ROWS, dev=ROWS, seeds=(1, 2), report=None) == "second"
 
 

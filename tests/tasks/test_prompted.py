@@ -84,13 +84,13 @@ def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, 
     assert type(learner.prompting) is KINDS[name]
     texts = ["the dog", "mice who dreamed of cheese", ""]
     asked = learner.encode(examples(*texts))
-    found = learner.answer(asked, size=2)
+    found = learner.row_outputs(asked, size=2)
     scores = learner.prompting.scores([one for both in asked for one in both], size=2, report=int).reshape(3, 2)
     for text, row, predicted in zip(texts[:2], found, scores, strict=False):
         sums = np.array([expected(learner, text, answer) for answer in ("cat", "night rain")])
         assert predicted == pytest.approx(sums, abs=1e-3)
         assert row == pytest.approx(np.exp(sums - sums.max()) / np.exp(sums - sums.max()).sum(), abs=1e-4)
-    alone = [learner.answer(learner.encode(examples(text)))[0] for text in texts]
+    alone = [learner.row_outputs(learner.encode(examples(text)))[0] for text in texts]
     assert found == pytest.approx(np.array(alone), abs=1e-5)
 
 
@@ -105,9 +105,9 @@ def test_answers_are_normalised_by_their_probability_behind_a_text_about_nothing
     alone.prompt = replace(alone.prompt, context=None)
     made = alone.prompting.scores(alone.encode(examples("rain"))[0], size=4, report=int)
     wanted = np.exp(conditional - made)
-    found = learner.answer(learner.encode(asked))
+    found = learner.row_outputs(learner.encode(asked))
     assert found == pytest.approx(wanted / wanted.sum(1, keepdims=True), abs=1e-4)
-    assert np.abs(found - plain.answer(plain.encode(asked))).max() > 1e-3
+    assert np.abs(found - plain.row_outputs(plain.encode(asked))).max() > 1e-3
     (choice, _) = predict(learner, asked)
     assert choice.record()["probabilities"]["animal"] == pytest.approx(found[0, 0], abs=1e-6)
 

@@ -23,7 +23,7 @@ from cloze.recipe.recipe import as_plain_data
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, figures
+from cloze.tasks.kinds.question_answering import Extractor, JudgedQuestion, compute_metrics
 from cloze.tasks.measures.answers import QuestionScores
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import task
@@ -72,7 +72,7 @@ def test_questions_are_learned_and_the_folder_answers_as_in_training(
     standing = tune(folder(system), files, tmp_path / "out", *values).outcomes[1].standing
     assert standing.metrics["f1"] >= 0.8 and "threshold" in standing.metrics
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    found = evaluate(learner, learner.task.read(files[1]), always=told["usual"], bootstrap=100)
+    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["usual"], bootstrap=100)
     assert {**found.metrics, "threshold": learner.threshold} == pytest.approx(standing.metrics, abs=1e-6)
     assert found.intervals.keys() == found.metrics.keys() == {"exact_match", "f1", "f1_answered", "f1_unanswerable"}
     assert found.baseline is not None and found.baseline["f1"] < 0.5 < standing.metrics["f1"]
@@ -153,10 +153,11 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
 def test_a_question_is_not_answered_above_the_threshold() -> None:
     right, wrong, none = QuestionScores(1.0, 1.0), QuestionScores(0.0, 0.5), QuestionScores(0.0, 0.0)
     given = [(right, none, -1.0, True), (wrong, none, 2.0, True), (none, right, 3.0, False)]
-    judged = [JudgedQuestion(*own) for own in given]
-    always = {"exact_match": 1 / 3, "f1": 0.5, "f1_answered": 0.75, "f1_unanswerable": 0.0}
-    assert figures(judged, None) == pytest.approx(always)
-    assert figures(judged, 2.5)["f1"] == pytest.approx(2.5 / 3) and figures(judged, 0.0)["f1"] == pytest.approx(2 / 3)
+    per_example = [JudgedQuestion(*own) for own in given]
+    constant_answer = {"exact_match": 1 / 3, "f1": 0.5, "f1_answered": 0.75, "f1_unanswerable": 0.0}
+    assert compute_metrics(per_example, None) == pytest.approx(constant_answer)
+    assert compute_metrics(per_example, 2.5)["f1"] == pytest.approx(2.5 / 3)
+    assert compute_metrics(per_example, 0.0)["f1"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parity
@@ -196,4 +197,4 @@ def test_answers_are_needed_where_something_is_measured(folder: Callable[[str], 
         length=None, stride=8, max_answer_length=5, threshold=None,
     )
     with pytest.raises(TaskError, match=r"q\.jsonl:1: no answers; expected them for every question"):
-        learner.answered(read_questions(path, labelled=False))
+        learner.encode_labelled(read_questions(path, labelled=False))

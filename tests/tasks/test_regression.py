@@ -135,7 +135,7 @@ def test_a_network_learns_numbers_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing is not None and standing.metrics["pearson"] > 0.8
     learner, told = load_tuned(load_checkpoint(out))
-    measured = evaluate(learner, learner.task.read(numbers), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(numbers), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics, abs=0.02)  # ranks of answers that are almost equal
     assert measured.baseline is not None and measured.baseline["pearson"] == 0
     rows = [line.split("\t") for line in numbers.read_text().splitlines()[1:]]
@@ -200,8 +200,8 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
     learner, told = load_tuned(load_checkpoint(out))
     assert told["over"] == "orders" and learner.reader.reading.pair == "{A} [EOS] {B}"
     examples = learner.task.read(numbers)
-    swapped = type(examples)(examples.others, examples.texts, examples.answers, examples.path, examples.lines)
-    one, two = (learner.answer(learner.encode(given)) for given in (examples, swapped))
+    swapped = type(examples)(examples.others, examples.texts, examples.labels, examples.path, examples.lines)
+    one, two = (learner.row_outputs(learner.encode(given)) for given in (examples, swapped))
     assert one == pytest.approx(two, abs=1e-6)
     losses = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
     held = [event["loss"] for event in losses if event["event"] == "held_out"]

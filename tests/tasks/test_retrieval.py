@@ -30,9 +30,9 @@ from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.retrieval import Row, untuned
-from cloze.tasks.measures.ranking import METRICS, figures, judged, nearest, ranks
+from cloze.tasks.measures.ranking import METRICS, mean_metrics, metrics_by_query, nearest, ranks
 from cloze.tasks.result import load_tuned
-from cloze.tasks.task import Answered
+from cloze.tasks.task import LabelledRow
 from cloze.training.checkpoints.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
@@ -68,12 +68,12 @@ def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_t
     found = evaluate(learner, examples)
     assert found.metrics == pytest.approx(tuned.outcomes[1].standing.metrics)
     before = untuned(load_checkpoint(folder("bert")))
-    assert found.metrics["mrr"] > 2 * before.measure(before.answered(examples))["mrr"]
+    assert found.metrics["mrr"] > 2 * before.measure(before.encode_labelled(examples))["mrr"]
     ranked = predict(learner, examples)
     long = replace(examples, texts=[examples.texts[0] + " cat" * 30, *examples.texts[1:]])
     assert f"1 of {2 * len(examples)} texts are longer than 24 tokens" in evaluate(learner, long).remarks[0]
     assert found.remarks == ()
-    worth = learner.judge(learner.answered(examples))
+    worth = learner.per_example(learner.encode_labelled(examples))
     assert [1 / one.rank for one in ranked] == pytest.approx(worth[:, 0].tolist())
     first = ranked[0]
     assert json.loads(json.dumps(first.record()))["line"] == 2
@@ -161,7 +161,7 @@ def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
     exercise = Exercise([Placed(Separate())], 12)
     assert store.row_sizes.tolist() == [20, 10] and (exercise.row_room, exercise.text_room) == (24, 12)
     assert store.cut(exercise.row_room, exercise.text_room) == 1 and store.cut(19) == 1 and store.cut(20) == 0
-    assert tuned.described["cut"] == {"train": 0, "dev": 0}
+    assert tuned.task_json["cut"] == {"train": 0, "dev": 0}
 
 
 def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:
@@ -256,15 +256,15 @@ def test_ranks_and_nearest_vectors_are_those_of_sorting_all_products() -> None:
 
 def test_vectors_that_are_all_the_same_find_nothing() -> None:
     same = np.ones((5, 3), np.float32)
-    found = figures(judged(ranks(same, same, [[q] for q in range(5)])))
+    found = mean_metrics(metrics_by_query(ranks(same, same, [[q] for q in range(5)])))
     assert found["mrr"] == pytest.approx(0.2) and found["recall@1"] == found["success@1"] == 0.0
     assert found["recall@10"] == found["success@10"] == found["success@100"] == 1.0
     wrong = np.full((1, 3), np.nan, np.float32)
-    assert figures(judged(ranks(wrong, same, [[0]])))["recall@1"] == 0.0  # nor do those that are not numbers
+    assert mean_metrics(metrics_by_query(ranks(wrong, same, [[0]])))["recall@1"] == 0.0  # nor do those that are not numbers
 
 
 def test_figures_are_those_of_trec_eval() -> None:
-    found = judged([np.array([2, 3, 40]), np.array([1])])
+    found = metrics_by_query([np.array([2, 3, 40]), np.array([1])])
     expected = {  # of the first query; trec_eval 9.0 prints the same numbers
         "mrr": 1 / 2, "map": (1 / 2 + 2 / 3 + 3 / 40) / 3,
         "ndcg@10": (1 / np.log2(3) + 1 / np.log2(4)) / (1 + 1 / np.log2(3) + 1 / np.log2(4)),
@@ -272,19 +272,19 @@ def test_figures_are_those_of_trec_eval() -> None:
     }
     assert dict(zip(METRICS, found[0].tolist(), strict=True)) == pytest.approx(expected)
     assert found[1].tolist() == [1.0] * 9
-    assert figures(found)["recall@10"] == pytest.approx(5 / 6)
+    assert mean_metrics(found)["recall@10"] == pytest.approx(5 / 6)
 
 
 def test_figures_of_many_right_passages_are_those_of_trec_eval() -> None:
-    found = dict(zip(METRICS, judged([np.arange(1, 13)])[0].tolist(), strict=True))
+    found = dict(zip(METRICS, metrics_by_query([np.arange(1, 13)])[0].tolist(), strict=True))
     assert found["ndcg@10"] == pytest.approx(1.0) and found["recall@10"] == pytest.approx(10 / 12) and found["map"] == 1.0
 
 
 def test_a_query_of_several_rows_counts_once_and_its_recall_is_the_share_of_its_passages(tuned: Any) -> None:
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     rows = [Row("the cat saw the dog", text) for text in ("the cat", "rain and wind", "a river")] + [Row("night", "the night")]
-    worth = learner.judge([Answered(row, row.passage) for row in rows])
-    found = learner.metrics(worth)
+    worth = learner.per_example([LabelledRow(row, row.passage) for row in rows])
+    found = learner.compute_metrics(worth)
     vectors = learner.vectors(["the cat saw the dog", "night"]), learner.passage_vectors([row.passage for row in rows])
     own = ranks(*vectors, [[0, 1, 2], [3]])
     assert worth[:, -1].tolist() == [1 / 3, 1 / 3, 1 / 3, 1.0]

@@ -74,7 +74,7 @@ def test_two_spans_are_classified_and_the_folder_answers_as_in_training(
     standing = tune(folder(system), files, tmp_path / "out", f"objectives[0].pool={pool}").outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.9
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    found = evaluate(learner, learner.task.read(files[1]), always=told["usual"])
+    found = evaluate(learner, learner.task.read(files[1]), constant_answer=told["usual"])
     assert found.metrics == pytest.approx(standing.metrics) and found.remarks == ()
     assert found.baseline is not None and found.baseline["accuracy"] < 0.6
     record = predict(learner, learner.task.read(files[1], labelled=False))[0].record()
@@ -118,7 +118,7 @@ def test_spans_that_a_cut_text_loses_are_told(
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
     assert 0 < told["lost"]["dev"] < 24 and 0 < told["lost"]["train"] < 96
     examples = learner.task.read(files[1])
-    found = evaluate(learner, examples, always=told["usual"])
+    found = evaluate(learner, examples, constant_answer=told["usual"])
     rows = learner.encode(examples)
     lost = f"{told['lost']['dev']} of 24 texts lose a span by truncation, the first in line "
     assert any(remark.startswith(lost) for remark in found.remarks)

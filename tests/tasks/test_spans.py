@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloze.schemes import Repair, breaks, closes, in_form, may_follow, spans, standard
-from cloze.tasks.kinds.token_labelling import judged, label_figures, measured
+from cloze.tasks.kinds.token_labelling import label_figures, measured, per_example
 from cloze.tasks.measures.spans import counts_by_kind, f1_of, span_counts
 
 
@@ -52,7 +52,7 @@ def test_spans_are_counted_in_every_way_to_write_a_scheme() -> None:
     figures = measured(truth, guess)
     assert figures["span_f1"] == 0.5 and figures["accuracy"] == 6 / 8
     forms = standard({"B", "I", "O"})
-    assert [text.spans for text in judged(truth, guess, forms=forms)] == [(1, 1, 0), (1, 1, 1)]
+    assert [text.spans for text in per_example(truth, guess, forms=forms)] == [(1, 1, 0), (1, 1, 1)]
     table = label_figures(truth, guess, repair="begin", closed=False, forms=forms)
     assert [row["label"] for row in table["report"]] == ["_"] and [row["label"] for row in table["tags"]] == ["B", "I", "O"]
 

@@ -18,8 +18,8 @@ from cloze.decoding.pictures import shown_picture
 from cloze.exercises.companions.spread import Spread
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.runs.finetuning.tuned import with_pictures
-from cloze.tasks.result import load_tuned, task_of
+from cloze.runs.finetuning.measure_result import with_pictures
+from cloze.tasks.result import load_tuned, task_in_folder
 
 COUNT, CLASSES = 24, ("ant", "bee", "cat")
 #: What decides: the largest number of the second region, so that only a network that sees it can know the label.
@@ -183,7 +183,7 @@ def leaves(value: Any) -> tuple[list[Any], list[float]]:
 
 def next_to(tuned: Path, rows: str, file: Path, place: int) -> Any:
     """What is predicted for a row if its picture is the only one, next to a text that names none, as `fill` has it."""
-    loaded, task = load_checkpoint(tuned), task_of(tuned)
+    loaded, task = load_checkpoint(tuned), task_in_folder(tuned)
     examples = task.read(rows)
     shown = shown_picture(loaded, [str(file)], examples.pictures[place])
     learner: Any = load_tuned(replace(loaded, pictures=shown), task)[0]
@@ -193,7 +193,7 @@ def next_to(tuned: Path, rows: str, file: Path, place: int) -> Any:
 
 @torch.no_grad()
 def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(folder: Path, seeing: Path) -> None:
-    task = task_of(seeing)
+    task = task_in_folder(seeing)
     examples = task.read(folder / "dev.jsonl")
     learner: Any = load_tuned(with_pictures(load_checkpoint(seeing), [str(folder / "f.npz")], [examples]), task)[0]
     found = learner.all_scores(learner.encode(examples), size=4)

@@ -29,7 +29,7 @@ from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.kinds.text_to_text import writing_form
 from cloze.tasks.measures.overlap import bleu, bleu_metric, chrf
-from cloze.tasks.result import task_of
+from cloze.tasks.result import task_in_folder
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from tests.making import data, network_of
 
@@ -126,8 +126,8 @@ def test_of_several_tasks_the_dev_metrics_that_have_a_price_are_those_of_the_res
     for name in ("one", "two"):
         learner, told = load_tuned(loaded, name=name)
         assert told["dev"].keys() == learner.task.metrics.keys() > {"loss", "rougeL"}
-        assert told["dev"] == pytest.approx(learner.measure(learner.answered(learner.task.read(rows))))
-    assert made.described["spread"].keys() == {"mean", "one/loss", "two/loss"}
+        assert told["dev"] == pytest.approx(learner.measure(learner.encode_labelled(learner.task.read(rows))))
+    assert made.task_json["spread"].keys() == {"mean", "one/loss", "two/loss"}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -135,9 +135,9 @@ def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same
     tuned: Callable[[str], Any], start: Folder, rows: Path, name: str
 ) -> None:
     made = tuned(name)
-    dev = made.described["dev"]
-    assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.described["spread"].keys() == {"loss"}
-    assert made.described["baseline"] == pytest.approx(
+    dev = made.task_json["dev"]
+    assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.task_json["spread"].keys() == {"loss"}
+    assert made.task_json["baseline"] == pytest.approx(
         {"always": ROWS[0][1], "exact_match": 1 / 6, "f1": 0.5, "rouge1": 0.5, "rouge2": 1 / 6, "rougeL": 0.5,
          "chrf": chrf([ROWS[0][1]] * 6, [[target] for _, target in ROWS])}
     )  # fmt: skip
@@ -166,7 +166,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
     made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.room).order))
     learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
-    for row, pair in enumerate(learner.answered(learner.task.read(rows))):
+    for row, pair in enumerate(learner.encode_labelled(learner.task.read(rows))):
         length = int(made["length"][row])
         shown, view = made["tokens"][row, :length].copy(), "decoder." if "decoder.tokens" in made else ""
         targets = made[f"{view}targets/main"][row]
@@ -197,7 +197,7 @@ def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, t
     rows = tmp_path / "rows.csv"
     rows.write_text("text,target\ncat,dog\ncat dog,night\ndog,cat dog night\n")
     learner = task("text_to_text").load(load_checkpoint(writer("t5")), {}, None)
-    some = learner.answered(learner.task.read(rows))
+    some = learner.encode_labelled(learner.task.read(rows))
     assert len({len(row.target) for row in some}) > 1
     form, head = form_of(learner.exact), learner.head
     with torch.inference_mode():
@@ -226,11 +226,11 @@ def test_what_is_written_has_no_special_tokens_as_transformers_decodes_it(
 def test_the_values_of_the_recipe_reach_the_folder(writer: Folder, rows: Path, tmp_path: Path) -> None:
     values = ["corpus.answer.prefix='say: '", "objectives[0].smoothing=0.2", "task.beams=2", "task.length_penalty=0.5"]
     made = tune(writer("t5"), rows, tmp_path / "out", *SHORT, *values, "training.epochs=1", "task.metric=rougeL")
-    assert made.described["spread"].keys() == made.described["dev"].keys() > {"loss", "rougeL"}  # the choice needed them
-    told = task_of(tmp_path / "out")
+    assert made.task_json["spread"].keys() == made.task_json["dev"].keys() > {"loss", "rougeL"}  # the choice needed them
+    told = task_in_folder(tmp_path / "out")
     assert told.prefix == "say: " and (told.search.count, told.search.length_penalty) == (2, 0.5)
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
-    (row, *_) = learner.answered(told.read(rows))
+    (row, *_) = learner.encode_labelled(told.read(rows))
     assert learner.reader.tokenizer.decode(row.source.ids) == "say cat cheese"  # ":" is no piece
     plain = recipe_onto("text_to_text", load_checkpoint(writer("t5")), overrides=["objectives[0].smoothing=0.2"])
     assert [objective.part.arguments["smoothing"] for _, objective in plain.entries["main"].objectives()] == [0.2]
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_
     texts = [("cat dog rain night mice", "cat dog rain night mice"), ("cat", "dog")]
     path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     learner = task("text_to_text").load(load_checkpoint(writer("t5")), {"length": 6, "target_length": 5}, None)
-    first, second = learner.answered(learner.task.read(path))
+    first, second = learner.encode_labelled(learner.task.read(path))
     end = learner.reader.tokenizer.role("[EOS]")
     assert first.cut == {"text": first.source.cut, "target": first.lost} and first.lost > 0 and first.source.cut > 0
     assert len(first.source) == 6 and len(first.target) == 5 and first.target[-1] == end and second.target[-1] == end
@@ -253,7 +253,7 @@ def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_
     path = tmp_path / "foreign.csv"
     path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
     learner = task("text_to_text").load(load_checkpoint(writer("mass")), {}, None)
-    assert [row.references for row in learner.answered(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
+    assert [row.references for row in learner.encode_labelled(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
     named, remark = (
         line for line in evaluate(learner, learner.task.read(path)).remarks if line.startswith(("ROUGE", "1 of 2 targets are c"))
     )
@@ -303,7 +303,7 @@ def test_the_epoch_of_least_loss_is_kept(
     made = tune(writer("t5"), rows, tmp_path / "out", *values)
     standing = made.outcomes[1].standing
     assert (standing.evaluation, standing.evaluations, standing.step) == (2, 4, 4)
-    assert asked == ["loss"] * 4 and made.described["dev"]["loss"] == 1.0 and "exact_match" in made.described["dev"]
+    assert asked == ["loss"] * 4 and made.task_json["dev"]["loss"] == 1.0 and "exact_match" in made.task_json["dev"]
 
 
 def test_finetune_evaluate_predict_follow_each_other(
@@ -343,7 +343,7 @@ def test_a_tuned_network_without_a_decoder_generates_and_scores_answers(
     assert right > wrong + 2 and [line.split("\t", 2)[2] for line in shown] == lines
     line = ["score", out, "--file", rows, "--order", "source_to_target", "--perplexity", "--json"]
     whole = json.loads(cloze(*line).out)
-    assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).described["dev"]["loss"], abs=1e-4)
+    assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).task_json["dev"]["loss"], abs=1e-4)
     assert whole["texts"] == len(ROWS) and len(cloze("score", out, text).out.split("\t")) == 3
 
 
@@ -386,7 +386,7 @@ def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
     path.write_text('text,target\ncat,dog\ndog," "\n')
     with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
         task("text_to_text").read(path)
-    assert task("text_to_text").read(path, labelled=False).answers is None
+    assert task("text_to_text").read(path, labelled=False).labels is None
 
 
 def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
     lines = [{"text": ["cat.", "dog."], "target": ["one", "two"]}, {"text": "night", "target": "[three]"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     examples = task("text_to_text").read(path)
-    assert examples.texts == ["cat. dog.", "night"] and examples.answers == [("one", "two"), ("[three]",)]
+    assert examples.texts == ["cat. dog.", "night"] and examples.labels == [("one", "two"), ("[three]",)]
     path.write_text('{"text": "cat", "target": ["one", ""]}\n')
     with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
         task("text_to_text").read(path)
@@ -411,7 +411,7 @@ def test_bleu_without_its_package_is_refused_in_words(monkeypatch: pytest.Monkey
 def test_bleu_is_told_with_its_signature(writer: Folder, rows: Path) -> None:
     pytest.importorskip("sacrebleu")
     learner = task("text_to_text", bleu="char").load(load_checkpoint(writer("t5")), {"target_length": 4}, None)
-    found = evaluate(learner, learner.task.read(rows), always=ROWS[0][1])
+    found = evaluate(learner, learner.task.read(rows), constant_answer=ROWS[0][1])
     assert found.metrics.keys() == learner.task.metrics.keys() and "bleu" in found.metrics
     assert 0 < found.baseline["bleu"] < 100 and "tok:char" in found.remarks[1]
 
@@ -494,7 +494,7 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     made = tuned(name)
-    assert all("that the model is trained on" in remark for remark in made.described["remarks"])  # dev rows are training rows
+    assert all("that the model is trained on" in remark for remark in made.task_json["remarks"])  # dev rows are training rows
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(made.folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(made.folder)
     encoded = tokenizer(
@@ -505,7 +505,7 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
     with torch.inference_mode():
         loss = float(model(**read, labels=labels).loss)
         written = model.generate(**read, max_new_tokens=12, num_beams=3)
-    assert made.described["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
+    assert made.task_json["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
     beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").deciding(beams=3, length_penalty=None))
     theirs = tokenizer.batch_decode(written, skip_special_tokens=True)
     assert [one.record()["output"].split() for one in predict(beam, beam.task.read(rows))] == [text.split() for text in theirs]

@@ -114,7 +114,7 @@ def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(e
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
     texts = [("the", "cat"), ("rain", "on", "the", "mat", "and", "cat")]
     rows = tuned.encode(TaggedSentences(texts, None, "", (1, 2)))
-    together, alone = tuned.answer(rows), tuned.answer(rows[:1])
+    together, alone = tuned.row_outputs(rows), tuned.row_outputs(rows[:1])
     assert together[0][0] == alone[0][0]
     np.testing.assert_allclose(together[0][1], alone[0][1], atol=2e-6)
 

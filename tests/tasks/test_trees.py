@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cloze.tasks.kinds.dependency_parsing import CONTENT, constant, figures, judged
+from cloze.tasks.kinds.dependency_parsing import CONTENT, compute_metrics, constant, per_example
 from cloze.tasks.kinds.trees import best_tree
 
 
@@ -49,12 +49,12 @@ def test_a_long_sentence_has_a_tree() -> None:
 def test_attachment_scores_count_punctuation_or_leave_it_out() -> None:
     truth = ((2, 0, 2, 2), ("nsubj", "root", "obj", "punct"))
     guess = ((2, 0, 1, 3), ("obj", "root", "obj", "punct"))
-    found = figures([judged(truth, guess), judged(truth, truth)])
+    found = compute_metrics([per_example(truth, guess), per_example(truth, truth)])
     assert found == pytest.approx({
         "las": 5 / 8, "uas": 6 / 8, "clas": 2 * 4 / (6 + 6), "las_with_subtypes": 5 / 8, "las_without_punct": 4 / 6,
         "uas_without_punct": 5 / 6,
     })  # fmt: skip
-    subtype = figures([judged(((2, 0), ("nsubj:pass", "root")), ((2, 0), ("nsubj", "root")))])
+    subtype = compute_metrics([per_example(((2, 0), ("nsubj:pass", "root")), ((2, 0), ("nsubj", "root")))])
     assert (subtype["las"], subtype["las_with_subtypes"], subtype["uas"]) == (1.0, 0.5, 1.0)
 
 
@@ -88,7 +88,7 @@ def test_attachment_scores_are_those_of_conll_2018_on_trees_of_every_kind() -> N
         if trial % 10 == 0:
             system = gold
         sides = ([tuple(zip(*one, strict=True)) for one in side] for side in (gold, system))
-        found = figures([judged(*both) for both in zip(*sides, strict=True)])
+        found = compute_metrics([per_example(*both) for both in zip(*sides, strict=True)])
         expected = official(gold, system)
         assert {name: found[name] for name in expected} == pytest.approx(expected)
 

@@ -16,7 +16,7 @@ from cloze.budget.label_counts import LabelCounts, count_labels
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.cli.main import main
-from cloze.cli.train.tuning import show as show_tuned
+from cloze.cli.train.finetune_output import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
@@ -59,7 +59,7 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.9
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
-    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), constant_answer=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)
     assert learner.labels == ("animal", "weather")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -210,7 +210,7 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
         folder("bert"), train=[str(tables / "train.tsv")], dev=[str(dev), str(more)], out=tmp_path / "out", report=quiet,
         overrides=[*QUICK, "training.epochs=2", "task.keep=last", "training.new_heads=drawn"],
     )
-    told = tuned.described
+    told = tuned.task_json
     assert (told["epoch"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)
     count = len(dev.read_text().splitlines()) - 1
     usual = count / 2 + (3 if told["usual"] == "animal" else 0)
@@ -342,7 +342,7 @@ def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
     assert longer.outcomes[1].step == 24 and longer.outcomes[1].standing.evaluations == 3
     assert not (tmp_path / "out" / "cloze" / "checkpoints").exists()
     again = tune(folder("bert"), tables, tmp_path / "out", *values)  # nothing is trained
-    assert again.described == longer.described and again.outcomes[1].step == 24
+    assert again.task_json == longer.task_json and again.outcomes[1].step == 24
     kept = "has finished with --seeds 1 and keeps no checkpoints, which {} needs.\n  Train again, .* add --keep-checkpoints"
     with pytest.raises(CheckpointError, match=kept.format("--extend")):
         tune(folder("bert"), tables, tmp_path / "out", *values, extend=True)

@@ -14,7 +14,7 @@ from cloze.tasks.linear.model import load_linear
 from cloze.tasks.linear.unlabelled import fit_with_texts, learns_from_texts
 from cloze.tasks.linear.vectors import Scaling, fit_vectors
 from cloze.tasks.task import task
-from cloze.tasks.texts import AnsweredTexts
+from cloze.tasks.texts import LabelledTexts
 
 pytest.importorskip("sklearn")
 
@@ -26,7 +26,7 @@ SEA, LAND = (
 
 
 def examples(texts: list[str], answers: list[str] | None = None) -> Any:
-    return AnsweredTexts(texts, None, answers, "rows.tsv", tuple(range(1, len(texts) + 1)))
+    return LabelledTexts(texts, None, answers, "rows.tsv", tuple(range(1, len(texts) + 1)))
 
 
 def drawn(count: int, seed: int) -> tuple[list[str], list[str]]:
@@ -43,7 +43,7 @@ def test_words_that_few_labelled_rows_have_are_learned_from_texts_without_labels
     train = examples([str(draws.choice({"sea": SEA, "land": LAND}[topic])) for topic in topics], topics)
     test = examples([*SEA, *LAND], ["sea"] * 10 + ["land"] * 10)
     learned = fit_with_texts(KIND, train, examples(drawn(400, 1)[0]))
-    assert learned.linear.metrics(test)["accuracy"] == 1.0 > fit_linear(KIND, train).metrics(test)["accuracy"]
+    assert learned.linear.measure(test)["accuracy"] == 1.0 > fit_linear(KIND, train).measure(test)["accuracy"]
     assert learned.linear.fit.texts == 400 and learned.linear.fit.bayes > 0
 
 
@@ -61,7 +61,7 @@ def test_without_texts_it_is_naive_bayes_and_regression_of_the_rows_alone(tmp_pa
     train = examples(texts, topics)
     learned = fit_with_texts(KIND, train, examples([]))
     assert learned.linear.fit.texts == 0
-    assert learned.linear.metrics(examples(*drawn(50, 7)))["accuracy"] == 1.0
+    assert learned.linear.measure(examples(*drawn(50, 7)))["accuracy"] == 1.0
     learned.linear.save(tmp_path)
     again = load_linear(tmp_path, KIND)
     assert again is not None and again.fit == learned.linear.fit
@@ -90,7 +90,7 @@ def test_vectors_are_classified_as_by_scikit_learn_and_held_answers_ignore_the_o
     expected = [LogisticRegression(C=constant).fit(rows, targets).predict_proba(rows) for constant in (1.0, 10.0, 100.0)]
     assert min(np.abs(model.outputs(vectors, train) - one).max() for one in expected) < 2e-3  # coefficients are float16
     assert (model.outputs(vectors, train).argmax(1) == targets).mean() > 0.9
-    wrong = train.answers.copy()
+    wrong = train.labels.copy()
     wrong[0] = "b"
     _, other = fit_vectors(linear, examples(["x"] * 60, wrong), vectors, scaling)
     np.testing.assert_allclose(other[0], held[0], atol=1e-6)  # its own label is not seen

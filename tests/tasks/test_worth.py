@@ -23,15 +23,15 @@ TRY = (
 )
 
 
-def remark(judged: Any, metrics: dict[str, float], baseline: dict[str, Any] | None, *, kind: Any = Learner,
+def remark(per_example: Any, metrics: dict[str, float], baseline: dict[str, Any] | None, *, kind: Any = Learner,
            weighs: bool = False, more: dict[str, bool] = ACCURACY, names: tuple[str, ...] = ()) -> str | None:  # fmt: skip
     """The remark on a result of a learner of this kind."""
     learner: Any = SimpleNamespace(
         task=SimpleNamespace(metrics=more, threshold=0.5), names=names,
         head=Mock(spec=Objective, weighs_classes=weighs, class_weights=None),
     )
-    learner.answers = lambda items: kind.answers(learner, items)
-    return remark_on(learner, judged, metrics, baseline)
+    learner.truth_and_predictions = lambda items: kind.truth_and_predictions(learner, items)
+    return remark_on(learner, per_example, metrics, baseline)
 
 
 def pairs(truth: list[Any], answers: list[Any]) -> Any:

@@ -77,7 +77,7 @@ KEEPING = {"evaluate_every": 0.25, "checkpoint_every": None}
 def best(metric="token_prediction"):
     from cloze.training.selection import Selection
 
-    return Selection(None, metric, more=False)
+    return Selection(None, metric, higher_is_better=False)
 
 
 def test_a_run_gives_the_checkpoint_with_the_lowest_held_out_loss_and_resumes_bit_for_bit(tmp_path):

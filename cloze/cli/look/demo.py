@@ -183,7 +183,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     write_texts(question, texts)
     rows = read_rows(question, texts)
     test: Any = rows.test
-    counts = Counter(test.answers)
+    counts = Counter(test.labels)
     usual = max(counts, key=lambda name: counts[name])
     truth = rows.linear.targets(test)
     table = [_row(f"always {usual!r}", measure(truth, truth * 0 + rows.labels.index(usual), len(rows.labels)))]
@@ -194,12 +194,12 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
         table.append(_row("pre-trained", _metrics(_tuned(run, plain, out, seed=seed), rows)))
         say('   n-grams, and learning from docstrings without labels, need scikit-learn: pip install "cloze-lm[baselines]"')
     else:
-        from cloze.runs.finetuning.tuned import add_mixture
+        from cloze.runs.finetuning.measure_result import add_mixture
         from cloze.tasks.linear.fit import fit_linear
         from cloze.tasks.linear.shares import Shares
         from cloze.tasks.linear.unlabelled import fit_with_texts
 
-        table.append(_row("n-grams", fit_linear(rows.kind, rows.labelled, labels=rows.labels).metrics(test)))
+        table.append(_row("n-grams", fit_linear(rows.kind, rows.labelled, labels=rows.labels).measure(test)))
         taught = teach(rows, vectors_for(load_checkpoint(run), rows))
         files = write_rows(rows, out.with_name(f"{out.name}-taught"), taught=taught)
         network = _tuned(run, files, out, seed=seed, values=STUDENT)
@@ -223,7 +223,7 @@ def _tuned(
         run, train=[str(files["train"])], dev=[str(files["dev"])], out=out, overrides=[f"length={LENGTH}", *values],
         seeds=(seed,), from_scratch=from_scratch, report=lambda line: None, baselines=False,
     )
-    if not tuned.described:
+    if not tuned.task_json:
         raise RunError(f"{out}: stopped. Rerun the command; it resumes there.")
     return out
 
@@ -236,7 +236,7 @@ def _metrics(folder: Path, rows: Any, *, mixed: bool = False) -> Mapping[str, An
     learner, _ = load_tuned(load_checkpoint(folder))
     outputs = learner.outputs(rows.test)
     outputs = learner.mixed(rows.test, outputs) if mixed else outputs
-    metrics: Mapping[str, Any] = rows.linear.metrics(rows.linear.judged(rows.test, outputs))
+    metrics: Mapping[str, Any] = rows.linear.compute_metrics(rows.linear.per_example(rows.test, outputs))
     return metrics
 
 

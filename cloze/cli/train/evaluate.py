@@ -65,15 +65,15 @@ class LabelledMode(Mode):
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
-        from cloze.tasks.result import is_tuned
+        from cloze.tasks.result import has_task
 
         if self.page is not None:
             from cloze.reports.evaluation import check_page
 
             check_page(self.page)
 
-        folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
-        files = [file for file in files if not is_tuned(Path(file))]
+        folders = [checkpoint, *(Path(file) for file in files if has_task(Path(file)))]
+        files = [file for file in files if not has_task(Path(file))]
         _check(folders, files)
         self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
@@ -140,19 +140,20 @@ class LabelledMode(Mode):
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
-        from cloze.runs.finetuning.tuned import with_pictures
+        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
         note_unfinished(folder)
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
-        learner, described = self.learner(loaded, task)
-        always = (described.get("baseline") or {}).get("always")
+        learner, task_json = self.learner(loaded, task)
+        constant_answer = (task_json.get("baseline") or {}).get("always")
         evaluations = {}
         for file, part in examples.items():
             with DecodingProgress(len(part), "texts") as progress:
                 evaluations[file] = evaluate(
-                    learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
+                    learner, part, constant_answer=constant_answer, size=self.batch, report=progress, bootstrap=self.bootstrap,
+                    seed=self.seed or 0,
                 )
         require_met(loaded.annotations, self.annotate or [])
         return learner, evaluations
@@ -166,7 +167,8 @@ class LabelledMode(Mode):
         (first_learner, first), (second_learner, second) = measured
         return {
             file: differences(
-                (first[file].judged, first_learner.metrics), (second[file].judged, second_learner.metrics),
+                (first[file].per_example, first_learner.compute_metrics),
+                (second[file].per_example, second_learner.compute_metrics),
                 resamples=self.bootstrap or 1000, seed=self.seed or 0,
             )
             for file in files
@@ -190,10 +192,10 @@ class FinetunedMode(LabelledMode):
 
     def task_of(self, folder: Path) -> Any:
         """The task of a folder, with the options in place of its own."""
-        from cloze.tasks.result import task_of
+        from cloze.tasks.result import task_in_folder
 
         options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
-        task = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
+        task = task_in_folder(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
         return task.deciding(beams=self.beams, length_penalty=self.length_penalty)
 
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:

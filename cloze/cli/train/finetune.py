@@ -11,7 +11,9 @@ from cloze.cli.modes import with_options
 from cloze.runs.options import FinetuneOptions
 
 
-@with_options(FinetuneOptions, print_recipe="extend", plans="extend", no_baselines="mix_ngrams", as_json="encoding")
+@with_options(FinetuneOptions, help_before={
+    "print_recipe": "extend", "plans": "extend", "no_baselines": "mix_ngrams", "as_json": "encoding",
+})  # fmt: skip
 def command(
     options: FinetuneOptions,
     tasks: Annotated[list[str] | None, typer.Option(
@@ -46,9 +48,9 @@ def command(
     except ValueError:
         raise TaskError(f"--seeds {seeds!r}: expected whole numbers, such as 1,2,3.") from None
     if plans:
-        from cloze.runs.finetuning.tuning_plan import plan_tuning
+        from cloze.runs.finetuning.finetune_plan import plan_finetuning
 
-        print("\n".join(plan_tuning(options)))
+        print("\n".join(plan_finetuning(options)))
         return
     if options.out is None:
         raise TaskError("--out is missing: name the folder to write, such as --out TUNED. (--show does not need it.)")
@@ -82,9 +84,9 @@ def _show_recipe(options: FinetuneOptions) -> None:
     from cloze.recipe.canonical import to_yaml
     from cloze.runs.finetuning.finetune import labels_of
     from cloze.runs.finetuning.task_checks import require_kinds
-    from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
+    from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 
-    loaded = None if begins_alone(options.checkpoint) else load_checkpoint(options.checkpoint)
+    loaded = None if is_recipe_without_checkpoint(options.checkpoint) else load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
     require_kinds(plain := make_recipe(), options)
     recipe = make_recipe(labels=labels_of(plain, options, None if loaded is None else loaded.tokenizer))
@@ -94,24 +96,24 @@ def _show_recipe(options: FinetuneOptions) -> None:
 def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.cli.hints import hint
+    from cloze.cli.train.finetune_output import show
     from cloze.cli.train.quiet import silence
-    from cloze.cli.train.tuning import show
     from cloze.errors import spelled_by
     from cloze.runs.finetuning.autotune import tuned_within
-    from cloze.runs.finetuning.finetune import learn
-    from cloze.runs.finetuning.tuned import measured_on
+    from cloze.runs.finetuning.finetune import run_finetuning
+    from cloze.runs.finetuning.measure_result import measure_on_files
 
     out: Any = options.out
     way_out = f"or remove {out}" if options.overwrite else "or add --overwrite"
     with silence(on=as_json, results=True):
         with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
-            tuned = learn(options) if options.tune is None else tuned_within(options)
+            tuned = run_finetuning(options) if options.tune is None else tuned_within(options)
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if options.test is not None:
-            tuned = measured_on(tuned, [options.test], "test", options.items, options.annotate)
-    show(tuned.described, out, as_json=as_json)
+            tuned = measure_on_files(tuned, [options.test], "test", options.items, options.annotate)
+    show(tuned.task_json, out, as_json=as_json)
     if not as_json:
         hint(out)

@@ -62,14 +62,14 @@ def command(
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.errors import TaskError
     from cloze.tasks.prediction_files import check_predictions, format_of
-    from cloze.tasks.result import task_of
+    from cloze.tasks.result import task_in_folder
 
     kind = as_format(file_format)
     prompt = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
-    chosen: Task = prompt[1] if prompt else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    chosen: Task = prompt[1] if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     chosen = chosen.reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
@@ -86,7 +86,7 @@ def command(
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_met
         from cloze.checkpoint.build import load_checkpoint
-        from cloze.runs.finetuning.tuned import with_pictures
+        from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.kinds.prompted import prompted
         from cloze.tasks.result import load_tuned
 

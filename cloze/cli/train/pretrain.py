@@ -10,7 +10,7 @@ from cloze.cli.modes import with_options
 from cloze.runs.options import PretrainOptions
 
 
-@with_options(PretrainOptions, quiet="verbose")
+@with_options(PretrainOptions, help_before={"quiet": "verbose"})
 def command(
     options: PretrainOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,

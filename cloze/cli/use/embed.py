@@ -96,7 +96,7 @@ def command(
 
 
 def with_ending(out: Path, ending: str) -> Path:
-    """The file to write; a name that asks for another format is a `UserError`."""
+    """The file to write. Raises a `UserError` if its name asks for another format."""
     from cloze.errors import UserError
 
     suffixes = {".npy", ".npz", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".safetensors", ".bin", ".vec"}

@@ -16,7 +16,7 @@ from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.question import BestQuestion, QuestionRows, read_rows
 from cloze.comparison.best.teaching import STUDENT, shares_of, teach, write_rows
 from cloze.comparison.best.vectors import LABELLED, scaling_of, vectors_for, vectors_of
-from cloze.runs.finetuning.finetune import learn
+from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_outputs, groups_of
 from cloze.tasks.linear.linear_task import Outputs
@@ -86,7 +86,7 @@ def answer_by_fasttext(folder: Path, request: Mapping[str, Any]) -> dict[str, An
             break
         files = write_rows(rows, folder / "rows", None if number is None else rows.folds != number)
         run = folder / f"run-{number}"
-        learn(replace(_tuning(request, files), checkpoint="fasttext-supervised", out=run, device="cpu"))
+        run_finetuning(replace(_tuning(request, files), checkpoint="fasttext-supervised", out=run, device="cpu"))
         learner, _ = load_tuned(load_checkpoint(run))
         outputs = aligned(learner.outputs(rows.labelled if number is not None else rows.test), learner.labels, rows.labels)
         held = _filled(held, outputs, rows.folds == number) if number is not None else held
@@ -105,15 +105,15 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         vectors = load_file(Path(request["vectors"]) / VECTORS)
         taught = teach(rows, vectors, ~inside)
     files = write_rows(rows, folder / "rows", ~inside, taught)
-    learn(replace(_tuning(request, files, taught=bool(taught)), out=folder / "run"))
-    learner, described = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
+    run_finetuning(replace(_tuning(request, files, taught=bool(taught)), out=folder / "run"))
+    learner, task_json = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
 
     def outputs_of(examples: Any) -> Any:
         return aligned(learner.outputs(examples), learner.labels, rows.labels)
 
     held = outputs_of(selected(rows.labelled, np.flatnonzero(inside).tolist())) if inside.any() else None
     _write(folder, held, outputs_of(rows.test) if number is None and rows.test is not None else None)
-    return {"seconds": time.perf_counter() - began, "texts": len(taught), "dev": described.get("dev")}
+    return {"seconds": time.perf_counter() - began, "texts": len(taught), "dev": task_json.get("dev")}
 
 
 def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
             shares = shares_of(rows, train, held, held_words)
             mixed = pooled(rows.linear, model.outputs(vectors[LABELLED][~inside], test_rows), words.outputs(test_rows), *shares)
             for system, outputs in (("n-grams", linear.outputs(test_rows)), ("mixture", mixed)):
-                metrics = rows.linear.metrics(rows.linear.judged(test_rows, outputs))
+                metrics = rows.linear.compute_metrics(rows.linear.per_example(test_rows, outputs))
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
     return {
         "seconds": time.perf_counter() - began,

@@ -21,11 +21,11 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.stores.build import corpus_files
 from cloze.errors import CheckpointError
 from cloze.jobs import LocalWorkers, Workers
-from cloze.runs.finetuning.tuned import add_mixture
+from cloze.runs.finetuning.measure_result import add_mixture
 from cloze.runs.text_distance import text_distance
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import load_linear
-from cloze.tasks.result import TASK_FILE, task_of
+from cloze.tasks.result import TASK_FILE, task_in_folder
 from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
 from cloze.whole import require_new
@@ -102,14 +102,14 @@ def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
     fresh = keep.with_name(f".{keep.name}.part")
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(run, fresh, ignore=shutil.ignore_patterns("checkpoints", "lock"))
-    described = json.loads((fresh / TASK_FILE).read_text(encoding="utf-8"))
-    labels = tuple(described.get("labels") or ())
+    task_json = json.loads((fresh / TASK_FILE).read_text(encoding="utf-8"))
+    labels = tuple(task_json.get("labels") or ())
     rows, words = systems.rows, systems.words()
     assert words is not None  # a start was fine-tuned, so n-grams have answered
-    linear = load_linear(words.folder(systems.out) / NGRAMS, task_of(fresh), labels=labels)
+    linear = load_linear(words.folder(systems.out) / NGRAMS, task_in_folder(fresh), labels=labels)
     if linear is None:
         linear = fit_linear(rows.kind, rows.labelled, labels=labels)
-    remarks = [*described.get("remarks", []), *sentences(verdict)]
+    remarks = [*task_json.get("remarks", []), *sentences(verdict)]
     add_mixture(fresh, linear, verdict.shares, remarks=remarks, **{KEPT: verdict.kept})
     load_checkpoint(fresh)  # it opens
     if _is_kept(keep):

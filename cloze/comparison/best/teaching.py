@@ -89,7 +89,7 @@ def records_of(linear: LinearTask, examples: Any) -> Iterator[dict[str, Any]]:
 @records_of.register(LinearTexts)
 @records_of.register(LinearChoice)
 def _texts_as_records(linear: LinearTask, examples: Any) -> Iterator[dict[str, Any]]:
-    return (_record(linear.task, *row) for row in zip(examples.rows(), examples.known(), strict=True))
+    return (_record(linear.task, *row) for row in zip(examples.rows(), examples.require_labels(), strict=True))
 
 
 @records_of.register

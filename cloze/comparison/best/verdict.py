@@ -209,9 +209,9 @@ def _standings(
 def _score(systems: Systems, outputs: Outputs, draws: Any) -> Score:
     """The metric on all labelled rows, and on bootstrap samples of them."""
     rows = systems.rows
-    judged = _array(rows.linear.judged(rows.labelled, outputs))
-    measure: Callable[[Any], float] = lambda items: rows.linear.metrics(items)[rows.metric]  # noqa: E731
-    return measure(judged), np.array([measure(judged[draw]) for draw in draws])
+    per_example = _array(rows.linear.per_example(rows.labelled, outputs))
+    measure: Callable[[Any], float] = lambda items: rows.linear.compute_metrics(items)[rows.metric]  # noqa: E731
+    return measure(per_example), np.array([measure(per_example[draw]) for draw in draws])
 
 
 def _array(items: Any) -> Any:
@@ -225,7 +225,7 @@ def _array(items: Any) -> Any:
 
 def _metric(systems: Systems, examples: Any, outputs: Outputs) -> float:
     linear = systems.rows.linear
-    return float(linear.metrics(linear.judged(examples, outputs))[systems.rows.metric])
+    return float(linear.compute_metrics(linear.per_example(examples, outputs))[systems.rows.metric])
 
 
 def _interval(value: float, samples: Any) -> ScoreInterval:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.errors import TaskError
-from cloze.runs.finetuning.finetune import learn
-from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
-from cloze.runs.finetuning.tuned import FinetuningResult, write_description
+from cloze.runs.finetuning.finetune import run_finetuning
+from cloze.runs.finetuning.measure_result import FinetuningResult, write_description
+from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
@@ -74,7 +74,7 @@ def tuned_within(options: FinetuneOptions) -> FinetuningResult:
     budget = Budget.parse(options.tune or "")
     if budget.kind != "seconds":
         raise TaskError(f"--tune {options.tune}: expected a time, such as 5m.")
-    if not begins_alone(options.checkpoint) or len(options.seeds) > 1:
+    if not is_recipe_without_checkpoint(options.checkpoint) or len(options.seeds) > 1:
         raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
     assert options.out is not None
     with claimed(options.out, overwrite=options.overwrite, resume=False, say=options.report or quiet):
@@ -99,16 +99,16 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Fine
             values = best if not records else moved(best, elapsed / budget.amount, draw)
             settings = _written(values)
             overrides = [*options.overrides, *(f"{path}={value}" for path, value in settings.items())]
-            tuned = learn(replace(
+            tuned = run_finetuning(replace(
                 options, overrides=[*overrides, "training.evaluate_every=0"], baselines=False, overwrite=None,
                 extend=False, keep_checkpoints=False,
                 out=trials / str(len(records) + 1), report=quiet, within=max(budget.amount - elapsed, 1.0),
             ))
             if not all(outcome.finished for outcome in tuned.outcomes.values()):  # a signal came
                 return tuned
-            if not tuned.described:  # the time was over before its first step
+            if not tuned.task_json:  # the time was over before its first step
                 break
-            score = float(tuned.described["dev"][metric])
+            score = float(tuned.task_json["dev"][metric])
             records.append({"values": settings, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
             better = chosen is None or (score > chosen[1]) == task.metrics[metric] and score != chosen[1]
             mark = " (best)" if better else ""
@@ -120,11 +120,11 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Fine
         if chosen is None:
             raise TaskError(f"--tune {budget.typed}: no trial was trained in this time. Give more, such as 5m.")
         folder = chosen[0].folder
-        described = {**chosen[0].described, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
+        task_json = {**chosen[0].task_json, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
         (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
-        write_description(folder / "cloze" / "task.json", described)
+        write_description(folder / "cloze" / "task.json", task_json)
         put(folder, out)
-        return FinetuningResult(chosen[0].outcomes, out, described)
+        return FinetuningResult(chosen[0].outcomes, out, task_json)
     finally:
         shutil.rmtree(trials, ignore_errors=True)
 

@@ -25,6 +25,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
 from cloze.runs.binds import check_binds, parse_binds
 from cloze.runs.finetuning.leakage import Hashes, notes, record, training_texts
+from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_description
 from cloze.runs.finetuning.ngrams import require_mixable, require_mixture
 from cloze.runs.finetuning.task_checks import (
     blind_tasks,
@@ -38,10 +39,9 @@ from cloze.runs.finetuning.task_checks import (
     require_task,
     unread_texts,
 )
-from cloze.runs.finetuning.task_recipe import begins_alone, recipe_maker
-from cloze.runs.finetuning.tuned import FinetuningResult, judged_on_dev, write_description
+from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
-from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, is_tuned, require_usable
+from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, begin_of, the_budget
 from cloze.runs.run import run_stage, run_stages
 from cloze.tasks.measures.metrics import spread
@@ -57,7 +57,7 @@ from cloze.training.schedule.budget import Budget
 _REMOVED = ".checkpoints.removed"
 
 
-def learn(options: FinetuneOptions) -> FinetuningResult:
+def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     """Fine-tune a checkpoint on labelled text, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
@@ -71,18 +71,18 @@ def learn(options: FinetuneOptions) -> FinetuningResult:
     command = options.words()
     taking: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
     require_usable(out, **taking)
-    assigned = assign(options)
-    recipe = assigned.recipe
+    plan = prepare_finetuning(options)
+    recipe = plan.recipe
     require_mixable(recipe, options)
     with claimed(out, **taking, say=note):
-        before, closed = is_tuned(out), is_closed(out, options.seeds, extend=options.extend)
+        was_finished, closed = has_finished(out), is_closed(out, options.seeds, extend=options.extend)
         if closed:
             require_mixture(out, options)
             note(f"{out}: has finished; nothing is trained.")
         require_same_layout(out, options.seeds)
         for seed in options.seeds:
             folder = out if len(options.seeds) == 1 else out / SEEDS / str(seed)
-            request = replace(assigned.request, closed=closed, command=command).replaced(seed=seed, extend=options.extend)
+            request = replace(plan.request, closed=closed, command=command).replaced(seed=seed, extend=options.extend)
             if len(options.seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(recipe, request, folder, options.within)
@@ -91,16 +91,17 @@ def learn(options: FinetuneOptions) -> FinetuningResult:
         if closed:
             published = FinetuningResult(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
-            published = _published(outcomes, out, assigned)
-        if published.described:
-            record(out, assigned.texts)
-        if published.described and not options.keep_checkpoints and (options.extend or not before):  # else kept on purpose
+            published = _publish_result(outcomes, out, plan)
+        if published.task_json:
+            record(out, plan.texts)
+        # An earlier run with --keep-checkpoints keeps its checkpoints.
+        if published.task_json and not options.keep_checkpoints and (options.extend or not was_finished):
             drop_checkpoints(out)
-    return published if closed else judged_on_dev(published, recipe, assigned.files, options, note)
+    return published if closed else measure_on_dev(published, recipe, plan.files, options, note)
 
 
-#: `learn` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
-finetune = takes(FinetuneOptions)(learn)
+#: `run_finetuning` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
+finetune = takes(FinetuneOptions)(run_finetuning)
 
 
 def drop_checkpoints(out: Path) -> None:
@@ -119,7 +120,7 @@ def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
 
     Raises `CheckpointError` for `extend` and for other `seeds`, which would have to train.
     """
-    if not is_tuned(out) or has_checkpoint(out):
+    if not has_finished(out) or has_checkpoint(out):
         return False
     trained = [int(trial["seed"]) for trial in contents_of(out)["trials"]]
     if not extend and set(seeds) == set(trained):
@@ -136,7 +137,7 @@ def _notes(options: FinetuneOptions) -> Say:
     return options.report if options.report is not None and rank() == 0 else quiet
 
 
-class Assigned(NamedTuple):
+class FinetuningPlan(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
     their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint. `base`: what the card
     says of the checkpoint. `remarks`: which dev and test rows are among those of training."""
@@ -151,14 +152,14 @@ class Assigned(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def assign(options: FinetuneOptions) -> Assigned:
-    """What `learn` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
+def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
+    """What `run_finetuning` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
     note, seeds, checkpoint = _notes(options), options.seeds, options.checkpoint
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(options.device)  # refuses a missing device before anything is read or printed
     import_files(options.with_files)
-    alone = begins_alone(checkpoint)
+    alone = is_recipe_without_checkpoint(checkpoint)
     loaded = None if alone else load_checkpoint(checkpoint)
     make_recipe = recipe_maker(options, loaded)
     recipe = make_recipe()
@@ -200,7 +201,7 @@ def assign(options: FinetuneOptions) -> Assigned:
     )
     base = {} if alone else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
-    return Assigned(recipe, files, labels, texts, request, from_scratch, base, remarks)
+    return FinetuningPlan(recipe, files, labels, texts, request, from_scratch, base, remarks)
 
 
 def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
@@ -213,7 +214,7 @@ def _run(made: Recipe, request: Request, folder: Path, within: float | None = No
 
 
 def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
-    """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
+    """The files of every source of a recipe. Raises a `TaskError` for a source without files, or files without a source."""
     sources = _sources(made)
     files = options.files("main" if "main" in sources else sources[0])
     for name in [name for name in files if name not in sources]:
@@ -251,12 +252,12 @@ def base_of(checkpoint: Path) -> dict[str, str]:
     return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
-def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -> FinetuningResult:
+def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: FinetuningPlan) -> FinetuningResult:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
-    assert assigned.recipe.task is not None  # it is the recipe of a task
-    keeps_best = assigned.recipe.task.keep == "best"
+    assert plan.recipe.task is not None  # it is the recipe of a task
+    keeps_best = plan.recipe.task.keep == "best"
     done = {
-        seed: outcome.standing.given(best=keeps_best) for seed, outcome in outcomes.items()
+        seed: outcome.standing.result(keep_best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
     }
     if not done or len(done) < len(outcomes) or rank() != 0:
@@ -267,18 +268,18 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, assigned: Assigned) -
         step = standing.step if keeps_best else outcomes[best].step
         publish(Checkpoints(folder).path(step), out)
     path = out / "cloze" / "task.json"
-    described = {
+    task_json = {
         **json.loads(path.read_text(encoding="utf-8")), "seed": best, "epoch": standing.evaluation, "dev": standing.metrics,
         "trials": [
             {"seed": seed, "epoch": trial.evaluation, "epochs": trial.evaluations, "metrics": trial.metrics}
             for seed, trial in done.items()
         ],
         **({} if standing.start is None else {"frozen": standing.start}),
-        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": assigned.from_scratch,
-        **({"base": assigned.base} if assigned.base and not assigned.from_scratch else {}),
+        "spread": spread([trial.metrics for trial in done.values()]), "from_scratch": plan.from_scratch,
+        **({"base": plan.base} if plan.base and not plan.from_scratch else {}),
         "remarks": [
-            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *assigned.remarks
+            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *plan.remarks
         ],
     }  # fmt: skip
-    write_description(path, described)
-    return FinetuningResult(outcomes, out, described)
+    write_description(path, task_json)
+    return FinetuningResult(outcomes, out, task_json)

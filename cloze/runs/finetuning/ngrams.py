@@ -36,7 +36,7 @@ def compared_with_ngrams(
         if kind.linear() is None:
             return None
         linear = fit_linear(kind, together([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
-        metrics = linear.metrics(dev)
+        metrics = linear.measure(dev)
         size = linear.save(folder / "cloze", name)
     except MissingExtra as error:
         say(str(error))
@@ -45,12 +45,12 @@ def compared_with_ngrams(
     except Exception as error:  # whatever scikit-learn makes of unusual rows
         say(f"no linear model on n-grams: {type(error).__name__}: {error}")
     else:
-        say(described(linear))
+        say(describe_fit(linear))
         return {"dev": metrics, **asdict(linear.fit), "bytes": size}
     return None
 
 
-def described(linear: LinearModel) -> str:
+def describe_fit(linear: LinearModel) -> str:
     """A line on how a model was fitted."""
     fit = linear.fit
     rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
@@ -67,7 +67,7 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     assert linear is not None  # it was just saved
     network = learner.outputs(dev)
     mixture = chosen(linear, dev, network)
-    metrics = linear.task.metrics(linear.task.judged(dev, mixture.outputs(dev, network)))
+    metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
     return {**mixture.record(), "dev": metrics}
@@ -94,5 +94,5 @@ def require_mixture(out: Path, options: FinetuneOptions) -> None:
         )
 
 
-def _each_task(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return described.get("tasks", {"": described}).values()
+def _each_task(task_json: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return task_json.get("tasks", {"": task_json}).values()

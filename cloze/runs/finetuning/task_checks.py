@@ -40,7 +40,8 @@ def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
             f"  cloze pretrain {name} {bound}--corpus TEXT --out DIR"
         )
     raise TaskError(
-        f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {options.kind}}}`."
+        f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
+        f"`task: {{type: {options.task_type}}}`."
     )
 
 
@@ -57,7 +58,8 @@ def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
 
 
 def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:
-    """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
+    """Read the dev files of every source of all stages. Raises a `TaskError` for a row that cannot be used, or an unknown
+    label."""
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
@@ -88,8 +90,8 @@ def require_same_classes(recipe: Recipe, files: Mapping[str, LabelledFiles], bou
         for name, spec in stage.sources.items():
             classes = classes_of(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
-                described = folder / "cloze" / "task.json"
-                labels = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
+                task_path = folder / "cloze" / "task.json"
+                labels = json.loads(task_path.read_text(encoding="utf-8")).get("labels") if task_path.is_file() else None
                 if classes is not None and labels is not None and list(labels) != list(classes):
                     raise TaskError(
                         f"--bind {teacher}={folder}: was tuned to the classes {', '.join(labels)}, and the training files have "

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from cloze.budget.fit_length import fit_lengths, fit_targets
 from cloze.budget.fit_task import facts_of, fit_changes, fit_task, fit_texts
-from cloze.budget.fitted import holding, table_of
+from cloze.budget.fitted import apply_unless_overridden, table_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.checkpoint.annotators import Given, add_annotators, parse_annotators, sources_that_take
 from cloze.checkpoint.bound import BoundCheckpoints
@@ -86,26 +86,26 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    base_recipe = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
+    as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
     source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
-    # First, because longer rows are illegal.
-    lengths = [*fit_lengths(base_recipe, {}, most), *fit_targets(base_recipe, source_lengths, most)]
+    # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
+    lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
-    plain = load([change.override for change in lengths])
+    unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
-    of_network = [] if from_scratch else fit_changes(base_recipe, plain, facts)
+    of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
-    proposals = [*lengths, *fit_task(plain, facts)]
-    held, fitted_recipe = holding(load, proposals)
-    if undone := [change.path for change in proposals if change not in held]:  # the user's values win: fit the others to them
-        held, fitted_recipe = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
-    if held or of_network:
+    proposals = [*lengths, *fit_task(unfitted, facts)]
+    accepted, fitted_recipe = apply_unless_overridden(load, proposals)
+    if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
+        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, kept=undone)])
+    if accepted or of_network:
         counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
-        report(table_of(title, held, [change.override for change in held], of_network=of_network))
+        report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
     return fitted_recipe
 
 
@@ -125,7 +125,7 @@ def add_items(tree: Node, loaded: Loaded, files: Sequence[str], picture: str) ->
             arguments.put(key, from_data(value, source.where))
 
 
-def begins_alone(checkpoint: str | Path) -> bool:
+def is_recipe_without_checkpoint(checkpoint: str | Path) -> bool:
     """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
     return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
 
@@ -172,13 +172,13 @@ def _alone(options: FinetuneOptions) -> RecipeMaker:
         return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
 
     def make(*, labels: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
-        plain = load([])
-        changes = [] if labels is None or options.recipe is not None else fit_texts(plain, labels)
-        held, fitted_recipe = holding(load, changes) if changes else ([], plain)
-        if held and labels is not None:
+        unfitted = load([])
+        changes = [] if labels is None or options.recipe is not None else fit_texts(unfitted, labels)
+        accepted, fitted_recipe = apply_unless_overridden(load, changes) if changes else ([], unfitted)
+        if accepted and labels is not None:
             rows = sum(counts.rows for counts in labels.values())
             title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
-            report(table_of(title, held, [change.override for change in held]))
+            report(table_of(title, accepted, [change.override for change in accepted]))
         return fitted_recipe
 
     return make
@@ -192,13 +192,13 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     if options.recipe is not None:
         return options.recipe
     if options.first is not None:
-        return after(options.first, options.tasks or {"main": LabelledFiles(options.kind, (), ())})
+        return after(options.first, options.tasks or {"main": LabelledFiles(options.task_type, (), ())})
     if options.tasks:
         return several(options.tasks)
-    if options.kind not in task_recipe_names():
-        raise TaskError(f"--task {options.kind}: unknown task. {similar_task(options.kind)}")
-    name = f"{(loaded.recipe or {}).get('name')}_{options.kind.removeprefix('sentence_')}"
-    return name if name in task_recipe_names() else options.kind
+    if options.task_type not in task_recipe_names():
+        raise TaskError(f"--task {options.task_type}: unknown task. {similar_task(options.task_type)}")
+    name = f"{(loaded.recipe or {}).get('name')}_{options.task_type.removeprefix('sentence_')}"
+    return name if name in task_recipe_names() else options.task_type
 
 
 def own_recipe(options: FinetuneOptions) -> str | Path:
@@ -213,14 +213,15 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipe_name = name if options.kind == "sentence_classification" else f"{name}_{options.kind}"
+    recipe_name = name if options.task_type == "sentence_classification" else f"{name}_{options.task_type}"
     if recipe_name not in own_task_recipe_names():
         task_names = [
             task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
             if task_recipe.startswith(f"{name}_")
         ]
         raise TaskError(
-            f"{name}: has no recipe for --task {options.kind}. {propose(options.kind, ['sentence_classification', *task_names])}"
+            f"{name}: has no recipe for --task {options.task_type}. "
+            f"{propose(options.task_type, ['sentence_classification', *task_names])}"
         )
     return recipe_name
 
@@ -228,7 +229,8 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
 def with_vectors(recipe: str | Path, init: Path) -> Node:
     """A recipe whose network begins with the vectors of a file or a run, and whose vocabulary also has their words.
 
-    The network, which must have the argument `vectors`, is as wide as they are. What holds no vectors is a `CheckpointError`.
+    The network, which must have the argument `vectors`, is as wide as they are. Raises a `CheckpointError` if `init` holds no
+    vectors.
     """
     from cloze.interop.vectors.opening import width_of
 

@@ -83,7 +83,7 @@ class Analogies:
 def read_questions(path: Path | str) -> list[AnalogyQuestion]:
     """A file in the manner of word2vec's questions-words.txt: `: section` lines, and lines of four words.
 
-    .gz and .xz are unpacked, empty lines passed over. Wrong columns are a `TaskError` with the line.
+    .gz and .xz are unpacked, empty lines passed over. Raises a `TaskError` with the line for wrong columns.
     """
     questions = []
     section = Path(path).name

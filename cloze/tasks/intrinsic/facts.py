@@ -109,7 +109,7 @@ def _fact(table: TextTable, line: int, text: str, objects: str, subject: str, re
 def without_leaks(facts: Sequence[FactPrompt]) -> list[FactPrompt]:
     """The facts whose subject's name does not contain an answer (Poerner et al., 2020, §3, the first of two heuristics).
 
-    Without subjects nothing can be judged, which is a `TaskError`.
+    Raises a `TaskError` if there are no subjects, because nothing can be measured without them.
     """
     if not any(fact.subject for fact in facts):
         raise TaskError("--no-leaks compares the object with the name of the subject: give the facts a column `subject`.")

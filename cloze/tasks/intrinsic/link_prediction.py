@@ -94,7 +94,8 @@ class VectorScorer(Translations):
 
 
 def scorer_of(loaded: Any) -> LinkScorer:
-    """The scorer of an opened checkpoint with vectors of entities. One that scores no triples is a `CheckpointError`."""
+    """The scorer of an opened checkpoint with vectors of entities. Raises a `CheckpointError` if it scores no
+    triples."""
     if isinstance(loaded.network, GraphVectors):
         return VectorScorer(loaded.network, loaded.tokenizer.spellings)
     raise CheckpointError(

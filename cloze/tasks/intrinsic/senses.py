@@ -122,7 +122,7 @@ class Judge:
 def evaluate(
     judge: Judge, occurrences: Sequence[Occurrence], *, rows: int = 32, report: Report = silent
 ) -> SenseAccuracy:
-    """Judge the words that may have several senses. An unknown name of a sense is a `TaskError`."""
+    """Judge the words that may have several senses. Raises a `TaskError` for an unknown sense."""
     for occurrence in occurrences:
         if occurrence.sense not in judge.table.names:
             raise TaskError(

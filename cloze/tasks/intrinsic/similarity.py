@@ -122,7 +122,7 @@ def too_few(found: int) -> tuple[str, ...]:
 
 
 def check_unknown(unknown: str) -> None:
-    """A way with unknown words that there is not is a `TaskError`."""
+    """Raise a `TaskError` for an unknown way of treating unknown words."""
     if unknown not in get_args(Unknown):
         raise TaskError(f"unknown way with unknown words {unknown!r}. {propose(unknown, get_args(Unknown))}")
 

@@ -1,6 +1,6 @@
-"""The tasks that a network is fine-tuned for, the networks with their heads, and how their files are read.
+"""The task types that a network is fine-tuned for: one file each with the `Task`, its `Learner` and their function.
 
-May import what `cloze.tasks` may. To add one: a file with a class decorated `@register("task", name)`, and its import
-in `cloze/tasks/__init__.py`.
+May import what `cloze.tasks` may. To add one: a file like `regression.py`, with a function decorated
+`@register("task", name)` that returns the `Task`, and its import in `cloze/tasks/__init__.py`.
 Contract: tests/contracts/test_tasks.py.
 """

@@ -22,7 +22,7 @@ from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import METRICS, at_most, ks_of, measure, ranks_of, require_share
-from cloze.tasks.task import Answered, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, silent
 from cloze.tasks.texts import (
     LABEL,
     Examples,
@@ -38,9 +38,8 @@ from cloze.tasks.texts import (
 
 @dataclass(frozen=True)
 class Classification(TextTask):
-    """A task whose answers are labels; `name` says whether it is about one text or two, and `at`
-    for which numbers of most probable labels precision and recall are measured, too. `threshold` is the probability from which on
-    the second of two labels is given; None: the more probable one."""
+    """A task whose labels are classes; `name` says whether it is about one text or two. `at`: the values of k for precision@k and
+    recall@k. `threshold` is the probability from which on the second of two classes is predicted; None: the more probable one."""
 
     name: str = "sentence_classification"
     at: tuple[int, ...] = ()
@@ -59,38 +58,42 @@ class Classification(TextTask):
         numbers = tuple(example.number for example in filed)
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
-    def answers(self, table: TextTable, others: list[Any] | None) -> list[str]:
-        """The labels; a cell without a single one is a `TaskError` with file and line."""
+    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[str]:
+        """The labels. Raises a `TaskError` with file and line if a cell does not hold exactly one."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
-        """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
-        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, described, "relation_prediction")
-        labels = described["labels"]
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
+        """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too.
+
+        `relation_prediction` is the head that such a folder has: named after BERT's next-sentence relation, it is also the
+        classifier of one text.
+        """
+        reader, head = Reader.of(loaded, precision=precision), head_named(loaded, task_json, "relation_prediction")
+        labels = task_json["labels"]
         if self.threshold is not None and len(labels) != 2:
             raise TaskError(f"--threshold {self.threshold:g}: is for two classes; this model has {len(labels)}. Leave it out.")
         return Classifier(
-            reader, head, self, length=described.get("length"), labels=labels, numbered=bool(described.get("numbered"))
+            reader, head, self, length=task_json.get("length"), labels=labels, numbered=bool(task_json.get("numbered"))
         )
 
     def truth(self, examples: Examples, labels: Sequence[str], *, numbered: bool = False) -> NDArray[np.int64]:
         """The numbers of the labels, (N,)."""
         return label_ids(examples, labels, numbered=numbered)
 
-    def judged(self, truth: Any, outputs: NDArray[np.floating], labels: Sequence[str]) -> NDArray[np.int64]:
+    def per_example(self, truth: Any, outputs: NDArray[np.floating], labels: Sequence[str]) -> NDArray[np.int64]:
         """The right label and the predicted one of every example, (N, 2); with `at` a third column, the rank of the right one."""
         right = np.asarray(truth, np.int64)
         ranks = [ranks_of(outputs, right)] if self.at else []
         return np.stack([right, decided(outputs, self.threshold), *ranks], axis=1)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """Accuracy, macro-F1 and Matthews correlation; with `at` also precision and recall of the first k."""
-        truth, guess, *ranks = np.asarray(judged).T
+        truth, guess, *ranks = np.asarray(per_example).T
         return {**measure(truth, guess, len(labels)), **(at_most(ranks[0], self.at, len(labels)) if ranks else {})}
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label, of those of `at` only for one answer."""
-        right, index = np.asarray(truth, np.int64), list(labels).index(always)
+        right, index = np.asarray(truth, np.int64), list(labels).index(constant_answer)
         one_answer = at_most((right != index).astype(np.int64), [k for k in self.at if k == 1], 2)
         return {**measure(right, np.full_like(right, index), len(labels)), **one_answer}
 
@@ -109,7 +112,7 @@ class LinearSingleLabel(LinearTexts):
 
     def labels_of(self, examples: Any) -> tuple[str, ...]:
         """The labels, sorted."""
-        return tuple(sorted(set(examples.known())))
+        return tuple(sorted(set(examples.require_labels())))
 
 
 @dataclass(frozen=True)
@@ -138,19 +141,19 @@ class Choice(Prediction):
 class Classifier(SummaryLearner):
     """A reader with a head over `labels`."""
 
-    def answer(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> NDArray[np.floating]:
+    def row_outputs(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> NDArray[np.floating]:
         """The probability of each label for every row: (N, C), in the order of the rows."""
         scores = torch.from_numpy(self.all_scores(rows, size, report))
         return scores.softmax(-1).numpy() if len(rows) else np.zeros((0, len(self.names)), np.float32)
 
-    def remarks(self, examples: Examples, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Examples, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, and how many texts were cut."""
-        numbers = remark_on_numbers(names_of_numbers(examples.known(), self.names, numbered=self.numbered))
-        return [*numbers, *super().remarks(examples, rows, outputs, judged)]
+        numbers = remark_on_numbers(names_of_numbers(examples.require_labels(), self.names, numbered=self.numbered))
+        return [*numbers, *super().remarks(examples, rows, outputs, per_example)]
 
-    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, confusions, calibration and, of two classes, the ranking."""
-        return class_figures(judged[:, 0], judged[:, 1], outputs, self.names)
+        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.names)
 
     def predictions(self, examples: Examples, rows: Sequence[Framed], outputs: NDArray[np.floating]) -> list[Choice]:
         """The label of every example (see `decided`)."""
@@ -166,7 +169,7 @@ class Classifier(SummaryLearner):
         """Every example under the names of the task's columns, with the probabilities of all labels in place of its label, as the
         answer kind `scores` reads them (Schick and Schütze, 2021, §3.3)."""
         rows = self.encode(examples)
-        outputs = self.answer_mixed(examples, rows, size, report)
+        outputs = self.mixed_outputs(examples, rows, size, report)
         for line, texts, row, shares in zip(examples.lines, examples.rows(), rows, outputs.tolist(), strict=True):
             lost, columns = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
             cut = {"cut": lost} if lost else {}

@@ -18,7 +18,7 @@ from cloze.objectives.labels.chain import chains_of
 from cloze.registry import register
 from cloze.tasks.kinds.conllu import GENERATOR, Trees, as_conllu, read_trees
 from cloze.tasks.kinds.trees import best_tree
-from cloze.tasks.task import Answered, Prediction, Report, Task, head_called, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, Task, head_called, silent
 from cloze.tasks.words import WordsLearner, WordsRow, WordWindow, word_windows
 
 ROOT = "root"
@@ -65,11 +65,11 @@ class DependencyParsing(Task):
         """The sentences of a file."""
         return read_trees(path, text=self.text, relation=self.label, format=self.format, labelled=labelled)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
         """What parses, of a fine-tuned folder."""
         return Parser(
-            Reader.of(loaded, precision=precision), head_called(loaded, described["head"]), self, labels=described["labels"],
-            length=described.get("length"), ideographs=described.get("ideographs"),
+            Reader.of(loaded, precision=precision), head_called(loaded, task_json["head"]), self, labels=task_json["labels"],
+            length=task_json.get("length"), ideographs=task_json.get("ideographs"),
         )
 
     def truth(self, examples: Trees, labels: Sequence[str], *, numbered: bool = False) -> list[Arcs]:
@@ -77,17 +77,17 @@ class DependencyParsing(Task):
         assert examples.heads is not None and examples.relations is not None  # read with labels
         return list(zip(examples.heads, examples.relations, strict=True))
 
-    def judged(self, truth: Sequence[Arcs], outputs: Sequence[PredictedTree], labels: Sequence[str]) -> list[JudgedTree]:
+    def per_example(self, truth: Sequence[Arcs], outputs: Sequence[PredictedTree], labels: Sequence[str]) -> list[JudgedTree]:
         """How many words of each sentence are where they should be."""
-        return [judged(arcs, tree[:2]) for arcs, tree in zip(truth, outputs, strict=True)]
+        return [per_example(arcs, tree[:2]) for arcs, tree in zip(truth, outputs, strict=True)]
 
-    def figures(self, judged: Sequence[JudgedTree], labels: Sequence[str]) -> dict[str, float]:
-        """See `figures`."""
-        return figures(judged)
+    def compute_metrics(self, per_example: Sequence[JudgedTree], labels: Sequence[str]) -> dict[str, float]:
+        """See the function `compute_metrics`."""
+        return compute_metrics(per_example)
 
-    def figures_of_constant(self, always: str, truth: Sequence[Arcs], labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Sequence[Arcs], labels: Sequence[str]) -> dict[str, float]:
         """See `constant`."""
-        return constant(always, truth)
+        return constant(constant_answer, truth)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -166,7 +166,7 @@ class Parser(WordsLearner):
         return word_windows(self.reader, words, self.length)
 
     @torch.inference_mode()
-    def answer(self, rows: Sequence[WordsRow], size: int = 64, report: Report = silent) -> list[PredictedTree]:
+    def row_outputs(self, rows: Sequence[WordsRow], size: int = 64, report: Report = silent) -> list[PredictedTree]:
         """The tree of each sentence."""
         trees: list[Any] = [None] * len(rows)
         with evaluating(self):
@@ -200,15 +200,15 @@ class Parser(WordsLearner):
             ))  # fmt: skip
         return trees
 
-    def remarks(self, examples: Trees, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Trees, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How arcs are counted, and which relations training never saw."""
-        unknown = Counter(relation for row in rows for relation in row.answer[1] if relation not in self.names)
+        unknown = Counter(relation for row in rows for relation in row.truth[1] if relation not in self.names)
         counts = ", ".join(f"{relation} ({number})" for relation, number in unknown.most_common(_SHOWN))
         return [CONVENTION, *([f"relations that training never saw are never right: {counts}"] if unknown else [])]
 
-    def details(self, rows: Sequence[Answered], outputs: Sequence[PredictedTree], judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedTree], per_example: Any) -> dict[str, Any]:
         """How well the arcs of each relation are found."""
-        return {"report": by_relation([row.answer for row in rows], outputs)}
+        return {"report": by_relation([row.truth for row in rows], outputs)}
 
     def predictions(self, examples: Trees, rows: Sequence[WordsRow], outputs: Sequence[PredictedTree]) -> list[ParsedSentence]:
         """The tree of every sentence."""
@@ -219,7 +219,7 @@ class Parser(WordsLearner):
         return [replace(parses[0], written=f"{GENERATOR}\n{parses[0].written}"), *parses[1:]] if parses else parses
 
 
-def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
+def per_example(truth: Arcs, guess: Arcs) -> JudgedTree:
     """What the metrics need of one sentence: the tree of the file against another one."""
     heads = np.array(truth[0]) == np.array(guess[0])
     arcs = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
@@ -233,12 +233,12 @@ def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
     return JudgedTree(*(int(mask.sum()) for mask in counted))
 
 
-def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
+def compute_metrics(per_example: Sequence[JudgedTree]) -> dict[str, float]:
     """Labelled and unlabelled attachment scores: the share of words with the right head, and with the right relation to it.
 
     `clas` is the F1 of the arcs of content words, which are those with such a relation, on either side.
     """
-    total = JudgedTree(*np.array(judged).reshape(-1, len(JudgedTree._fields)).sum(0).tolist())
+    total = JudgedTree(*np.array(per_example).reshape(-1, len(JudgedTree._fields)).sum(0).tolist())
     counts = (
         (total.arcs, total.words), (total.heads, total.words),
         (2 * total.content_right, total.content_true + total.content_found), (total.whole_arcs, total.words),
@@ -247,10 +247,10 @@ def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
     return {name: right / of if of else 0.0 for name, (right, of) in zip(NAMES, counts, strict=True)}
 
 
-def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
+def constant(constant_answer: str, truth: Sequence[Arcs]) -> dict[str, float]:
     """The metrics of attaching every word to the next one with one relation, and the last to the root."""
-    guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
-    return figures([judged(arcs, predicted) for arcs, predicted in zip(truth, guess, strict=True)])
+    guess = [((*range(2, len(heads) + 1), 0), (*[constant_answer] * (len(heads) - 1), ROOT)) for heads, _ in truth]
+    return compute_metrics([per_example(arcs, predicted) for arcs, predicted in zip(truth, guess, strict=True)])
 
 
 def by_relation(truth: Sequence[Arcs], predicted: Sequence[PredictedTree]) -> list[dict[str, Any]]:

@@ -22,10 +22,10 @@ from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.class_report import ClassCounts, samples_average
 from cloze.tasks.measures.label_sets import SET_METRICS, set_metrics, sets_at_most
 from cloze.tasks.measures.metrics import ks_of, require_share
-from cloze.tasks.task import Answered, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, silent
 from cloze.tasks.texts import (
     LABEL,
-    AnsweredTexts,
+    LabelledTexts,
     SummaryLearner,
     TextTask,
     head_named,
@@ -53,47 +53,47 @@ class MultiLabel(TextTask):
     def __post_init__(self) -> None:
         require_share(self.threshold)
 
-    def answers(self, table: TextTable, others: list[Any] | None) -> list[list[str]]:
+    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[list[str]]:
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
-            return super().answers(table, others)
+            return super().read_labels(table, others)
         columns = [table.column(name, LABEL) for name in self.names]
         return parsed(table, zip(*columns, strict=True), lambda bits: chosen(bits, self.names))
 
-    def answer(self, cell: str) -> list[str]:
+    def parse_label(self, cell: str) -> list[str]:
         """A cell as classes."""
         return classes_of(cell, self.separator, self.names)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
         """The labeller of a fine-tuned folder."""
         return MultiLabeller(
-            Reader.of(loaded, precision=precision), head_named(loaded, described), self, length=described.get("length"),
-            labels=described["labels"], numbered=bool(described.get("numbered")),
+            Reader.of(loaded, precision=precision), head_named(loaded, task_json), self, length=task_json.get("length"),
+            labels=task_json["labels"], numbered=bool(task_json.get("numbered")),
         )
 
     def truth(
-        self, examples: AnsweredTexts[list[str]], labels: Sequence[str], *, numbered: bool = False
+        self, examples: LabelledTexts[list[str]], labels: Sequence[str], *, numbered: bool = False
     ) -> NDArray[np.float64]:
         """The sets of the examples as (N, C) of 0 and 1."""
         sets = np.zeros((len(examples), len(labels)))
-        numbers = label_numbers(examples.path, examples.lines, examples.known(), labels, numbered=numbered)
+        numbers = label_numbers(examples.path, examples.lines, examples.require_labels(), labels, numbered=numbered)
         for row, classes in zip(sets, numbers, strict=True):
             row[classes] = 1.0
         return sets
 
-    def judged(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
+    def per_example(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
         """The given set of every example and the probabilities of all classes, (N, 2, C)."""
         return np.stack([np.array(truth).reshape(outputs.shape), outputs], axis=1)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""
-        truth, probabilities = np.moveaxis(np.asarray(judged, np.float64).reshape(-1, 2, len(labels)), 1, 0)
+        truth, probabilities = np.moveaxis(np.asarray(per_example, np.float64).reshape(-1, 2, len(labels)), 1, 0)
         at = sets_at_most(truth, probabilities, self.at) if self.at else {}
         return {**set_metrics(truth, probabilities, self.threshold), **at}
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one set, a JSON list."""
-        guess = np.isin(np.array(labels, dtype=object), json.loads(always)).astype(np.float64)
+        guess = np.isin(np.array(labels, dtype=object), json.loads(constant_answer)).astype(np.float64)
         return set_metrics(truth, np.broadcast_to(guess, truth.shape), self.threshold)
 
     def linear(self, labels: Sequence[str] = ()) -> LinearMultiLabel | None:
@@ -114,9 +114,9 @@ class LinearMultiLabel(LinearTexts):
         """Logistic regression of each class."""
         return Sets()
 
-    def labels_of(self, examples: AnsweredTexts[list[str]]) -> tuple[str, ...]:
+    def labels_of(self, examples: LabelledTexts[list[str]]) -> tuple[str, ...]:
         """All classes of the sets, sorted."""
-        return tuple(sorted(set(chain.from_iterable(examples.known()))))
+        return tuple(sorted(set(chain.from_iterable(examples.require_labels()))))
 
 
 @dataclass(frozen=True)
@@ -134,28 +134,28 @@ class LabelSet(Prediction):
 class MultiLabeller(SummaryLearner):
     """A network with a head that has an output for each of `labels`."""
 
-    def answer(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
+    def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The probability of every class for every framed row, (N, C)."""
         scores = torch.from_numpy(self.all_scores(rows, size, report)).double()
         return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.names)))
 
-    def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The given sets and those of the classes that are likely enough, (N, C) each."""
-        both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
+        both = np.asarray(per_example, np.float64).reshape(-1, 2, len(self.names))
         return list(both[:, 0]), list(both[:, 1] >= self.task.threshold)
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which classes were given by their numbers, and how many texts were cut."""
-        names = names_of_numbers(chain.from_iterable(examples.known()), self.names, numbered=self.numbered)
-        return [*remark_on_numbers(names), *super().remarks(examples, rows, outputs, judged)]
+        names = names_of_numbers(chain.from_iterable(examples.require_labels()), self.names, numbered=self.numbered)
+        return [*remark_on_numbers(names), *super().remarks(examples, rows, outputs, per_example)]
 
-    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, with their averages."""
-        truth, guess = judged[:, 0] > 0.5, judged[:, 1] >= self.task.threshold
+        truth, guess = per_example[:, 0] > 0.5, per_example[:, 1] >= self.task.threshold
         counts = ClassCounts.of_sets(truth, guess)
         return {"report": counts.rows(self.names), "averages": [*counts.averages(), samples_average(truth, guess)]}
 
-    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Framed], outputs: Any) -> list[LabelSet]:
+    def predictions(self, examples: LabelledTexts[Any], rows: Sequence[Framed], outputs: Any) -> list[LabelSet]:
         """The set of every example: the classes whose probability is the threshold or more."""
         sets = []
         for about, row, shares in zip(examples.pairs(), rows, outputs.tolist(), strict=True):

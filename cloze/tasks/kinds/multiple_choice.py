@@ -23,7 +23,7 @@ from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.pictures import numbers_of
 from cloze.tasks.task import Prediction, Report, silent
-from cloze.tasks.texts import LABEL, AnsweredTexts, SummaryLearner, TextTask, head_named, parsed
+from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
 
 Rows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
 
@@ -39,34 +39,34 @@ class MultipleChoice(TextTask):
         """The texts to choose from."""
         return parsed(table, cells, lambda cell: choices_of(cell, str(self.text_b)))
 
-    def answers(self, table: TextTable, others: list[Any] | None) -> list[int]:
+    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[int]:
         """The numbers of the right texts."""
         cells = zip(table.column(self.label, LABEL), others or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""
         reader = Reader.of(loaded, precision=precision)
-        return Chooser(reader, head_named(loaded, described), self, length=described.get("length"))
+        return Chooser(reader, head_named(loaded, task_json), self, length=task_json.get("length"))
 
-    def truth(self, examples: AnsweredTexts[int], labels: Sequence[str], *, numbered: bool = False) -> list[int]:
+    def truth(self, examples: LabelledTexts[int], labels: Sequence[str], *, numbered: bool = False) -> list[int]:
         """The numbers of the right texts."""
-        return examples.known()
+        return examples.require_labels()
 
-    def judged(self, truth: Any, outputs: Any, labels: Sequence[str]) -> NDArray[np.int64]:
+    def per_example(self, truth: Any, outputs: Any, labels: Sequence[str]) -> NDArray[np.int64]:
         """The number of the right text of every example, and that of the likeliest: (N, 2)."""
         return np.array([(right, int(shares.argmax())) for right, shares in zip(truth, outputs, strict=True)], np.int64)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """The accuracy of pairs of numbers (N, 2)."""
-        if not len(judged):
+        if not len(per_example):
             raise TaskError("no labelled examples to measure on.")
-        truth, guess = np.asarray(judged).T
+        truth, guess = np.asarray(per_example).T
         return {"accuracy": float((truth == guess).mean())}
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The accuracy of always choosing the text of one number."""
-        return {"accuracy": float(np.mean(np.array(truth) == int(always)))}
+        return {"accuracy": float(np.mean(np.array(truth) == int(constant_answer)))}
 
     def linear(self, labels: Sequence[str] = ()) -> LinearChoice | None:
         """How well a choice goes with its text, by the n-grams of both; none if rows are about pictures."""
@@ -104,7 +104,7 @@ class LinearChoice(LinearTask):
         """1 for the right choices, 0 for the others."""
         counts = self.decisions(examples)
         targets = np.zeros(int(counts.sum()))
-        targets[np.cumsum(counts) - counts + np.array(examples.known(), np.int64)] = 1.0
+        targets[np.cumsum(counts) - counts + np.array(examples.require_labels(), np.int64)] = 1.0
         return targets
 
     def outputs(self, scores: NDArray[Any], examples: Any) -> list[NDArray[np.float64]]:
@@ -137,11 +137,11 @@ class ChosenText(Prediction):
 class Chooser(SummaryLearner):
     """A network with a head of one output that scores each text which an example offers."""
 
-    def texts_of(self, examples: AnsweredTexts[int]) -> Sequence[str]:
+    def texts_of(self, examples: LabelledTexts[int]) -> Sequence[str]:
         """The texts with all that they offer."""
         return [" ".join([text, *choices]) for text, choices in examples.rows()]
 
-    def encode(self, examples: AnsweredTexts[int]) -> list[Rows]:
+    def encode(self, examples: LabelledTexts[int]) -> list[Rows]:
         """The rows of each example."""
         offered: Sequence[Sequence[str]] = examples.others or ()
         counts = [len(choices) for choices in offered]
@@ -162,7 +162,7 @@ class Chooser(SummaryLearner):
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
         return scores.reshape(len(rows), 1)
 
-    def answer(self, rows: Sequence[Rows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
+    def row_outputs(self, rows: Sequence[Rows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
         flat = self.all_scores([framed for row in rows for framed in row], size)[:, 0].astype(np.float64)
         report(len(rows))
@@ -172,7 +172,7 @@ class Chooser(SummaryLearner):
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
 
-    def predictions(self, examples: AnsweredTexts[int], rows: Sequence[Rows], outputs: Any) -> list[ChosenText]:
+    def predictions(self, examples: LabelledTexts[int], rows: Sequence[Rows], outputs: Any) -> list[ChosenText]:
         """The likeliest text of every example, of equals the first."""
         answers = []
         for (line, text, choices), row, probabilities in zip(examples.pairs(), rows, outputs, strict=True):

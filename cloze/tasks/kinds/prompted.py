@@ -59,7 +59,7 @@ class Prompt:
             raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
         if verbalise is None and examples is None:
             raise TaskError("give the answer for each label: --verbalise positive=great,negative=terrible")
-        names = label_names(examples.answers or ()) if examples is not None else ()
+        names = label_names(examples.labels or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:
             count = counted(len(answers), "distinct label")
@@ -73,7 +73,7 @@ class Prompt:
         if not self.shots or self.demonstrations is None:
             return ""
         chosen = permutation(len(self.demonstrations), self.seed, "shots", number)[: self.shots]
-        labels = self.demonstrations.answers or []
+        labels = self.demonstrations.labels or []
         return self.template.demonstrated([(_texts(self.demonstrations, i), self.answers[labels[i]]) for i in chosen])
 
 
@@ -118,7 +118,7 @@ class Prompted(Classifier):
         candidates = self.prompting.candidates(filled, answers * len(examples))
         return [candidates[i : i + len(answers)] for i in range(0, len(candidates), len(answers))]
 
-    def answer(
+    def row_outputs(
         self, rows: Sequence[Sequence[PromptWithAnswer]], size: int = 64, report: Report = silent
     ) -> NDArray[np.floating]:
         """The probability of each label for every example: (N, C)."""
@@ -142,7 +142,7 @@ class Prompted(Classifier):
         """How many tokens of the text did not fit."""
         return row[0].cut
 
-    def baseline(self, always: str | None, examples: Examples) -> dict[str, Any]:
+    def baseline(self, constant_answer: str | None, examples: Examples) -> dict[str, Any]:
         """The metrics of always giving the label that is the most frequent among the examples."""
         usual = int(np.bincount(self.truth(examples), minlength=len(self.names)).argmax())
         baseline = super().baseline(self.names[usual], examples)

@@ -24,7 +24,7 @@ from cloze.registry import register
 from cloze.tasks.kinds.extraction import best_positions, best_span, best_threshold
 from cloze.tasks.measures.answers import QuestionScores, answer_scores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import Answered, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
 from cloze.tasks.texts import ObjectTask
 
 Int64 = NDArray[np.int64]
@@ -47,14 +47,14 @@ class QuestionAnswering(ObjectTask):
         questions = read_questions(path, QuestionFields(self.text, self.text_b, self.label), labelled=labelled)
         return replace(questions, pictures=keys_of(path, [record.line for record in questions.each], self.picture))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
         """What answers questions, from a fine-tuned folder."""
         heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
-        name = described["head"] or (heads or ["span_extraction"])[0]
+        name = task_json["head"] or (heads or ["span_extraction"])[0]
         return Extractor(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=described.get("length"),
-            stride=described.get("stride") or 128, max_answer_length=described.get("longest") or 30,
-            threshold=(described.get("dev") or {}).get("threshold"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, length=task_json.get("length"),
+            stride=task_json.get("stride") or 128, max_answer_length=task_json.get("longest") or 30,
+            threshold=(task_json.get("dev") or {}).get("threshold"),
         )
 
     def truth(self, examples: Questions, labels: Sequence[str], *, numbered: bool = False) -> list[list[str]]:
@@ -64,7 +64,7 @@ class QuestionAnswering(ObjectTask):
                 raise TaskError(f"{examples.path}:{record.line}: no answers; expected them for every question.")
         return [[answer.text for answer in record.answers or ()] for record in examples.each]
 
-    def judged(self, truth: Any, outputs: Sequence[PredictedAnswer], labels: Sequence[str]) -> list[JudgedQuestion]:
+    def per_example(self, truth: Any, outputs: Sequence[PredictedAnswer], labels: Sequence[str]) -> list[JudgedQuestion]:
         """The scores of the best answer to every question, and those of giving none."""
         scoring = scoring_of(answer for answers in truth for answer in answers)
         return [
@@ -75,13 +75,14 @@ class QuestionAnswering(ObjectTask):
             for predicted, answers in zip(outputs, truth, strict=True)
         ]
 
-    def figures(self, judged: Sequence[JudgedQuestion], labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Sequence[JudgedQuestion], labels: Sequence[str]) -> dict[str, float]:
         """Exact match and F1 where every question is answered."""
-        return figures(judged, None)
+        return compute_metrics(per_example, None)
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one answer, "" for none."""
-        return answer_scores([always] * len(truth), truth, scoring=scoring_of(answer for answers in truth for answer in answers))
+        scoring = scoring_of(answer for answers in truth for answer in answers)
+        return answer_scores([constant_answer] * len(truth), truth, scoring=scoring)
 
     def description(self) -> dict[str, Any]:
         """The names of the fields."""
@@ -231,7 +232,7 @@ class Extractor(Learner):
         return tuple(context_windows)
 
     @torch.inference_mode()
-    def answer(self, rows: Sequence[QuestionRow], size: int = 64, report: Report = silent) -> list[PredictedAnswer]:
+    def row_outputs(self, rows: Sequence[QuestionRow], size: int = 64, report: Report = silent) -> list[PredictedAnswer]:
         """The best answer to every question."""
         flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
         last = {number: position for position, (number, _) in enumerate(flat)}
@@ -272,31 +273,33 @@ class Extractor(Learner):
         start, stop = _trimmed(row.record.context, int(row.start[answer[1]]), int(row.stop[answer[2]]))
         return PredictedAnswer(row.record.context[start:stop], start, stop, answer[3], none - answer[0], silence)
 
-    def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Sequence[JudgedQuestion]) -> dict[str, float]:
         """Exact match and F1 at the stored threshold, where there is one."""
-        if not judged:
+        if not per_example:
             raise TaskError("no questions with answers to measure on.")
-        return figures(judged, self.threshold)
+        return compute_metrics(per_example, self.threshold)
 
     def measure(
-        self, rows: Sequence[Answered], metric: str | None = None, *, size: int = 64, report: Report = silent
+        self, rows: Sequence[LabelledRow], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> dict[str, float]:
         """The metrics at the best threshold for F1, which is one of them; without unanswerable questions there is none."""
-        judged: Any = self.judge(rows, metric, size=size, report=report)
-        if not judged:
+        per_example: Any = self.per_example(rows, metric, size=size, report=report)
+        if not per_example:
             raise TaskError("no questions with answers to measure on.")
-        if all(question.answerable for question in judged):
-            return figures(judged, None)
+        if all(question.answerable for question in per_example):
+            return compute_metrics(per_example, None)
         best = best_threshold(
-            [question.margin for question in judged], [question.silent.f1 for question in judged],
-            [question.answered.f1 for question in judged],
+            [question.margin for question in per_example], [question.silent.f1 for question in per_example],
+            [question.answered.f1 for question in per_example],
         )
-        return {**figures(judged, best), "threshold": best}
+        return {**compute_metrics(per_example, best), "threshold": best}
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Sequence[JudgedQuestion]) -> list[str]:
+    def remarks(
+        self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Sequence[JudgedQuestion]
+    ) -> list[str]:
         """How many questions have no answer, which this model always gives, and how many were cut."""
         remarks = []
-        count = sum(not question.answerable for question in judged)
+        count = sum(not question.answerable for question in per_example)
         if count and self.threshold is None:
             remarks.append(
                 f"{count} questions have no answer, and this model always gives one: there were none on its dev set, so no "
@@ -325,12 +328,13 @@ class Extractor(Learner):
         return answers
 
 
-def figures(judged: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
+def compute_metrics(per_example: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
     """Exact match and F1 where questions whose margin is above the threshold are not answered."""
     scores = [
-        question.silent if threshold is not None and question.margin > threshold else question.answered for question in judged
+        question.silent if threshold is not None and question.margin > threshold else question.answered
+        for question in per_example
     ]
-    return means(scores, [question.answerable for question in judged])
+    return means(scores, [question.answerable for question in per_example])
 
 
 def _logsumexp(scores: NDArray[np.float32]) -> float:

@@ -17,8 +17,8 @@ from cloze.registry import register
 from cloze.tasks.linear.estimators import Numbers
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.agreement import AGREEMENT, agreement, undefined
-from cloze.tasks.task import Answered, Prediction, Report, silent
-from cloze.tasks.texts import AnsweredTexts, SummaryLearner, TextTask, head_named
+from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.texts import LabelledTexts, SummaryLearner, TextTask, head_named
 
 Readings = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
 
@@ -30,30 +30,30 @@ class Regression(TextTask):
     name: str = "regression"
     metrics: ClassVar[Mapping[str, bool]] = AGREEMENT
 
-    def answer(self, cell: str) -> float:
+    def parse_label(self, cell: str) -> float:
         """A cell as a number."""
         return number_of(cell)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
         """The regressor of a fine-tuned folder."""
-        reader, orders = Reader.of(loaded, precision=precision), described.get("over") == "orders"
-        return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
+        reader, orders = Reader.of(loaded, precision=precision), task_json.get("over") == "orders"
+        return Regressor(reader, head_named(loaded, task_json), self, length=task_json.get("length"), orders=orders)
 
-    def truth(self, examples: AnsweredTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:
+    def truth(self, examples: LabelledTexts[float], labels: Sequence[str], *, numbered: bool = False) -> list[float]:
         """The numbers."""
-        return examples.known()
+        return examples.require_labels()
 
-    def judged(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
+    def per_example(self, truth: Any, outputs: NDArray[Any], labels: Sequence[str]) -> NDArray[np.float64]:
         """The given number of every example and the predicted one, (N, 2)."""
         return np.stack([np.array(truth, np.float64), outputs], axis=1)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """Correlations and squared error of pairs of numbers (N, 2)."""
-        return agreement(*np.asarray(judged, np.float64).reshape(-1, 2).T)
+        return agreement(*np.asarray(per_example, np.float64).reshape(-1, 2).T)
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always predicting one number: its correlation is 0."""
-        return agreement(truth, np.full(len(truth), float(always)))
+        return agreement(truth, np.full(len(truth), float(constant_answer)))
 
     def linear(self, labels: Sequence[str] = ()) -> LinearRegression | None:
         """A number by the n-grams of the text or of both texts; none if rows are about pictures."""
@@ -70,7 +70,7 @@ class LinearRegression(LinearTexts):
 
     def targets(self, examples: Any) -> NDArray[np.float64]:
         """The numbers (N,) in double precision."""
-        return np.array(examples.known(), np.float64)
+        return np.array(examples.require_labels(), np.float64)
 
     def outputs(self, scores: NDArray[Any], examples: Any) -> NDArray[Any]:
         """The only score of each example, (N,)."""
@@ -95,7 +95,7 @@ class Regressor(SummaryLearner):
         super().__init__(reader, head, task, **options)
         self.orders = orders
 
-    def encode(self, examples: AnsweredTexts[Any]) -> list[Readings]:
+    def encode(self, examples: LabelledTexts[Any]) -> list[Readings]:
         """The readings of every example."""
         framed = super().encode(examples)
         if not self.orders or examples.others is None:
@@ -103,7 +103,7 @@ class Regressor(SummaryLearner):
         swapped = self.reader.encode(examples.others, examples.texts, max_length=self.length)
         return list(zip(framed, self.shown(swapped, examples), strict=True))
 
-    def answer(self, rows: Sequence[Readings], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
+    def row_outputs(self, rows: Sequence[Readings], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The predicted number of every row (N,)."""
         scores = self.all_scores([row[0] for row in rows], size, report)[:, 0].astype(np.float64)
         swapped = [row[1] for row in rows if len(row) > 1]
@@ -113,11 +113,11 @@ class Regressor(SummaryLearner):
         """How many tokens did not fit."""
         return row[0].cut
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Whether there is no correlation, and how many texts were cut."""
-        return [*undefined(*judged.T), *super().remarks(examples, rows, outputs, judged)]
+        return [*undefined(*per_example.T), *super().remarks(examples, rows, outputs, per_example)]
 
-    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Readings], outputs: Any) -> list[Predicted]:
+    def predictions(self, examples: LabelledTexts[Any], rows: Sequence[Readings], outputs: Any) -> list[Predicted]:
         """The number of every example."""
         return [
             Predicted(*about, round(value, 6), self.lost(row))

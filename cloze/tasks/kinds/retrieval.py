@@ -19,9 +19,9 @@ from cloze.errors import TaskError
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.distances.embedding import Embedding
 from cloze.registry import register
-from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, figures, judged, nearest, ranks
-from cloze.tasks.task import Answered, Learner, Prediction, Report, cut_remark, silent
-from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
+from cloze.tasks.measures.ranking import METRICS, Nearest, Vectors, mean_metrics, metrics_by_query, nearest, ranks
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, cut_remark, silent
+from cloze.tasks.texts import LabelledTexts, TextTask, head_named
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
 
@@ -43,38 +43,38 @@ class Retrieval(TextTask):
     name: str = "retrieval"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
-    def answers(self, table: TextTable, others: list[Any] | None) -> list[Any]:
+    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[Any]:
         """None: the texts are all that there is."""
         return [None] * len(table)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
         """What makes queries and passages into vectors, of a fine-tuned folder; either may have a network of its own."""
-        towers = described.get("towers") or {}
-        query, passage = (_tower(loaded, {**described, **towers.get(side, {})}, precision) for side in ("query", "key"))
-        return Retriever(*query, self, length=described.get("length"), passages=passage if towers else None)
+        towers = task_json.get("towers") or {}
+        query, passage = (_tower(loaded, {**task_json, **towers.get(side, {})}, precision) for side in ("query", "key"))
+        return Retriever(*query, self, length=task_json.get("length"), passages=passage if towers else None)
 
-    def truth(self, examples: AnsweredTexts[Any], labels: Sequence[str], *, numbered: bool = False) -> list[Any]:
+    def truth(self, examples: LabelledTexts[Any], labels: Sequence[str], *, numbered: bool = False) -> list[Any]:
         """The passage of every query."""
         if examples.others is None:
             raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
         return examples.others
 
-    def judged(self, truth: Any, outputs: Ranked, labels: Sequence[str]) -> NDArray[np.float64]:
-        """The metrics of the query of every row, as `ranking.judged` has them, and last the row's share of its query (N, M + 1).
+    def per_example(self, truth: Any, outputs: Ranked, labels: Sequence[str]) -> NDArray[np.float64]:
+        """The metrics of the query of every row (see `metrics_by_query`), and last the row's share of its query (N, M + 1).
 
         Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
         """
         number = {query: at for at, query in enumerate(outputs.ranks)}
         at = np.array([number[row.query] for row in outputs.rows], np.int64)
         shares = 1 / np.bincount(at, minlength=1)[at]
-        return np.concatenate([judged(list(outputs.ranks.values()))[at], shares[:, None]], axis=1)
+        return np.concatenate([metrics_by_query(list(outputs.ranks.values()))[at], shares[:, None]], axis=1)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """The means over queries."""
-        worth = np.asarray(judged, np.float64)
-        return figures(worth[:, :-1], worth[:, -1])
+        worth = np.asarray(per_example, np.float64)
+        return mean_metrics(worth[:, :-1], worth[:, -1])
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """No passage is the usual one."""
         return {}
 
@@ -112,11 +112,11 @@ class Ranked(NamedTuple):
     passages: list[str]
 
 
-def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
+def _tower(loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
     """The network that reads one kind of texts, and the head that makes them into vectors."""
-    name = described.get("network")
+    name = task_json.get("network")
     checkpoint = loaded if name is None else loaded.other(name)
-    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, described)
+    return Reader.of(checkpoint, precision=precision), head_named(checkpoint, task_json)
 
 
 class Retriever(Learner):
@@ -176,11 +176,11 @@ class Retriever(Learner):
             for pair in zip(best.passages, best.scores, strict=True)
         ]
 
-    def encode(self, examples: AnsweredTexts[Any]) -> list[Row]:
+    def encode(self, examples: LabelledTexts[Any]) -> list[Row]:
         """The queries with their passages."""
         return [Row(*pair) for pair in zip(examples.texts, self.truth(examples), strict=True)]
 
-    def answer(self, rows: Sequence[Row], size: int = 64, report: Report = silent) -> Ranked:
+    def row_outputs(self, rows: Sequence[Row], size: int = 64, report: Report = silent) -> Ranked:
         """What is found for the queries among the passages of all rows."""
         passages = list(dict.fromkeys(row.passage for row in rows))
         numbers = {text: number for number, text in enumerate(passages)}
@@ -192,14 +192,14 @@ class Retriever(Learner):
         right_ranks = ranks(vectors, passage_vectors, [sorted(ids) for ids in right.values()])
         return Ranked(rows, dict(zip(right, right_ranks, strict=True)), vectors, passage_vectors, passages)
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How many queries and passages were cut."""
         framed = self.exact.encode([row.inputs.query for row in rows], max_length=self.length)
         framed += self.passage_reader.encode([row.inputs.passage for row in rows], max_length=self.length)
         remark = cut_remark([row.cut for row in framed], self.length)
         return [] if remark is None else [remark]
 
-    def predictions(self, examples: AnsweredTexts[Any], rows: Sequence[Row], outputs: Ranked) -> list[PassageMatch]:
+    def predictions(self, examples: LabelledTexts[Any], rows: Sequence[Row], outputs: Ranked) -> list[PassageMatch]:
         """The best passage of the file for each of its queries."""
         vectors = outputs.passage_vectors
         best = nearest(outputs.query_vectors, [(np.arange(len(vectors)), vectors)], 1)

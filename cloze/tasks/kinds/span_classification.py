@@ -25,7 +25,7 @@ from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import Answered, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
 
 Int64 = NDArray[np.int64]
@@ -48,11 +48,11 @@ class SpanClassification(ObjectTask):
         marked = read_marked(path, TextFields(self.text, self.spans, self.label), labelled=labelled)
         return replace(marked, pictures=keys_of(path, [text.line for text in marked.each], self.picture))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
         return SpanClassifier(
-            Reader.of(loaded, precision=precision), head_called(loaded, str(described["head"])), self,
-            length=described.get("length"), labels=described["labels"], usual=described["usual"],
+            Reader.of(loaded, precision=precision), head_called(loaded, str(task_json["head"])), self,
+            length=task_json.get("length"), labels=task_json["labels"], usual=task_json["usual"],
         )
 
     def truth(self, examples: MarkedTexts, labels: Sequence[str], *, numbered: bool = False) -> Int64:
@@ -60,18 +60,18 @@ class SpanClassification(ObjectTask):
         lines, names = [marked.line for marked in examples.each], [[str(marked.label)] for marked in examples.each]
         return np.array(label_numbers(examples.path, lines, names, labels), np.int64).reshape(-1)
 
-    def judged(self, truth: Any, outputs: Any, labels: Sequence[str]) -> Int64:
+    def per_example(self, truth: Any, outputs: Any, labels: Sequence[str]) -> Int64:
         """The label of every text and the likeliest one, (N, 2)."""
         return np.stack([np.array(truth, np.int64), outputs.argmax(1).astype(np.int64)], axis=1)
 
-    def figures(self, judged: Any, labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any, labels: Sequence[str]) -> dict[str, float]:
         """See `span_metrics`."""
-        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        truth, guess = np.asarray(per_example, np.int64).reshape(-1, 2).T
         return span_metrics(truth, guess, labels, self.none)
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
-        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
+        return span_metrics(truth, np.full_like(truth, list(labels).index(constant_answer)), labels, self.none)
 
     def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
         """The class by the words of the spans, between them and around them; none if texts are about pictures."""
@@ -215,7 +215,7 @@ class SpanClassifier(Learner):
         return span_rows
 
     @torch.inference_mode()
-    def answer(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
+    def row_outputs(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
         """The probability of each label for every row, (N, C): the usual one is sure where a span is not read."""
         probabilities = np.zeros((len(rows), len(self.names)), np.float32)
         probabilities[:, self.names.index(self.usual)] = 1.0
@@ -232,7 +232,7 @@ class SpanClassifier(Learner):
                 report(len(index))
         return probabilities
 
-    def remarks(self, examples: Any, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How many texts have spans that were not read."""
         lost = [row.inputs.marked.line for row in rows if not row.inputs.read]
         return [] if not lost else [
@@ -240,9 +240,9 @@ class SpanClassifier(Learner):
             f"{self.usual!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
 
-    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, confusions, calibration and, of two classes, the ranking."""
-        return class_figures(judged[:, 0], judged[:, 1], outputs, self.names)
+        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.names)
 
     def predictions(self, examples: MarkedTexts, rows: Sequence[SpanRow], outputs: Any) -> list[SpanChoice]:
         """The most probable label of every text's spans."""

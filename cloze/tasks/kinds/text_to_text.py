@@ -36,8 +36,8 @@ from cloze.tasks.measures.overlap import (
     overlap,
 )
 from cloze.tasks.measures.overlap import bleu as bleu_of
-from cloze.tasks.task import Evaluation, Judged, Learner, Prediction, Report, cut_remark, silent
-from cloze.tasks.texts import LABEL, AnsweredTexts, TableTask, parsed
+from cloze.tasks.task import Evaluation, Learner, PerExample, Prediction, Report, cut_remark, silent
+from cloze.tasks.texts import LABEL, LabelledTexts, TableTask, parsed
 
 GREEDY = Sampling(temperature=0.0)
 USUAL_LENGTH = 64  # tokens that are written where a folder does not say
@@ -76,22 +76,22 @@ class TextToText(TableTask):
         usual = 1.0 if search is None else search.length_penalty
         return replace(self, search=Beams(count, usual if length_penalty is None else length_penalty))
 
-    def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[References]:
+    def read(self, path: Path | str, *, labelled: bool = True) -> LabelledTexts[References]:
         """The examples of a file; without `labelled` targets are not looked at."""
         table = self.table(path)
         texts = [joined(cell) for cell in table.column(self.text, OPTION)]
         targets = parsed(table, table.column(self.label, LABEL), self._references) if labelled else None
-        return AnsweredTexts(texts, None, targets, table.path, table.lines)
+        return LabelledTexts(texts, None, targets, table.path, table.lines)
 
     def _references(self, cell: Any) -> References:
         if not (targets := references(cell)):
             raise ValueError(missing(self.label))
         return targets
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
         """What learned to write, of a fine-tuned folder."""
         names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
-        name = described["head"] if described.get("head") in names else next(iter(names), None)
+        name = task_json["head"] if task_json.get("head") in names else next(iter(names), None)
         if name is None:
             raise CheckpointError(
                 f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "
@@ -99,36 +99,36 @@ class TextToText(TableTask):
             )
         reader = answering(loaded, Reader.of(loaded, precision=precision))
         head = bound(loaded.heads[name], None if has_decoder(reader) else loaded.reads.get(name))
-        target_length = int(described.get("target_length") or USUAL_LENGTH)
-        return Answerer(reader, head, self, length=described.get("length"), target_length=target_length)
+        target_length = int(task_json.get("target_length") or USUAL_LENGTH)
+        return Answerer(reader, head, self, length=task_json.get("length"), target_length=target_length)
 
     def truth(
-        self, examples: AnsweredTexts[References], labels: Sequence[str], *, numbered: bool = False
+        self, examples: LabelledTexts[References], labels: Sequence[str], *, numbered: bool = False
     ) -> list[References]:
         """The references of every text."""
-        if examples.answers is None:
+        if examples.labels is None:
             raise TaskError(f"{examples.path}: has no targets; expected one in every row.")
-        return examples.answers
+        return examples.labels
 
-    def judged(self, truth: Any, outputs: Sequence[JudgedPair], labels: Sequence[str]) -> Judged:
-        """The outputs: a learner judges while it writes (`Answerer.judge`)."""
+    def per_example(self, truth: Any, outputs: Sequence[JudgedPair], labels: Sequence[str]) -> PerExample:
+        """The outputs: a learner judges while it writes (`Answerer.per_example`)."""
         return outputs
 
-    def figures(self, judged: Sequence[JudgedPair], labels: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(self, per_example: Sequence[JudgedPair], labels: Sequence[str]) -> dict[str, float]:
         """The loss of a token, and the means of the figures that are known."""
-        if not judged:
+        if not per_example:
             raise TaskError("no examples with targets to measure on.")
-        metrics = {"loss": sum(pair.loss for pair in judged) / max(1, sum(pair.tokens for pair in judged))}
-        measured = [(pair.figures, pair.counts) for pair in judged if pair.figures is not None and pair.counts is not None]
+        metrics = {"loss": sum(pair.loss for pair in per_example) / max(1, sum(pair.tokens for pair in per_example))}
+        measured = [(pair.figures, pair.counts) for pair in per_example if pair.figures is not None and pair.counts is not None]
         if not measured:
             return metrics
         metrics |= {name: sum(scores[name] for scores, _ in measured) / len(measured) for name in NAMES}
         metrics["chrf"] = chrf_of(np.sum([counts for _, counts in measured], axis=0))
-        return metrics | self.corpus_figures([pair.written for pair in judged], [pair.references for pair in judged])
+        return metrics | self.corpus_figures([pair.written for pair in per_example], [pair.references for pair in per_example])
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The figures of always writing one target."""
-        outputs = [always] * len(truth)
+        outputs = [constant_answer] * len(truth)
         return {**overlap(outputs, truth), "chrf": chrf(outputs, truth), **self.corpus_figures(outputs, truth)}
 
     def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -223,12 +223,12 @@ class Answerer(Learner):
         self.target_length = target_length
         self._form = form_of(self.exact)
 
-    def encode(self, examples: AnsweredTexts[References]) -> list[Framed]:
+    def encode(self, examples: LabelledTexts[References]) -> list[Framed]:
         """The texts as the network reads them, with the prefix of the task."""
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
         return [self._form.source(text_ids, max_length=self.length, room=self.target_length) for text_ids in ids]
 
-    def answered(self, examples: AnsweredTexts[References]) -> list[Any]:
+    def encode_labelled(self, examples: LabelledTexts[References]) -> list[Any]:
         """The examples with the tokens of their targets, a `TextWithReferences` each."""
         targets = self.truth(examples)
         tokenizer = self.reader.tokenizer
@@ -243,7 +243,7 @@ class Answerer(Learner):
         return rows
 
     @torch.inference_mode()
-    def judge(
+    def per_example(
         self, rows: Sequence[TextWithReferences], metric: str | None = None, *, size: int = 64, report: Report = silent
     ) -> list[JudgedPair]:
         """The loss of every target, not smoothed; unless that is all that is wanted, also the figures of what is written."""
@@ -255,7 +255,7 @@ class Answerer(Learner):
                     losses[i] = -value
             if metric == "loss":
                 return [JudgedPair(loss, len(row.target)) for loss, row in zip(losses, rows, strict=True)]
-        outputs = self.answer([row.source for row in rows], size, report)
+        outputs = self.row_outputs([row.source for row in rows], size, report)
         return [
             JudgedPair(
                 loss, len(row.target), text, row.references, figures(text, row.references), chrf_counts(text, row.references)
@@ -264,7 +264,7 @@ class Answerer(Learner):
         ]
 
     @torch.inference_mode()
-    def answer(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> list[tuple[str, bool]]:
+    def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> list[tuple[str, bool]]:
         """What is written for every text, without sentinels, and whether its end came by itself."""
         count = max(1, size // (self.task.search.count if self.task.search else 1))
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=count, report=report)
@@ -273,15 +273,15 @@ class Answerer(Learner):
         return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in continuations]
 
     def evaluate(
-        self, examples: AnsweredTexts[References], always: str | None = None, *, size: int = 64, report: Report = silent
+        self, examples: LabelledTexts[References], constant_answer: str | None = None, *, size: int = 64, report: Report = silent
     ) -> Evaluation:
         """All metrics on examples with targets."""
-        rows = self.answered(examples)
-        return self.evaluation(examples, rows, None, self.judge(rows, size=size, report=report), always)
+        rows = self.encode_labelled(examples)
+        return self.evaluation(examples, rows, None, self.per_example(rows, size=size, report=report), constant_answer)
 
-    def remarks(self, examples: AnsweredTexts[References], rows: Sequence[Any], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: LabelledTexts[References], rows: Sequence[Any], outputs: Any, per_example: Any) -> list[str]:
         """How texts are compared, which targets cannot be written as they are, and how many texts were cut."""
-        targets = examples.answers or []
+        targets = examples.labels or []
         other = sum(
             [text.split() for text in row.references] != [text.split() for text in target]
             for row, target in zip(rows, targets, strict=True)
@@ -296,7 +296,7 @@ class Answerer(Learner):
             *([] if cut is None else [cut]),
         ]  # fmt: skip
 
-    def predictions(self, examples: AnsweredTexts[References], rows: Sequence[Framed], outputs: Any) -> list[GeneratedAnswer]:
+    def predictions(self, examples: LabelledTexts[References], rows: Sequence[Framed], outputs: Any) -> list[GeneratedAnswer]:
         """A text for every example."""
         return [
             GeneratedAnswer(line, text, output, ended, source.cut)

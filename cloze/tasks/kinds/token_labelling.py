@@ -26,7 +26,7 @@ from cloze.tasks.measures.class_report import ClassCounts, Confusion
 from cloze.tasks.measures.metrics import METRICS, confusion
 from cloze.tasks.measures.spans import SpanCounts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import Answered, Judged, Prediction, Report, Task, head_called, silent
+from cloze.tasks.task import LabelledRow, PerExample, Prediction, Report, Task, head_called, silent
 from cloze.tasks.texts import names_of_numbers, remark_on_numbers
 from cloze.tasks.words import Positions, WordsLearner, WordsRow, WordWindow, word_windows
 from cloze.text.matching import Span
@@ -72,13 +72,13 @@ class TokenLabelling(Task):
         )
         return replace(tagged, pictures=keys_of(path, tagged.lines, self.picture, self.format))
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
+    def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
-        name = described["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
+        name = task_json["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         return WordLabeller(
-            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=described["usual"],
-            labels=described["labels"], length=described.get("length"), numbered=bool(described.get("numbered")),
-            ideographs=described.get("ideographs"),
+            Reader.of(loaded, precision=precision), head_called(loaded, name), self, usual=task_json["usual"],
+            labels=task_json["labels"], length=task_json.get("length"), numbered=bool(task_json.get("numbered")),
+            ideographs=task_json.get("ideographs"),
         )
 
     def truth(self, examples: TaggedSentences, labels: Sequence[str], *, numbered: bool = False) -> list[tuple[str, ...]]:
@@ -87,17 +87,17 @@ class TokenLabelling(Task):
         names = names_of_numbers(chain.from_iterable(examples.labels), labels, numbered=numbered)
         return [tuple(names.get(label, label) for label in row) for row in examples.labels]
 
-    def judged(self, truth: Any, outputs: Sequence[Sequence[str]], labels: Sequence[str]) -> list[JudgedText]:
+    def per_example(self, truth: Any, outputs: Sequence[Sequence[str]], labels: Sequence[str]) -> list[JudgedText]:
         """What the metrics need of every text, from its labels and the predicted ones."""
-        return judged(truth, outputs, repair=self.repair, **scheme_of(labels))
+        return per_example(truth, outputs, repair=self.repair, **scheme_of(labels))
 
-    def figures(self, judged: Sequence[JudgedText], labels: Sequence[str]) -> dict[str, float]:
-        """See `figures`."""
-        return figures(judged)
+    def compute_metrics(self, per_example: Sequence[JudgedText], labels: Sequence[str]) -> dict[str, float]:
+        """See the function `compute_metrics`."""
+        return compute_metrics(per_example)
 
-    def figures_of_constant(self, always: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+    def constant_metrics(self, constant_answer: str, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
-        return measured(truth, [(always,) * len(text_labels) for text_labels in truth])
+        return measured(truth, [(constant_answer,) * len(text_labels) for text_labels in truth])
 
     def linear(self, labels: Sequence[str] = ()) -> LinearLabelling | None:
         """The label by a word's letters, its shape and its neighbours; none if texts are about pictures."""
@@ -209,7 +209,7 @@ class WordLabeller(WordsLearner):
         return word_windows(self.reader, words, self.length, numbers_of(self.reader, examples), spaced=self.numbered)
 
     @torch.inference_mode()
-    def answer(
+    def row_outputs(
         self, rows: Sequence[WordsRow], size: int = 64, report: Report = silent, linear: Sequence[NDArray[Any]] | None = None
     ) -> list[PredictedLabels]:
         """The labels of all words of each text with their probabilities.
@@ -235,14 +235,14 @@ class WordLabeller(WordsLearner):
         labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
         return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
 
-    def answer_mixed(
+    def mixed_outputs(
         self, examples: TaggedSentences, rows: Sequence[WordsRow], size: int, report: Report
     ) -> list[PredictedLabels]:
         """The labels by the network, or by its mixture with the linear model."""
         if self.mixture is None:
-            return self.answer(rows, size, report)
+            return self.row_outputs(rows, size, report)
         linear = self.mixture.linear.outputs(replace(examples, words=[row.words for row in rows]))
-        return self.answer(rows, size, report, linear)
+        return self.row_outputs(rows, size, report, linear)
 
     @torch.inference_mode()
     def outputs(self, examples: TaggedSentences, *, size: int = 64, report: Report = silent) -> list[NDArray[np.float32]]:
@@ -257,33 +257,34 @@ class WordLabeller(WordsLearner):
                 report(len(index))
         return shares
 
-    def _judged(self, rows: Sequence[Answered], outputs: Sequence[PredictedLabels]) -> Judged:
-        return super()._judged(rows, [predicted.labels for predicted in outputs])
+    def _per_example(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedLabels]) -> PerExample:
+        return super()._per_example(rows, [predicted.labels for predicted in outputs])
 
-    def answers(self, judged: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    def truth_and_predictions(self, per_example: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The labels of all words and the predicted ones."""
-        if not judged:
+        if not per_example:
             return None
-        truth, guess = np.concatenate([text.labels for text in judged], axis=1)
+        truth, guess = np.concatenate([text.labels for text in per_example], axis=1)
         return truth, guess
 
-    def baseline(self, always: str | None, examples: TaggedSentences) -> dict[str, Any] | None:
+    def baseline(self, constant_answer: str | None, examples: TaggedSentences) -> dict[str, Any] | None:
         """The metrics of always giving one label, by the task's rule for labels that break their scheme."""
-        if always is None:
+        if constant_answer is None:
             return None
         truth = self.truth(examples)
-        return {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth], repair=self.task.repair)}
+        predictions = [(constant_answer,) * len(labels) for labels in truth]
+        return {"always": constant_answer, **measured(truth, predictions, repair=self.task.repair)}
 
-    def remarks(self, examples: TaggedSentences, rows: Sequence[Answered], outputs: Any, judged: Any) -> list[str]:
+    def remarks(self, examples: TaggedSentences, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, were never seen in training or break their scheme, and how many words were
         not read."""
         file_labels = chain.from_iterable(examples.labels or ())
         remarks = remark_on_numbers(names_of_numbers(file_labels, self.names, numbered=self.numbered))
-        unread = sum(len(row.answer) - sum(len(window.words) for window in row.inputs.windows) for row in rows)
+        unread = sum(len(row.truth) - sum(len(window.words) for window in row.inputs.windows) for row in rows)
         if unread and self.mixture is None:
             how = "by their neighbours" if self.head.chained else repr(self.usual)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
-        unknown = Counter(label for row in rows for label in row.answer if label not in self.names)
+        unknown = Counter(label for row in rows for label in row.truth if label not in self.names)
         if unknown:
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
@@ -291,7 +292,7 @@ class WordLabeller(WordsLearner):
         closed, forms = self.scheme["closed"], self.scheme["forms"]
         broken = [
             sum(len(breaks(in_form(labels, forms), closed=closed)) for labels in side)
-            for side in ([row.answer for row in rows], [predicted.labels for predicted in outputs])
+            for side in ([row.truth for row in rows], [predicted.labels for predicted in outputs])
         ]
         if any(broken):
             remarks.append(
@@ -300,10 +301,10 @@ class WordLabeller(WordsLearner):
             )
         return remarks
 
-    def details(self, rows: Sequence[Answered], outputs: Any, judged: Any) -> dict[str, Any]:
+    def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """See `label_figures`."""
         guess = [predicted.labels for predicted in outputs]
-        return label_figures([row.answer for row in rows], guess, repair=self.task.repair, **self.scheme)
+        return label_figures([row.truth for row in rows], guess, repair=self.task.repair, **self.scheme)
 
     def predictions(self, examples: TaggedSentences, rows: Sequence[WordsRow], outputs: Any) -> list[LabelsOfWords]:
         """The most probable label of every word, its place in the text, and the names that the labels make."""
@@ -332,7 +333,7 @@ class JudgedText(NamedTuple):
     spans: SpanCounts
 
 
-def judged(
+def per_example(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False,
     forms: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JudgedText]:
@@ -364,11 +365,11 @@ def label_figures(
     }
 
 
-def figures(judged: Sequence[JudgedText]) -> dict[str, float]:
+def compute_metrics(per_example: Sequence[JudgedText]) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words."""
-    true, guessed = np.concatenate([text.labels for text in judged], axis=1)
+    true, guessed = np.concatenate([text.labels for text in per_example], axis=1)
     counts = confusion(true, guessed, int(max(true.max(initial=0), guessed.max(initial=0))) + 1)
-    return {"span_f1": f1_of(text.spans for text in judged), **{name: METRICS[name](counts) for name in NAMES[1:]}}
+    return {"span_f1": f1_of(text.spans for text in per_example), **{name: METRICS[name](counts) for name in NAMES[1:]}}
 
 
 def measured(
@@ -376,4 +377,4 @@ def measured(
 ) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
     forms = standard(label for side in (truth, guess) for labels in side for label in labels)
-    return figures(judged(truth, guess, repair=repair, forms=forms))
+    return compute_metrics(per_example(truth, guess, repair=repair, forms=forms))

@@ -185,7 +185,7 @@ def scores_of(rows: SparseRows, weights: Weights) -> NDArray[np.float32]:
 
 def worth_of(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
     """The metrics of outputs in their order, more being better."""
-    metrics = linear.metrics(linear.judged(examples, outputs))
+    metrics = linear.compute_metrics(linear.per_example(examples, outputs))
     return tuple(metrics[name] * (1 if more else -1) for name, more in linear.task.metrics.items() if name in metrics)
 
 

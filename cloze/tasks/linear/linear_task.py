@@ -81,14 +81,14 @@ class LinearTask(ABC):
         """The mean negative log-likelihood of the answers of examples, or their mean squared error."""
         return self.estimator.loss(np.concatenate(outputs) if isinstance(outputs, list) else outputs, self.targets(examples))
 
-    def judged(self, examples: Any, outputs: Outputs) -> Any:
-        """The items of `Learner.judge` for examples with answers."""
-        return self.task.judged(self.task.truth(examples, self.labels), outputs, self.labels)
+    def per_example(self, examples: Any, outputs: Outputs) -> Any:
+        """The items of `Learner.per_example` for examples with answers."""
+        return self.task.per_example(self.task.truth(examples, self.labels), outputs, self.labels)
 
-    def metrics(self, judged: Any) -> dict[str, float]:
+    def compute_metrics(self, per_example: Any) -> dict[str, float]:
         """The metrics of the items, by the names that the learner gives them."""
-        figures: dict[str, float] = self.task.figures(judged, self.labels)
-        return figures
+        metrics: dict[str, float] = self.task.compute_metrics(per_example, self.labels)
+        return metrics
 
 
 class LinearTexts(LinearTask):

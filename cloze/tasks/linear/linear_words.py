@@ -69,10 +69,10 @@ class LinearLabelling(LinearTask):
         parts: list[NDArray[np.float32]] = self.by_example(self.estimator.outputs(scores), examples)
         return parts
 
-    def judged(self, examples: TaggedSentences, outputs: Outputs) -> Any:
-        """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
+    def per_example(self, examples: TaggedSentences, outputs: Outputs) -> Any:
+        """The labels of every text and the likeliest ones, as items of `WordLabeller.per_example`."""
         guess = [tuple(self.labels[number] for number in probabilities.argmax(1)) for probabilities in outputs]
-        return self.task.judged(examples.labels or [], guess, self.labels)
+        return self.task.per_example(examples.labels or [], guess, self.labels)
 
 
 def _features(word: str, around: Sequence[str]) -> list[str]:

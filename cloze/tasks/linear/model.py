@@ -57,13 +57,13 @@ class LinearModel:
         scores = self.rows(examples).product(self.weights.coefficients) + self.weights.intercepts
         return self.task.outputs(scores, examples)
 
-    def judged(self, examples: Any) -> Any:
-        """The items of `Learner.judge` for examples with answers."""
-        return self.task.judged(examples, self.outputs(examples))
+    def per_example(self, examples: Any) -> Any:
+        """The items of `Learner.per_example` for examples with answers."""
+        return self.task.per_example(examples, self.outputs(examples))
 
-    def metrics(self, examples: Any) -> dict[str, float]:
+    def measure(self, examples: Any) -> dict[str, float]:
         """The metrics of the task on examples with answers."""
-        return self.task.metrics(self.judged(examples))
+        return self.task.compute_metrics(self.per_example(examples))
 
     def save(self, folder: Path, name: str = "") -> int:
         """Write the two files into a folder, each whole or not at all, and return their bytes. `name` is one of several tasks."""

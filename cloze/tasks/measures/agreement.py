@@ -48,7 +48,7 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
 def agreement(truth: ArrayLike, guess: ArrayLike) -> dict[str, float]:
     """`pearson`, `spearman` and `mse`; a correlation that does not exist, because one side never varies, counts as 0.
 
-    No numbers at all, and predictions that are not finite, are a `TaskError`.
+    Raises a `TaskError` if there are no numbers, or if a prediction is not finite.
     """
     labels, predictions = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
     if not len(labels):

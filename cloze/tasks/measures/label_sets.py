@@ -17,7 +17,7 @@ def set_metrics(truth: ArrayLike, probabilities: ArrayLike, threshold: float) ->
     """The metrics of probabilities (N, C) against sets (N, C) of 0 and 1; a class is predicted from `threshold` on.
 
     A label that is neither given nor predicted anywhere does not count in `macro_f1`, and one that is never given not in
-    `mean_average_precision`; a mean of nothing is 0. No examples are a `TaskError`.
+    `mean_average_precision`; a mean of nothing is 0. Raises a `TaskError` if there are no examples.
     """
     positive, scores = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
     if not len(positive):

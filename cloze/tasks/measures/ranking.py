@@ -65,7 +65,7 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     return np.split(places, begins[1:])
 
 
-def judged(found: Sequence[Int64]) -> NDArray[np.float64]:
+def metrics_by_query(found: Sequence[Int64]) -> NDArray[np.float64]:
     """What the ranks of the right passages of each query are worth by each of the `METRICS`, (Q, M).
 
     The definitions are those of trec_eval (https://github.com/usnistgov/trec_eval): `mrr` is recip_rank, `map` is map, `ndcg@10`
@@ -85,6 +85,6 @@ def judged(found: Sequence[Int64]) -> NDArray[np.float64]:
     return np.array(rows, np.float64).reshape(-1, len(METRICS))
 
 
-def figures(worth: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> dict[str, float]:
+def mean_metrics(worth: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> dict[str, float]:
     """The means of the metrics over queries, from their worth (Q, M); `weights` (Q,) count some queries more than others."""
     return dict(zip(METRICS, np.average(worth, axis=0, weights=weights).tolist(), strict=True))

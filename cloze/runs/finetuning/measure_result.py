@@ -26,7 +26,7 @@ from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.pictures import AboutPictures
-from cloze.tasks.result import TASK_FILE, load_tuned, task_of
+from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
@@ -35,36 +35,39 @@ from cloze.whole import whole_file
 
 @dataclass(frozen=True)
 class FinetuningResult:
-    """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of task.json."""
+    """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of its task.json.
+
+    `task_json` is empty on ranks other than 0, and until all seeds have finished.
+    """
 
     outcomes: Mapping[int, Outcome]
     folder: Path
-    described: Mapping[str, Any]
+    task_json: Mapping[str, Any]
 
 
-def judged_on_dev(
+def measure_on_dev(
     tuned: FinetuningResult, made: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
 ) -> FinetuningResult:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
     which nothing was learned, or less than by n-grams."""
-    if not tuned.described:
+    if not tuned.task_json:
         return tuned
-    described = deepcopy(dict(tuned.described))
+    task_json = deepcopy(dict(tuned.task_json))
     loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, options.annotate))
     for name, head in measuring.task_heads(stage_recipes(made)[-1]).items():
-        prefix, section = (f"{name}/", described["tasks"][name]) if name else ("", described)
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[head.source].dev)]
+        prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
+        every = [task_in_folder(tuned.folder, name or None).read(file) for file in texts_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
-            judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
+            per_example, figures, details = evaluation.per_example, evaluation.metrics, evaluation.details()
             section.update({"dev_report": details} if details else {})
         else:
-            judged = learner.judge([row for examples in every for row in learner.answered(examples)])
-            figures = learner.metrics(judged)
-        described["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **described["dev"]}
-        remark = remark_on(learner, judged, figures, of_task.get("baseline"))
+            per_example = learner.per_example([row for examples in every for row in learner.encode_labelled(examples)])
+            figures = learner.compute_metrics(per_example)
+        task_json["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **task_json["dev"]}
+        remark = remark_on(learner, per_example, figures, of_task.get("baseline"))
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
         remarks = [remark]
@@ -79,9 +82,9 @@ def judged_on_dev(
             elif options.mix_ngrams:
                 section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
-        described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
-    write_description(tuned.folder / "cloze" / "task.json", described)
-    return replace(tuned, described=described)
+        task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
+    write_description(tuned.folder / "cloze" / "task.json", task_json)
+    return replace(tuned, task_json=task_json)
 
 
 def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
@@ -100,7 +103,7 @@ def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any])
 
 def _remark_on_loss(tuned: FinetuningResult, classes: int) -> str | None:
     """A remark if the last loss of the best run is that of equal probabilities."""
-    log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
+    log = tuned.outcomes[tuned.task_json["seed"]].folder / "cloze" / "log.jsonl"
     events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
     losses = [event["loss"] for event in events if event["event"] == "train"]
     return remark_on_loss(losses[-1], classes) if losses else None
@@ -115,11 +118,11 @@ def texts_of(files: Sequence[str]) -> list[str]:
     return paths
 
 
-def write_description(path: Path, described: Mapping[str, Any]) -> None:
+def write_description(path: Path, task_json: Mapping[str, Any]) -> None:
     """Write a task.json, whole or not at all, and its metrics into the card next to it."""
     with whole_file(path) as fresh:
-        fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    add_results(path.parent.parent / "README.md", described)
+        fresh.write_text(json.dumps(task_json, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    add_results(path.parent.parent / "README.md", task_json)
 
 
 def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) -> None:
@@ -127,28 +130,28 @@ def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) 
     entries of task.json."""
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
-    described = json.loads(path.read_text(encoding="utf-8"))
-    write_description(path, {**described, ENTRY: Mixture(linear, *shares).record(), **more})
+    task_json = json.loads(path.read_text(encoding="utf-8"))
+    write_description(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
 
 
-def measured_on(
+def measure_on_files(
     tuned: FinetuningResult, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
 ) -> FinetuningResult:
     """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
     items of the pictures that rows are about, `annotate` the annotators of the texts."""
-    if not tuned.described:
+    if not tuned.task_json:
         return tuned
-    every = [task_of(tuned.folder).read(file) for file in files]
+    every = [task_in_folder(tuned.folder).read(file) for file in files]
     loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
-    learner, described = load_tuned(with_pictures(loaded, items, every))
-    evaluations = [evaluate(learner, examples, always=described.get("usual")) for examples in every]
+    learner, task_json = load_tuned(with_pictures(loaded, items, every))
+    evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in every]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
-    described = {
-        **described,
+    task_json = {
+        **task_json,
         part: evaluations[0].metrics if len(evaluations) == 1 else [evaluation.metrics for evaluation in evaluations],
     }
     if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
-        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
-    described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
-    write_description(tuned.folder / "cloze" / "task.json", described)
-    return replace(tuned, described=described)
+        task_json["ngrams"] = {**task_json.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
+    task_json["remarks"] = [*task_json["remarks"], *(remark for remark in remarks if remark not in task_json["remarks"])]
+    write_description(tuned.folder / "cloze" / "task.json", task_json)
+    return replace(tuned, task_json=task_json)

@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 
-def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+def show(task_json: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print the result: the dev metrics over all seeds next to those of simple answers, and the metrics on a test set."""
     from cloze.tasks.evaluation_text import NGRAMS, short_lines, simple_answers
 
-    if not described:  # the first of several ranks prints it
+    if not task_json:  # the first of several ranks prints it
         return
     if as_json:
-        print(json.dumps({"out": str(out), **described}, indent=2))
+        print(json.dumps({"out": str(out), **task_json}, indent=2))
         return
-    tasks = described.get("tasks", {"": described})
-    width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in described["dev"]))))
+    tasks = task_json.get("tasks", {"": task_json})
+    width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in task_json["dev"]))))
     if "" not in tasks:
-        _metrics(described, {"mean": described["spread"]["mean"]}, {}, width=width)
+        _metrics(task_json, {"mean": task_json["spread"]["mean"]}, {}, width=width)
     for name, result in tasks.items():
         lead = f"{name}/" if name else ""
-        spread = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
+        spread = {key[len(lead):]: value for key, value in task_json["spread"].items() if key.startswith(lead)}
         simple = simple_answers(result.get("baseline"), result.get("ngrams", {}).get("dev"))
-        _metrics(described, spread, simple, width=width, task=name)
-        for metric in [metric for metric in described["dev"] if not name and metric not in spread]:  # those of the result alone
-            print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
+        _metrics(task_json, spread, simple, width=width, task=name)
+        for metric in [metric for metric in task_json["dev"] if not name and metric not in spread]:  # those of the result alone
+            print(f"{metric:<{width}}  {task_json['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
         for line in short_lines(result.get("dev_report", {})):
             print(f"  {line}")
         for part, cut in result["cut"].items():
@@ -37,15 +37,15 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         for part, lost in result.get("lost", {}).items():
             if lost:
                 print(f"note: {lead}{part}: {lost} of {result['examples'][part]} rows lose a span by truncation and are not used")
-    ngrams = described.get("ngrams", {}).get("test", {})
-    if "frozen" in described:
-        start = ", ".join(f"{name} {value:.4f}" for name, value in described["frozen"].items())
+    ngrams = task_json.get("ngrams", {}).get("test", {})
+    if "frozen" in task_json:
+        start = ", ".join(f"{name} {value:.4f}" for name, value in task_json["frozen"].items())
         print(f"frozen start: {start} (the network untouched, new heads fitted)")
-    for name, value in described.get("test", {}).items():
+    for name, value in task_json.get("test", {}).items():
         print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
-    for remark in described.get("remarks", ()):
+    for remark in task_json.get("remarks", ()):
         print(f"note: {remark}")
-    best = next(trial for trial in described["trials"] if trial["seed"] == described["seed"])
+    best = next(trial for trial in task_json["trials"] if trial["seed"] == task_json["seed"])
     print(f"{out}: seed {best['seed']}, {_which(best)}")
 
 
@@ -59,11 +59,11 @@ def _which(trial: Mapping[str, Any]) -> str:
 
 
 def _metrics(
-    described: Mapping[str, Any], spread: Mapping[str, Any], simple: Mapping[str, Mapping[str, Any]], *, width: int,
+    task_json: Mapping[str, Any], spread: Mapping[str, Any], simple: Mapping[str, Mapping[str, Any]], *, width: int,
     task: str = "",
 ) -> None:
     """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
-    seeds = len(described["trials"])
+    seeds = len(task_json["trials"])
     print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
     for name, figures in spread.items():
         value = f"{figures['mean']:.4f}"

@@ -12,7 +12,7 @@ from cloze.budget.fit_length import MOST, reading_of, stages_of
 from cloze.budget.label_counts import COUNTED, LabelCounts
 from cloze.budget.room import why_no_forecast, within_memory
 from cloze.recipe.recipe import Recipe
-from cloze.runs.finetuning.finetune import Assigned, assign
+from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
 from cloze.runs.request import begin_of, the_budget
@@ -21,24 +21,24 @@ from cloze.training.forecasting.forecast import forecast
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
 
 
-def plan_tuning(options: FinetuneOptions) -> list[str]:
+def plan_finetuning(options: FinetuneOptions) -> list[str]:
     """What `learn` would do, as lines; `report` gets the notes and the table of what is fitted. Text is encoded into a temporary
     folder. Raises a `ClozeError` as `learn`."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
-        assigned = assign(replace(options, out=options.out or Path(folder) / "out"))
-        lines = [f"plan of {assigned.recipe.name} on {options.checkpoint}: nothing is trained or written."]
-        lines += _rows(assigned) + _lengths(assigned.recipe, assigned.labels)
-        return lines + list(_cost(assigned, Path(folder) / "run", len(options.seeds)))
+        plan = prepare_finetuning(replace(options, out=options.out or Path(folder) / "out"))
+        lines = [f"plan of {plan.recipe.name} on {options.checkpoint}: nothing is trained or written."]
+        lines += _rows(plan) + _lengths(plan.recipe, plan.labels)
+        return lines + list(_cost(plan, Path(folder) / "run", len(options.seeds)))
 
 
-def _rows(assigned: Assigned) -> list[str]:
+def _rows(plan: FinetuningPlan) -> list[str]:
     """The rows and the classes of the training files of each source."""
     lines = []
-    for name, counts in assigned.labels.items():
+    for name, counts in plan.labels.items():
         many = f"{counts.rows:,}" if counts.rows < COUNTED else f"at least {COUNTED:,}"
         classes = f", {counts.classes:,} classes" if counts.classes else ""
-        lead = f"{name}: " if len(assigned.labels) > 1 else ""
-        lines.append(f"rows: {lead}{many} to train on ({', '.join(assigned.files[name].train)}){classes}")
+        lead = f"{name}: " if len(plan.labels) > 1 else ""
+        lines.append(f"rows: {lead}{many} to train on ({', '.join(plan.files[name].train)}){classes}")
     return lines
 
 
@@ -60,9 +60,9 @@ def _lengths(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[str]:
     return lines
 
 
-def _cost(assigned: Assigned, folder: Path, seeds: int) -> Iterator[str]:
+def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
     """The forecast, measured on micro-batches of the rows, and the loss of answers that need no network."""
-    recipe, request = assigned.recipe, assigned.request.replaced(report=quiet)
+    recipe, request = plan.recipe, plan.request.replaced(report=quiet)
     if recipe.stages:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloze.errors import CheckpointError
-from cloze.tasks.result import contents_of, task_of
+from cloze.tasks.result import contents_of, task_in_folder
 
 RIGHT: dict[str, Any] = {
     "task": "sentence_classification", "columns": {"text": "text", "text_b": None, "label": "label"}, "head": "classification",
@@ -51,7 +51,7 @@ def test_a_task_that_says_nothing_of_what_all_tasks_have_is_refused(tmp_path: Pa
     (tmp_path / "cloze").mkdir()
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(RIGHT))
-    assert contents_of(tmp_path) == RIGHT and task_of(tmp_path).name == "sentence_classification"
+    assert contents_of(tmp_path) == RIGHT and task_in_folder(tmp_path).name == "sentence_classification"
     (tmp_path / "cloze" / "task.json").write_text(json.dumps({key: value for key, value in RIGHT.items() if key != name}))
     with pytest.raises(CheckpointError, match=f"task.json: says nothing of {name}. Copy the file again"):
-        task_of(tmp_path)
+        task_in_folder(tmp_path)
