@@ -42,7 +42,8 @@ from cloze.registry import Arguments, arguments_of, lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.average_network import Average
-from cloze.training.step import Pass, PassObjective, Rewrite, Step
+from cloze.training.passes import Pass, PassObjective, Rewrite
+from cloze.training.step import Step
 from cloze.training.tie import tie
 
 

@@ -11,8 +11,8 @@ from cloze.errors import MissingExtra
 from cloze.networks.static.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
 from cloze.training.optimizers.static_optimizers import Sgd
+from cloze.training.passes import PassObjective
 from cloze.training.run import Run
-from cloze.training.step import PassObjective
 
 
 class Single(NamedTuple):

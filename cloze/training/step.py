@@ -6,9 +6,8 @@ in order. Each pass reads one view of the batch, runs its network (`_run_network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -23,56 +22,11 @@ from cloze.networks.network import PARAMETERS, Network
 from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss, StepObjective
 from cloze.training.carry import Carry
+from cloze.training.passes import Pass, PassObjective, Rewrite
 
 #: Random numbers depend on a row's address: e · 2^32 + k · 2^24 + row, for the entry e of a step (the loop adds that)
 #: and the repetition k of a network within the entry. A step has fewer than 2^24 rows.
 _ROW_BITS = 24
-
-
-@dataclass(frozen=True)
-class PassObjective:
-    """An objective in a pass: `name` in the log, `key` that of its objective in `Step.objectives`.
-
-    `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
-    to states: `hidden` of this pass, `teacher.hidden` of an earlier one; an unbound name is the state of that name of this pass.
-    """
-
-    name: str
-    key: str
-    weight: float | Callable[[float], float] = 1.0
-    read: Mapping[str, str] = field(default_factory=dict)
-
-    def weight_at(self, share: float) -> float:
-        """The weight when `share` of the budget is spent."""
-        return self.weight(share) if callable(self.weight) else self.weight
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """A rewriter in a pass: its key in `Step.rewriters`, and what its readings are bound to."""
-
-    rewriter: str
-    read: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One run of a network inside a step.
-
-    `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the constant
-    order if the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode (a teacher).
-    A pass does not run its network if none of its states is read, because its objectives read those of earlier passes.
-
-    Passes of one network draw their own dropout, so that two readings of the same text differ (SimCSE).
-    """
-
-    name: str
-    network: str
-    view: str = "main"
-    take: Mapping[str, str | Rewrite] = field(default_factory=dict)
-    objectives: tuple[PassObjective, ...] = ()
-    order: str = "open"
-    grad: bool = True
 
 
 class _ResolvedPass(NamedTuple):

@@ -17,7 +17,8 @@ from cloze.networks import Clock
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.training.step import Pass, PassObjective, Step
+from cloze.training.passes import Pass, PassObjective
+from cloze.training.step import Step
 from tests.making import network_of
 
 TEXT, BLOCK = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])

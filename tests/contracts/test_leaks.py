@@ -20,7 +20,8 @@ from cloze.networks import Window
 from cloze.networks.routing import routed, seen_by
 from cloze.recipe.load import load_recipe, own_task_recipe_names, recipe_names
 from cloze.registry import names
-from cloze.training.step import Pass, Step
+from cloze.training.passes import Pass
+from cloze.training.step import Step
 from tests.systems_at_tiny import distinct
 
 BAND, DEPTH, LENGTH = 8, 4, 28

@@ -23,10 +23,11 @@ from cloze.objectives.static.cooccurrence_regression import CooccurrenceRegressi
 from cloze.training.loop import train
 from cloze.training.optimizers.optimizers import AdamW
 from cloze.training.optimizers.static_optimizers import GloveAdagrad
+from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Pass, PassObjective, Step
+from cloze.training.step import Step
 
 pytest.importorskip("numba")
 from cloze.engines.glove import GloveEngine

@@ -26,10 +26,11 @@ from cloze.networks.static.word_vectors import WordVectors
 from cloze.objectives.static.factorisation import Factorisation
 from cloze.training.loop import train
 from cloze.training.optimizers.static_optimizers import Sgd
+from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Pass, PassObjective, Step
+from cloze.training.step import Step
 
 VOCABULARY, WIDTH = 24, 6
 COUNTS = torch.tensor([[0.0, 4, 1], [4, 0, 1], [1, 1, 0]])

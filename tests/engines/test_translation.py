@@ -19,10 +19,11 @@ from cloze.networks import Clock, GraphVectors
 from cloze.objectives import Margin
 from cloze.training.loop import train
 from cloze.training.optimizers.static_optimizers import Sgd
+from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Pass, PassObjective, Step
+from cloze.training.step import Step
 
 pytest.importorskip("numba")
 from cloze.engines.kernels.translation_kernels import TranslationBuffers, negatives

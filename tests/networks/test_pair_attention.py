@@ -12,7 +12,8 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock, PairAttention, Transformer
 from cloze.networks.network import TokenSequence
-from cloze.training.step import Pass, Step
+from cloze.training.passes import Pass
+from cloze.training.step import Step
 
 VOCABULARY, WIDTH = 11, 6
 BOTH = frozenset({"vectors", "alignment"})

@@ -14,7 +14,8 @@ from cloze.batching import Cursor, MicroBatch
 from cloze.networks import Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives import token_prediction
-from cloze.training.step import Pass, PassObjective, Step
+from cloze.training.passes import Pass, PassObjective
+from cloze.training.step import Step
 from tests.making import network_of
 
 LENGTH, STEPS = 6, 5

@@ -26,11 +26,12 @@ from cloze.training.loop import train
 from cloze.training.meter import Meter, StepTotals
 from cloze.training.optimizers.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.optimizers.stable_adamw import StableAdamW
+from cloze.training.passes import PassObjective
 from cloze.training.run import Run, RunIdentity
 from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Linear
 from cloze.training.schedule.untrained import require_trained
-from cloze.training.step import PassObjective, Step
+from cloze.training.step import Step
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
 from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
 from cloze.training.checkpoints.state import gather_parameters, load_parameters, part_state, with_shared_names
-from cloze.training.step import Pass, PassObjective, Rewrite, Step
+from cloze.training.passes import Pass, PassObjective, Rewrite
+from cloze.training.step import Step
 from cloze.training.tie import tie
 from tests.making import network_of
 

@@ -17,10 +17,11 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
 from cloze.objectives import Sample, relation_prediction, token_labelling, token_prediction
 from cloze.training.optimizers.optimizers import AdamW
+from cloze.training.passes import Pass, PassObjective, Rewrite
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Linear
-from cloze.training.step import Pass, PassObjective, Rewrite, Step
+from cloze.training.step import Step
 from cloze.training.tie import tie
 from tests.making import network_of
 
