@@ -50,6 +50,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	for scripts in reproductions benchmarks docs/site; do \
 		(cd $$scripts && MYPYPATH=$(CURDIR):$(CURDIR)/reproductions $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
+			--cache-dir $(CURDIR)/.mypy_cache/scripts \
 			--ignore-missing-imports --no-warn-unused-ignores *.py) || exit 1; \
 	done
 	$(BIN)/lint-imports --no-cache
