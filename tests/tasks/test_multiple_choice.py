@@ -71,7 +71,7 @@ def test_spread_makes_a_row_of_each_choice_and_cuts_it_to_its_room() -> None:
         "parts": np.array([[[0, 2], [2, 5], [5, 6]], [[0, 1], [1, 3], [3, 3]]]), "choices": np.array([2, 1]),
         "column/label": np.array([1, 0]),
     })  # fmt: skip
-    out = Spread().at(4)(rows, Draw(np.zeros(2, np.uint64)))
+    out = Spread().for_length(4)(rows, Draw(np.zeros(2, np.uint64)))
     shown = [out["tokens"][row, : out["length"][row]].tolist() for row in range(3)]
     assert shown == [[1, 2, 3, 4], [1, 2, 6], [11, 12, 13]]
     assert out["owner"].tolist() == [0, 0, 1] and out["column/label"].tolist() == [0, 1, 1]

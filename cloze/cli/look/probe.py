@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ProbeOptions:
     """What `cloze probe` is asked for."""
 
-    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature: see above.")]
+    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature.")]
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")]
     out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None
     text: Annotated[str | None, typer.Option(help="geometry, heads, static, curvature: a file with a sentence per line.")] = None
