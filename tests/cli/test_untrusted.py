@@ -17,7 +17,7 @@ from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
 from cloze.errors import CheckpointError, CorpusError, RecipeError
 from cloze.interop import onnx_folder
-from cloze.runs.out_folder import has_task
+from cloze.runs.out_folder import has_finished
 from cloze.text.apart import read_segmenter
 from cloze.training.log import cut_log
 from cloze.untrusted import Terminal, guard_terminal, parse_json, visible, without_surrogates
@@ -88,7 +88,7 @@ def test_deep_json_is_damage_wherever_it_is_read(tmp_path: Path) -> None:
     for name in (HEADER, "cloze/task.json", "boxes.json", "segmenter.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("[" * 100_000)
-    assert CooccurrenceCells.open(tmp_path) is None and not has_task(tmp_path)
+    assert CooccurrenceCells.open(tmp_path) is None and not has_finished(tmp_path)
     with pytest.raises(CorpusError, match="boxes.json: is not JSON .nested too deeply"):
         read_boxes(tmp_path / "boxes.json")
     with pytest.raises(CheckpointError, match="segmenter.json: cannot be read"):
