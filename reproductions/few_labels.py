@@ -61,7 +61,7 @@ ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
     "quick on Wikipedia, frozen + n-grams and texts": ("starts", "wikipedia_mixed"),
     "quick on Wikipedia, then own text, frozen": ("starts", "continued"),
     "quick on Wikipedia, then own text, frozen + n-grams and texts": ("starts", "continued_mixed"),
-    "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
+    "MiniLM": ("head", "end"), "MiniLM + n-grams": ("minilm", "mixture"),
     "MiniLM, frozen": ("starts", "minilm"), "MiniLM, frozen + n-grams and texts": ("starts", "minilm_mixed"),
 }  # fmt: skip
 #: Rows of the figure and their colours.
