@@ -183,8 +183,9 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     if "average" in node.value:
         return _average(name, node, path, faults)
     values = read_arguments(name, _network, _only(node, _network), path, faults)
-    own = Node({key: value for key, value in node.items() if key not in NETWORK_KEYS}, node.where, node.keys, node.part_kind)
-    part = read_part(own, path, faults)
+    arguments = {key: value for key, value in node.items() if key not in NETWORK_KEYS}
+    part_node = Node(arguments, node.where, node.keys, node.part_kind)
+    part = read_part(part_node, path, faults)
     changes = [read_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(node.items_at("change"))]
     start = node.get("start")
     if start is not None and start.value is not None and "from" in node.value:
@@ -229,8 +230,8 @@ def _entry_spec(
     sources, networks = context
     pairs = {"source": inherited("source")[0], "odds": node.get("odds")}
     nodes = {key: value for key, value in pairs.items() if value is not None}
-    own = Node(nodes, node.where, {**root.keys, **node.keys})
-    values = read_arguments(name, _entry, own, prefix.rstrip("."), faults)
+    entry_node = Node(nodes, node.where, {**root.keys, **node.keys})
+    values = read_arguments(name, _entry, entry_node, prefix.rstrip("."), faults)
     order: Any = "open"
     order_node, path = inherited("order")
     if order_node is not None and order_node.value is not None:

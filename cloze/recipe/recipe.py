@@ -448,11 +448,11 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
     if network.average is not None:
         return {"average": dataclasses.asdict(network.average)}
     part = {} if network.part is None else _part(network.part)
-    beside = {
+    settings = {
         "from": network.origin, "change": as_plain_data(network.change) or None, "architecture": network.architecture,
         "start": as_plain_data(network.start),
     }
-    return {**part, **{key: value for key, value in beside.items() if value is not None}, "train": as_plain_data(network.train)}
+    return {**part, **{key: value for key, value in settings.items() if value is not None}, "train": as_plain_data(network.train)}
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:
