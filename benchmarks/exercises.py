@@ -106,7 +106,7 @@ GOALS = {("bert token", 32): 120_000, ("bert token", 256): 300_000, ("bert whole
 
 def rate(exercise: Exercise, block: int, runs: int = 500) -> float:
     """Rows per second: the best of many runs, each shorter than a turn of the scheduler."""
-    rows, numbers = passages(block, exercise.wants, exercise.room), Draw(row_keys(1, "main", 0, items=np.arange(block)))
+    rows, numbers = passages(block, exercise.wants, exercise.max_tokens), Draw(row_keys(1, "main", 0, items=np.arange(block)))
     best = float("inf")
     for _ in range(runs):
         start = time.perf_counter()

@@ -153,7 +153,7 @@ for _field in (
           travels=False),
     Field("apart", "B", "boolean", "whether another text replaces that part, which then begins the next passage",
           travels=False),
-    Field("target_length", "B", "integer", "tokens that the passage was cut for: the room, or fewer where it is short on purpose",
+    Field("target_length", "B", "integer", "tokens that the passage was cut for: a full row, or a shorter one",
           travels=False),
     Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
     Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, per="token", inserted=1),

@@ -112,12 +112,12 @@ class Feed:
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
     def _several(self) -> PackedRows | PackedShards:
-        source, packing = self.source, Packing(self.exercise.room, self.length)
+        source, packing = self.source, Packing(self.exercise.max_tokens, self.length)
         return PackedShards(source, packing) if isinstance(source, BoundShards) else PackedRows(source, packing)
 
     def _make_plan(self, epoch: int) -> Any:
         """The plan of an epoch: of packed rows, if rows are packed, else that of the source."""
-        return (self.source if self._packed is None else self._packed).plan(epoch, self.exercise.room)
+        return (self.source if self._packed is None else self._packed).plan(epoch, self.exercise.max_tokens)
 
     def rows(self, epoch: int) -> int:
         """How many rows the epoch has."""

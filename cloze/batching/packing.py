@@ -25,14 +25,14 @@ _CHUNK = 1 << 16  # examples looked at together: bounds memory, not results
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of `width` tokens, filled with examples whose passages may have `room` tokens; edits add the rest."""
+    """Rows of `width` tokens, filled with examples whose passages may have `max_tokens` tokens; edits add the rest."""
 
-    room: int
+    max_tokens: int
     width: int
 
     def __call__(self, length: NDArray[Any]) -> Packed:
         """The rows of examples whose passages have these lengths."""
-        return pack(np.minimum(length, self.room) + (self.width - self.room), self.width)
+        return pack(np.minimum(length, self.max_tokens) + (self.width - self.max_tokens), self.width)
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class PackedRows:
     def __init__(self, source: Any, packing: Packing) -> None:
         self.source, self.packing = source, packing
 
-    def plan(self, epoch: int, room: int) -> PackedPlan:
+    def plan(self, epoch: int, max_tokens: int) -> PackedPlan:
         """The packed rows of an epoch. Raises `RecipeError` if the source plans no lengths."""
-        plan = self.source.plan(epoch, room)
+        plan = self.source.plan(epoch, max_tokens)
         if not isinstance(plan, PassagePlan):
             raise RecipeError(
                 "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"

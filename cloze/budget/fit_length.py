@@ -148,36 +148,36 @@ def _reason(what: str, held: float, *, network: bool) -> str:
 
 def reading_of(entry: EntrySpec, lengths: Lengths, length: int) -> tuple[float, float]:
     """The share of the rows that an entry reads whole at a length, and the mean number of tokens of text that it reads of one."""
-    row, text, _ = _rooms(entry, length)
-    sizes, room = (np.array(lengths.rows), row) if text is None else (np.array(lengths.texts), text)
-    return _share_whole(entry, lengths, length), float(np.minimum(sizes, room).mean())
+    row, text, _ = _max_tokens(entry, length)
+    sizes, max_tokens = (np.array(lengths.rows), row) if text is None else (np.array(lengths.texts), text)
+    return _share_whole(entry, lengths, length), float(np.minimum(sizes, max_tokens).mean())
 
 
 def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
     """The share of the rows that an entry reads whole."""
-    row, text, target = _rooms(entry, length)
+    row, text, target = _max_tokens(entry, length)
     fits = [np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text]
     if target is not None:
         fits.append(np.array(lengths.targets) + FRAME <= target)
     return min((float(shares.mean()) for shares in fits if len(shares)), default=1.0)
 
 
-def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
+def _max_tokens(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
     """The tokens of texts that fit into a row of an entry, those of each text if its edits separate texts, and those of a target
-    that shares the row (None: none does, or it has as much room as the recipe allows)."""
-    row, text, target, room = None, None, None, length
+    that shares the row (None: none does, or it is as long as the recipe allows)."""
+    row, text, target, max_tokens = None, None, None, length
     for spec in reversed(entry.exercise):
         edit = made_of(spec.part, {}, Faults())
         if edit is None or spec.view != "main":
             continue
-        row = room if edit.spreads else row
-        text = room if edit.separates else text
-        left, of = edit.max_input(room), spec.part.arguments.get("of")
+        row = max_tokens if edit.spreads else row
+        text = max_tokens if edit.separates else text
+        left, of = edit.max_input(max_tokens), spec.part.arguments.get("of")
         limit = spec.part.arguments.get("max_length")
-        if of and limit is not None and 0 < room - left < limit:  # the row cuts a target, not the recipe's limit
-            target = room - left
-        room = left
-    return room if row is None else row, text, target
+        if of and limit is not None and 0 < max_tokens - left < limit:  # the row cuts a target, not the recipe's limit
+            target = max_tokens - left
+        max_tokens = left
+    return max_tokens if row is None else row, text, target
 
 
 def _counted(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:

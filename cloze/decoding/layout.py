@@ -202,13 +202,13 @@ def _join(pieces: Sequence[NDArray[Any]]) -> Ids:
     return np.concatenate(pieces).astype(np.int32, copy=False)
 
 
-def _shares(lengths: Sequence[int], room: int) -> list[int]:
+def _shares(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """How many tokens of each text are kept: the longest is cut first, in a tie the later one."""
-    if sum(lengths) <= room:
+    if sum(lengths) <= max_tokens:
         return list(lengths)
-    level = bisect_right(range(room + 1), room, key=lambda most: sum(min(n, most) for n in lengths)) - 1
+    level = bisect_right(range(max_tokens + 1), max_tokens, key=lambda most: sum(min(n, most) for n in lengths)) - 1
     counts = [min(n, level) for n in lengths]
-    spare = room - sum(counts)
+    spare = max_tokens - sum(counts)
     for number, n in enumerate(lengths):
         if spare > 0 and n > counts[number]:
             counts[number] += 1

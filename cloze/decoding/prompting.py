@@ -99,8 +99,8 @@ class Prompting(ABC):
                 f"a prompt takes {length - int(sizes.sum())} tokens without the text that it asks about; this network reads at "
                 f"most {self.reader.max_length}.\n  Use fewer --shots, or a shorter --template."
             )
-        for text, room in zip(texts, shares(sizes, int(sizes.sum()) - excess)[0], strict=True):
-            mask[np.flatnonzero(text)[room:]] = False
+        for text, max_tokens in zip(texts, shares(sizes, int(sizes.sum()) - excess)[0], strict=True):
+            mask[np.flatnonzero(text)[max_tokens:]] = False
         return mask
 
 

@@ -201,25 +201,25 @@ class Reader:
         """Texts (or pairs of texts) as framed examples, cut to `max_length` or to what the network can read."""
         bound = min((n for n in (max_length, self.max_length) if n is not None), default=None)
         first = self.ids(texts)
-        room = self.room(bound)
+        max_tokens = self.max_tokens(bound)
         if others is None:
-            framed, parts = [self.single([a], max_length=room) for a in first], [texts]
+            framed, parts = [self.single([a], max_length=max_tokens) for a in first], [texts]
         else:
-            framed = [self.pair([a, b], max_length=room) for a, b in zip(first, self.ids(others), strict=True)]
+            framed = [self.pair([a, b], max_length=max_tokens) for a, b in zip(first, self.ids(others), strict=True)]
             parts = [texts, others]
         return self.grown(self._marked(self._spelled(framed, parts), parts), bound)
 
     def laid_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """The ids of one text or two as one framed example, with the facts that belong to them."""
         layout = self.single if len(texts) == 1 else self.pair
-        return self.grown([layout(texts, max_length=self.room(max_length))], max_length)[0]
+        return self.grown([layout(texts, max_length=self.max_tokens(max_length))], max_length)[0]
 
     @cached_property
     def _adding(self) -> Any:
         """The edit that adds facts to a text, if there is one."""
         return next((edit for edit in self.input_edits if edit.adds), None)
 
-    def room(self, bound: int | None) -> int | None:
+    def max_tokens(self, bound: int | None) -> int | None:
         """How many of `bound` tokens a text and its template may take: those that are not kept free for facts."""
         return bound if bound is None or self._adding is None else self._adding.max_input(bound)
 

@@ -100,7 +100,7 @@ class GloveTrainer:
         return tuple(_view(tensor) for tensor in (vectors, biases, *sums))
 
     def _plan(self, epoch: int) -> CellPlan:
-        return self.source.plan(epoch, self.feed.exercise.room)
+        return self.source.plan(epoch, self.feed.exercise.max_tokens)
 
     def train(self) -> None:
         """One step: `batch` cells of the plan."""

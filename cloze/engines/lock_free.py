@@ -189,7 +189,7 @@ class LockFreeTrainer(Threads):
 
     def plan(self, epoch: int) -> PassagePlan[Cut]:
         """The rows of an epoch."""
-        return self.source.plan(epoch, self.shape.feed.exercise.room)
+        return self.source.plan(epoch, self.shape.feed.exercise.max_tokens)
 
 
 def _is_shared(shape: _Shape) -> bool:

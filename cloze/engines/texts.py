@@ -125,10 +125,10 @@ class TextTrainer(Threads):
 
     def gather(self, runs: Any) -> Arrays:
         """First token, length, record and random key of each row in `runs`."""
-        seed, entry, source, room = self.steps.run.seed, self.entry, self.shape.source, self.feed.exercise.room
+        seed, entry, source, max_tokens = self.steps.run.seed, self.entry, self.shape.source, self.feed.exercise.max_tokens
         pieces = []
         for epoch, rows in runs:
-            plan = source.plan(epoch, room)
+            plan = source.plan(epoch, max_tokens)
             chosen = plan.order[rows]
             keys = rng.row_keys(seed, "lock_free_texts", entry, epoch, items=chosen)
             records = source.records[plan.passages.record[chosen]]

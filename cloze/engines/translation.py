@@ -149,7 +149,7 @@ class TranslationTrainer:
         """The first `count` facts of these rows, by their place among the known ones, and the keys of their random numbers."""
         facts, keys = [], []
         for epoch, rows in runs:
-            plan = self.source.plan(epoch, self.feed.exercise.room)
+            plan = self.source.plan(epoch, self.feed.exercise.max_tokens)
             facts.append(plan.order[rows])
             keys.append(self.source.draw(plan, rows).keys)
         return np.concatenate(facts)[:count], np.concatenate(keys)[:count]

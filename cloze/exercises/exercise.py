@@ -88,18 +88,26 @@ def _fields(edit: Edit) -> tuple[Any, ...]:
     return edit.takes, edit.gives, edit.optional, edit.makes, edit.copies, edit.joins, edit.shortens, edit.exercise
 
 
-_UNLIMITED = 1 << 30  # the room of an edit that cuts its rows itself
+_UNLIMITED = 1 << 30  # tokens of text for an edit that cuts its rows itself
 
 
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
     The constructor computes, from the last edit to the first, how many tokens each edit may return (`Edit.for_length`), how many
-    the source may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows
-    of a record, if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates
-    texts (None: no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer
-    than its passage plus what frames insert, because packing is planned by the lengths of the passages (`Edit.without_growth`).
-    `keep` names fields that stay to the end, for display.
+    the source may give, and after which edit a field is no longer needed.
+
+    Args:
+        packed: no row may become longer than its passage plus what frames insert, because packing is planned by the lengths of
+            the passages (`Edit.without_growth`).
+        keep: fields that stay to the end, for display.
+
+    Attributes:
+        max_tokens: tokens of text that the source may give for a row.
+        spread: the edit that makes several rows of a record, if any.
+        row_max_tokens: tokens of text in one of these rows; without `spread`, `max_tokens`.
+        text_max_tokens: tokens of each text if an edit separates texts (None: no edit does).
+        second: the views whose rows have lengths of their own.
     """
 
     def __init__(
@@ -122,26 +130,26 @@ class Exercise:
         if packed and self.spread is not None:
             raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[Placed] = []
-        row_room: int | None = None
-        self.text_room: int | None = None
-        room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
+        row_max_tokens: int | None = None
+        self.text_max_tokens: int | None = None
+        max_tokens = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         shortened: set[str] = set()  # views in which a later edit replaces each masked span by one token
         for p in reversed(edits):
             edit = p.edit.without_growth() if packed else p.edit
-            bound = edit.for_length(room[p.view])
+            bound = edit.for_length(max_tokens[p.view])
             if edit.spreads:
-                row_room, room[p.view] = room[p.view], _UNLIMITED
+                row_max_tokens, max_tokens[p.view] = max_tokens[p.view], _UNLIMITED
             if edit.separates:
-                self.text_room = room[p.view]
-            room[p.view] = edit.max_input(room[p.view])
+                self.text_max_tokens = max_tokens[p.view]
+            max_tokens[p.view] = edit.max_input(max_tokens[p.view])
             if edit.shortens:
                 shortened.add(p.view)
             elif p.view in shortened:
-                room[p.view] = edit.max_input_before_infill(room[p.view])
+                max_tokens[p.view] = edit.max_input_before_infill(max_tokens[p.view])
             placed.append(p.with_edit(bound))
         self.edits = tuple(reversed(placed))
-        self.room = room["main"]
-        self.row_room = self.room if row_room is None else row_room
+        self.max_tokens = max_tokens["main"]
+        self.row_max_tokens = self.max_tokens if row_max_tokens is None else row_max_tokens
         self._views = {"main"} | {name for p in edits for name in (p.view, p.made)}
         self.wants = self._wants()
         self._companions = {fields.split(name).view for name in self.wants} - self._views

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.records.windows import cut
-from cloze.corpus.sources.bound import fields_in, require_room
+from cloze.corpus.sources.bound import fields_in, require_tokens
 from cloze.corpus.sources.gather import Arrays, Gatherer
 from cloze.corpus.sources.plan import Int64, Ordering, Split
 from cloze.corpus.stores.graph import Graph
@@ -170,10 +170,10 @@ class _BoundTexts(BoundGraph):
         """How many items of a plan each fact is."""
         return 1
 
-    def make_plan(self, epoch: int, room: int) -> Ordering:
+    def make_plan(self, epoch: int, max_tokens: int) -> Ordering:
         """The rows of one epoch, or the facts that make several, in random order."""
-        require_room("a graph's texts", room, 3, "a triple needs 3")
-        return Ordering(epoch, room, self.shuffled(len(self.facts) * self.rows_of_fact, epoch))
+        require_tokens("a graph's texts", max_tokens, 3, "a triple needs 3")
+        return Ordering(epoch, max_tokens, self.shuffled(len(self.facts) * self.rows_of_fact, epoch))
 
     def address(self, plan: Ordering, items: Int64) -> Int64:
         """A number that identifies each item whatever part it is in."""
@@ -203,7 +203,7 @@ class BoundTripleTexts(_BoundTexts):
 
     def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` and `document` (B) of the head; `column/fact` (B) int32; if wanted, `word_start`; and
-        the same of the others under `relation.` and `tail.`. Together they fit into the room."""
+        the same of the others under `relation.` and `tail.`. Together they have at most `max_tokens`."""
         position, nth = np.divmod(plan.order[items], self.rows_of_fact)
         triple = self.store.triples[self.facts[position]].astype(np.int64)
         wrong = np.flatnonzero(nth)
@@ -212,7 +212,7 @@ class BoundTripleTexts(_BoundTexts):
             index = np.arange(len(wrong)), nth[wrong] - 1
             triple[wrong, np.where(replaces_head[index], 0, 2)] = entity[index]
         sizes = np.diff(self.store.document_starts)[triple]
-        _, parts = cut(sizes, plan.room)
+        _, parts = cut(sizes, plan.max_tokens)
         arrays: Arrays = {}
         for column, side in enumerate(_SIDES):
             names = fields_in(side.rstrip("."), want) if side else want
@@ -252,7 +252,7 @@ class BoundEntityTexts(_BoundTexts):
         triple[:, 1 : count + 1, 0] = np.where(replaces_head, new, 0)
         triple[:, 1 : count + 1, 2] = np.where(replaces_head, 1, new)
         rows = texts.reshape(-1)
-        arrays = self._texts(rows, np.full(len(rows), plan.room), want)
+        arrays = self._texts(rows, np.full(len(rows), plan.max_tokens), want)
         arrays |= {"document": np.repeat(self.facts[position], width), "owner": np.repeat(np.arange(len(items)), width)}
         if self.source.relation_texts:
             arrays["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)

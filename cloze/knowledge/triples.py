@@ -176,9 +176,9 @@ class BoundTriples(BoundGraph):
         """How many rows each fact makes."""
         return 1 + self.source.negatives.count
 
-    def make_plan(self, epoch: int, room: int) -> Ordering:
+    def make_plan(self, epoch: int, max_tokens: int) -> Ordering:
         """The facts of one epoch."""
-        return Ordering(epoch, room, self.shuffled(len(self.facts), epoch))
+        return Ordering(epoch, max_tokens, self.shuffled(len(self.facts), epoch))
 
     def widths(self, plan: Ordering, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""

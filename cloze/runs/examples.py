@@ -47,7 +47,7 @@ def examples(
             held_out=0.0, part="train",
         )
         exercise = Exercise(edits, length or first_length(recipe), keep=_SHOWN | _about_items(edits))
-        plan = bound.plan(epoch, exercise.room)
+        plan = bound.plan(epoch, exercise.max_tokens)
         items = np.arange(min(rows, len(plan)))
         block = exercise(bound.read(plan, items, with_words(exercise.wants)), bound.draw(plan, items))
         views = dict.fromkeys([*(run.view for run in entry.passes), *sorted(exercise.second)])

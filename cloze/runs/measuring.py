@@ -180,10 +180,10 @@ def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def describe_examples(
     recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
-    rooms: Mapping[str, tuple[int, int | None]],
+    max_tokens: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
     """A description completed with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
-    frequent answer. `rooms` holds, for every entry, the room of a row, and that of each text if texts are shown apart."""
+    frequent answer. `max_tokens` holds, for every entry, the tokens of text in a row, and in each text if texts are apart."""
     tasks = {}
     for name, head in task_heads(recipe).items():
         task_description = of_task(description, name)
@@ -193,12 +193,12 @@ def describe_examples(
         facts: dict[str, Any] = {
             "examples": {part: store.documents for part, store in record_stores.items()},
             "cut": {  # windows lose nothing, and words are always measured in windows
-                part: store.cut(*rooms[head.entry.name]) for part, store in record_stores.items()
+                part: store.cut(*max_tokens[head.entry.name]) for part, store in record_stores.items()
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (room, _) = build_part(recipe.sources[head.source]).answer, rooms[head.entry.name]
-        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in record_stores.items()}
+        answer, (max_tokens, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, max_tokens) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
         if "usual" in task_description:

@@ -15,7 +15,7 @@ from cloze.budget.fit import fits, short
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fit_words import learns_words, most_passes
 from cloze.budget.fitted import Fitted, fitted_to, paid, passes_paid
-from cloze.budget.room import why_no_forecast, within_memory
+from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.checkpoint.build import build_step
 from cloze.corpus import Store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError

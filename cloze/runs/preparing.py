@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
-from cloze.budget.room import choose_micro_batch, require_one_process, require_room, why_no_forecast
+from cloze.budget.micro_batch import choose_micro_batch, require_memory, require_one_process, why_no_forecast
 from cloze.checkpoint.build import build_part, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
@@ -75,7 +75,7 @@ def prepare(
     description = None if recipe.task is None else describe_task(recipe, stores)
     tables = make_tables(recipe, stores, begin)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
-    require_room(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
+    require_memory(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
     step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(begin), **arguments)
     ranks = processes()
     require_one_process(recipe, step, ranks, options.strategy)
@@ -102,7 +102,7 @@ def prepare(
         fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
-        description = describe_examples(recipe, description, stores, dev_stores, _rooms(data))
+        description = describe_examples(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
         selection = replace(selection, from_start=bool(drawn_heads) and recipe.training.new_heads == "fitted")
     publisher = publisher_of(recipe, out, begin, stores, tokenizer, tables, description)
@@ -129,11 +129,11 @@ def prepare(
         return run, stores
     if rank() == 0:
         run.verification = Verification([*stores.values(), *dev_stores.values()])
-    room = choose_micro_batch(
+    memory = choose_micro_batch(
         run, recipe, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
         pace=None if made is None else made.pace,
     )
-    plan = plan_of(recipe, request, run, stores, made, room, ranks=ranks)
+    plan = plan_of(recipe, request, run, stores, made, memory, ranks=ranks)
     if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
@@ -150,10 +150,10 @@ def _build_data(
     return data
 
 
-def _rooms(data: Any) -> dict[str, Any]:
-    """The room of a row for every entry, and that of each text if texts are shown apart."""
+def _max_tokens(data: Any) -> dict[str, Any]:
+    """The tokens of text that a row of every entry can hold, and those of each text if texts are shown apart."""
     exercises = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
-    return {name: (exercise.row_room, exercise.text_room) for name, exercise in exercises.items()}
+    return {name: (exercise.row_max_tokens, exercise.text_max_tokens) for name, exercise in exercises.items()}
 
 
 def require_same(recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:

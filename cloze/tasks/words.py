@@ -57,7 +57,8 @@ def word_windows(
         mask = np.zeros(len(row), bool)
         mask[column[column >= 0]] = True
         windows = Windows().over(
-            row, mask, text=number, frame=frame, max_length=reader.room(bound), left_to_right=reader.order == "left_to_right"
+            row, mask, text=number, frame=frame, max_length=reader.max_tokens(bound),
+            left_to_right=reader.order == "left_to_right",
         )
         windows = [window.grown(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]

@@ -35,10 +35,10 @@ class Numbers:
     count: int = 23
     seed: int = 0
 
-    def plan(self, epoch: int, room: int) -> Any:
-        length = np.minimum(3 + np.arange(self.count) % 9, room)
+    def plan(self, epoch: int, max_tokens: int) -> Any:
+        length = np.minimum(3 + np.arange(self.count) % 9, max_tokens)
         order = permutation(self.count, self.seed, "main", "order", epoch)
-        return PassagePlan(epoch, room, order, SimpleNamespace(length=length))
+        return PassagePlan(epoch, max_tokens, order, SimpleNamespace(length=length))
 
     def read(self, plan: Any, items: np.ndarray, want: frozenset[str]) -> Rows:
         k = plan.order[items]

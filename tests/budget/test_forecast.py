@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.budget import room
+from cloze.budget import micro_batch
 from cloze.errors import RecipeError
 from cloze.runs import preparing, run
 from cloze.runs.run import pretrain
@@ -68,15 +68,15 @@ def prepared(train: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Run:
     return kept[0]
 
 
-def room_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def leave_memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let memory be just enough for so many rows at once."""
-    real = room.forecast
+    real = micro_batch.forecast
 
     def short(made: Run, **given: Any) -> Forecast:
         told = real(made, **given)
         return replace(told, available=int(told.peak(rows) / SHARE) + 2)
 
-    monkeypatch.setattr(room, "forecast", short)
+    monkeypatch.setattr(micro_batch, "forecast", short)
 
 
 def log(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ def test_a_trial_leaves_modes_clock_gradients_and_random_numbers_as_they_were(pr
     step, data = prepared.step.eval(), prepared.data
     step.clock.set(seed=5, step=7, first_row=3, share=0.25)
     before, random = {name: value.clone() for name, value in step.state_dict().items()}, torch.get_rng_state()
-    tried(step, "main", lambda rows: data.sample("main", rows), limit=4, precision="fp32", device=CPU, room=1 << 30)  # type: ignore[attr-defined]
+    tried(step, "main", lambda rows: data.sample("main", rows), limit=4, precision="fp32", device=CPU, free_bytes=1 << 30)  # type: ignore[attr-defined]
     assert step.clock.numbers == (5, 7, 3) and float(step.clock.share) == 0.25 and not step.training
     assert all(parameter.grad is None for parameter in step.parameters())
     assert torch.equal(torch.get_rng_state(), random)
@@ -121,7 +121,7 @@ def test_rows_at_once_are_halved_until_they_fit_and_the_sums_stay(
 ) -> None:
     train("whole", overrides=["training.log_every=1"])
     with monkeypatch.context() as less:
-        room_for(3, less)
+        leave_memory_for(3, less)
         (told,) = [line for line in train("split", overrides=["training.log_every=1"]) if line.startswith("forecast: ")]
         assert "3 updates of 4 rows, 2 at once" in told
     for one, two in zip(log(tmp_path / "whole", "train"), log(tmp_path / "split", "train"), strict=True):
@@ -137,7 +137,7 @@ def test_a_run_that_resumes_where_memory_is_shorter_reads_fewer_rows_and_says_so
     train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train("run")
-    room_for(1, monkeypatch)
+    leave_memory_for(1, monkeypatch)
     said = train("run", budget="4steps", extend=True)
     assert any("to save memory, reads 1 rows at once instead of 4" in line for line in said)
 
@@ -145,10 +145,10 @@ def test_a_run_that_resumes_where_memory_is_shorter_reads_fewer_rows_and_says_so
 def test_rows_that_cannot_fit_are_refused_with_what_would(
     train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room_for(2, monkeypatch)
+    leave_memory_for(2, monkeypatch)
     with pytest.raises(RecipeError, match=r"4 rows at once take about .* GB.*\n  What fits: --set training.micro_batch=2"):
         train("run", overrides=["training.micro_batch=4"])
-    room_for(-1000, monkeypatch)
+    leave_memory_for(-1000, monkeypatch)
     with pytest.raises(RecipeError, match=r"Not even one row fits \(about .* GB\)\. Take a smaller --size"):
         train("run")
     assert not (tmp_path / "run").exists()
@@ -168,10 +168,10 @@ def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, m
         available=650
     )
     head: Any = next(iter(prepared.step.objectives.values()))
-    assert room._smaller(prepared, load_recipe("bert"), told) == 4
+    assert micro_batch._smaller(prepared, load_recipe("bert"), told) == 4
     monkeypatch.setattr(type(head), "scope", "batch", raising=False)
     with pytest.raises(RecipeError, match="needs all rows of a batch at once. What fits: --set training.batch=4"):
-        room._smaller(prepared, load_recipe("bert"), told)
+        micro_batch._smaller(prepared, load_recipe("bert"), told)
 
 
 def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None:
@@ -182,7 +182,7 @@ def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None
     def sample(rows: int) -> Any:
         return data.sample("main", rows)  # type: ignore[attr-defined]
 
-    made = tried(step, "main", sample, limit=4, precision="fp32", device=CPU, room=1 << 30)
+    made = tried(step, "main", sample, limit=4, precision="fp32", device=CPU, free_bytes=1 << 30)
     _, most = memory.peaks(lambda mark: once(step, "main", sample(64), "fp32", CPU, mark), CPU)
     assert 0.9 * most < made.bytes.of(64) < 1.6 * most
 
@@ -204,7 +204,7 @@ def test_the_time_of_a_micro_batch_is_a_line_over_its_rows(
 
     monkeypatch.setattr(trials, "_timed", assumed)
     sample: Any = lambda n: data.sample("main", n)  # type: ignore[attr-defined]  # noqa: E731
-    made = tried(step, "main", sample, limit=limit, precision="fp32", device=CPU, room=1 << 40)
+    made = tried(step, "main", sample, limit=limit, precision="fp32", device=CPU, free_bytes=1 << 40)
     assert rows == timed
     assert made.seconds == pytest.approx((fixed, per_row))
 
@@ -271,7 +271,7 @@ def test_rows_of_other_lengths_elsewhere_are_measured_too_and_give_a_range(
     larger = [replace_tokens(first, times) for times in (1, 3)]
     clock = iter([0.1, 0.2, 0.2, 0.2, 0.8] + [0.1] * 20)  # one row; two rows, and again; then the others
     monkeypatch.setattr(trials, "_timed", lambda *_: next(clock))
-    plain = {"limit": 2, "precision": "fp32", "device": CPU, "room": 1 << 30}
+    plain = {"limit": 2, "precision": "fp32", "device": CPU, "free_bytes": 1 << 30}
     alone = tried(step, "main", lambda rows: first, **plain)  # type: ignore[arg-type]
     assert alone.spread == (1.0, 1.0) and alone.seconds.of(2) == pytest.approx(0.2)
     clock = iter([0.1, 0.2, 0.2, 0.8])

@@ -17,8 +17,8 @@ def bound(make_store: MakeStore, **arguments: object) -> BoundLines:
     return Lines(**arguments).bind(make_store(DOCUMENTS), seed=1, entry="main")  # type: ignore[arg-type]
 
 
-def rows_of(source: BoundLines, epoch: int = 0, room: int = 1000) -> list[list[int]]:
-    plan = source.plan(epoch, room)
+def rows_of(source: BoundLines, epoch: int = 0, max_tokens: int = 1000) -> list[list[int]]:
+    plan = source.plan(epoch, max_tokens)
     rows = source.read(plan, np.arange(len(plan)), frozenset())
     return [row[:n].tolist() for row, n in zip(rows["tokens"], rows["length"], strict=True)]
 
@@ -28,7 +28,7 @@ def test_a_row_is_a_document_cut_every_length_tokens(make_store: MakeStore) -> N
     assert [len(row) for row in rows_of(source)] == [5, 2, 5, 1, 5, 5, 2, 5, 1]
     assert sum(rows_of(source), []) == list(range(10, 10 + 31))
     assert [len(row) for row in rows_of(bound(make_store, shuffle=False))] == [7, 5, 1, 12, 6]
-    assert [len(row) for row in rows_of(bound(make_store, shuffle=False), room=6)] == [6, 1, 5, 1, 6, 6, 6]
+    assert [len(row) for row in rows_of(bound(make_store, shuffle=False), max_tokens=6)] == [6, 1, 5, 1, 6, 6, 6]
     assert source.tokens == 31
 
 
@@ -94,5 +94,5 @@ def test_settings_and_corpora_that_cannot_be_are_refused(make_store: MakeStore) 
         Lines(unit="word")  # type: ignore[arg-type]
     with pytest.raises(CorpusError, match="no document has two tokens"):
         Lines().bind(make_store([[1], [1]]), seed=0, entry="main")
-    with pytest.raises(RecipeError, match="room"):
+    with pytest.raises(RecipeError, match="can hold"):
         Lines().bind(make_store([[2]]), seed=0, entry="main").plan(0, 1)

@@ -128,7 +128,7 @@ def test_a_side_longer_than_the_room_is_cut(store: Store) -> None:
     bound = Pairs().bind(store, seed=3, entry="main")
     rows = bound.read(bound.plan(0, 2), np.arange(60), frozenset({"translation.tokens"}))
     assert set(rows["length"].tolist()) == set(rows["translation.length"].tolist()) == {2}
-    with pytest.raises(RecipeError, match="room"):
+    with pytest.raises(RecipeError, match="can hold"):
         bound.plan(0, 1)
 
 
@@ -300,5 +300,5 @@ def test_languages_of_alternating_text_are_smoothed(numbered: Store) -> None:
 
 
 def test_a_row_of_alternating_text_needs_room(numbered: Store) -> None:
-    with pytest.raises(RecipeError, match="1 tokens of room per row; expected 2"):
+    with pytest.raises(RecipeError, match="can hold 1 tokens of text; expected 2"):
         Pairs(alternate=True).bind(numbered, seed=3, entry="main").plan(0, 1)

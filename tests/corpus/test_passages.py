@@ -35,7 +35,7 @@ def rows_of(bound: BoundPassages, plan: PassagePlan, block: int = 7) -> list[dic
     return [found[i] for i in range(len(plan))]
 
 
-def expected(documents: list[list[int]], room: int, source: Passages) -> list[dict[str, object]]:
+def expected(documents: list[list[int]], max_tokens: int, source: Passages) -> list[dict[str, object]]:
     """The same passages by the plainest code there is: a stream of (token, sentence, document), cut by hand."""
     runs: list[list[tuple[list[tuple[int, int, int]], int]]] = []
     number = sentence_number = 0
@@ -43,7 +43,7 @@ def expected(documents: list[list[int]], room: int, source: Passages) -> list[di
         units = []
         for size in sizes:
             tokens = [(number + i, sentence_number, document) for i in range(size)]
-            units += [(tokens[i : i + room], document) for i in range(0, size, room)]
+            units += [(tokens[i : i + max_tokens], document) for i in range(0, size, max_tokens)]
             number += size
             sentence_number += 1
         if units and (not runs or not source.across_documents):
@@ -59,13 +59,13 @@ def expected(documents: list[list[int]], room: int, source: Passages) -> list[di
                 if source.separator and i and run[i - 1][1] != document:
                     flat.append(sep)
                 flat += tokens
-            made += [flat[i : i + room] for i in range(0, len(flat), room)]
+            made += [flat[i : i + max_tokens] for i in range(0, len(flat), max_tokens)]
             continue
         row: list[tuple[int, int, int]] = []
         last = None
         for tokens, document in run:
             gap = [sep] if source.separator and row and last != document else []
-            if row and (len(row) >= room if source.overrun else len(row) + len(gap) + len(tokens) > room):
+            if row and (len(row) >= max_tokens if source.overrun else len(row) + len(gap) + len(tokens) > max_tokens):
                 made.append(row)
                 row, gap = [], []
             row = row + gap + tokens
@@ -97,25 +97,25 @@ def expected(documents: list[list[int]], room: int, source: Passages) -> list[di
     ids=["bert", "within", "cut", "across", "separated", "roberta", "stream", "gpt2"],
 )
 @relaxed
-@given(documents=documents_of, room=st.integers(2, 12), block=st.integers(1, 9))
+@given(documents=documents_of, max_tokens=st.integers(2, 12), block=st.integers(1, 9))
 def test_every_epoch_holds_the_passages_of_the_plainest_code(
-    source: Passages, documents: list[list[int]], room: int, block: int, make_store: object
+    source: Passages, documents: list[list[int]], max_tokens: int, block: int, make_store: object
 ) -> None:
     store: Store = make_store(documents)  # type: ignore[operator]
     bound = source.bind(store, seed=1, entry="main")
-    assert rows_of(bound, bound.plan(3, room), block) == expected(documents, room, source)
+    assert rows_of(bound, bound.plan(3, max_tokens), block) == expected(documents, max_tokens, source)
 
 
 @relaxed
-@given(documents=documents_of, room=st.integers(2, 12))
+@given(documents=documents_of, max_tokens=st.integers(2, 12))
 def test_short_passages_lose_no_token_and_stay_under_twice_the_room(
-    documents: list[list[int]], room: int, make_store: object
+    documents: list[list[int]], max_tokens: int, make_store: object
 ) -> None:
     store: Store = make_store(documents)  # type: ignore[operator]
     bound = Passages(short=0.5).bind(store, seed=1, entry="main")
-    plan = bound.plan(0, room)
+    plan = bound.plan(0, max_tokens)
     assert [t for row in rows_of(bound, plan) for t in row["tokens"]] == store.tokens.tolist()
-    assert plan.passages.length.max() <= 2 * room
+    assert plan.passages.length.max() <= 2 * max_tokens
 
 
 def test_short_passages_are_drawn_anew_each_epoch_at_the_stated_share(make_store: object) -> None:
@@ -325,7 +325,7 @@ def test_unknown_separators_and_too_little_room_are_refused(make_store: object) 
     store: Store = make_store([[4, 4]])  # type: ignore[operator]
     with pytest.raises(CorpusError, match="needs the special token '.EOS.'"):
         Passages(across_documents=True, separator="[EOS]").bind(store, seed=1, entry="main")
-    with pytest.raises(RecipeError, match="room"):
+    with pytest.raises(RecipeError, match="can hold"):
         Passages().bind(store, seed=1, entry="main").plan(0, 1)
 
 

@@ -44,9 +44,9 @@ def built(source: Records, path: Path, tokenizer: Tokenizer, known: Store | None
     return source.build_store([path], tokenizer, path.with_suffix(".store"), known=known, report=lambda line: None)
 
 
-def rows_of(source: Records, store: Store, room: int, **how: Any) -> tuple[Any, Any]:
+def rows_of(source: Records, store: Store, max_tokens: int, **how: Any) -> tuple[Any, Any]:
     bound = source.bind(store, seed=1, entry="main", **how)
-    plan = bound.plan(0, room)
+    plan = bound.plan(0, max_tokens)
     return bound.read(plan, np.arange(len(plan)), frozenset()), plan
 
 
@@ -189,10 +189,10 @@ def test_an_epoch_has_every_record_once_in_batches_of_like_length(tmp_path: Path
     st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.integers(0, 9), min_size=n, max_size=n), min_size=1, max_size=9)),
     st.integers(1, 30),
 )
-def test_the_longest_text_gives_way_first(lengths: list[list[int]], room: int) -> None:
+def test_the_longest_text_gives_way_first(lengths: list[list[int]], max_tokens: int) -> None:
     from cloze.decoding.layout import _shares
 
-    assert shares(np.array(lengths), room).tolist() == [_shares(own, room) for own in lengths]
+    assert shares(np.array(lengths), max_tokens).tolist() == [_shares(own, max_tokens) for own in lengths]
 
 
 def test_running_text_is_no_labelled_text(make_store: Any) -> None:
@@ -253,15 +253,15 @@ def test_every_row_that_cannot_be_used_is_told_and_left_out(
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), min_size=1, max_size=9), st.integers(2, 40), st.integers(1, 20)
 )
-def test_windows_show_every_token_of_the_last_text(lengths: list[tuple[int, int]], room: int, stride: int) -> None:
+def test_windows_show_every_token_of_the_last_text(lengths: list[tuple[int, int]], max_tokens: int, stride: int) -> None:
     texts = np.array(lengths, np.int64)
-    left = [room - (one if one + two <= room else min(one, room // 2)) for one, two in lengths]
+    left = [max_tokens - (one if one + two <= max_tokens else min(one, max_tokens // 2)) for one, two in lengths]
     if any(two > own and stride >= own for (_, two), own in zip(lengths, left, strict=True)):
         with pytest.raises(CorpusError, match=r"start \d+ tokens apart, but only \d+ tokens .* windows would not overlap"):
-            windows(texts, room, stride)
+            windows(texts, max_tokens, stride)
         return
-    record, shown = windows(texts, room, stride)
-    assert (shown.kept.sum(1) <= room).all()
+    record, shown = windows(texts, max_tokens, stride)
+    assert (shown.kept.sum(1) <= max_tokens).all()
     for number, (one, two) in enumerate(lengths):
         own = np.flatnonzero(record == number)
         first, kept = shown.first[own, 1], shown.kept[own, 1]
@@ -269,7 +269,7 @@ def test_windows_show_every_token_of_the_last_text(lengths: list[tuple[int, int]
         assert seen == set(range(two)) and (len(own) == 1) == (two <= left[number])
         assert first.tolist() == [stride * turn for turn in range(len(own))]  # each is needed: none begins behind the end
         assert all(begin + count < two for begin, count in zip(first[:-1], kept[:-1], strict=True))
-        assert set(shown.kept[own, 0]) == {one if one + two <= room else min(one, room // 2)}
+        assert set(shown.kept[own, 0]) == {one if one + two <= max_tokens else min(one, max_tokens // 2)}
 
 
 def test_a_long_record_becomes_windows_that_each_draw_for_themselves(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -137,7 +137,7 @@ def test_held_out_rows_are_disjoint_from_training_and_read_once(store: Store, mo
 
 def test_numbers_of_rows_are_counted_once_and_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     length = len(bind(store).plan(0, 12))
-    monkeypatch.setattr(BoundShards, "_number_of_rows", lambda self, number, room: pytest.fail("counted again"))
+    monkeypatch.setattr(BoundShards, "_number_of_rows", lambda self, number, max_tokens: pytest.fail("counted again"))
     assert len(bind(store).plan(0, 12)) == length
 
 

@@ -21,8 +21,8 @@ def bound(make_store: MakeStore, lanes: int = 1, **arguments: object) -> BoundSi
     return source
 
 
-def sentences_of(source: BoundSingle, room: int = 100) -> list[int]:
-    plan = source.plan(0, room)
+def sentences_of(source: BoundSingle, max_tokens: int = 100) -> list[int]:
+    plan = source.plan(0, max_tokens)
     return sorted(plan.passages.sentence[plan.order].tolist())
 
 
@@ -60,7 +60,7 @@ def test_companions_are_the_sentences_around_it(make_store: MakeStore) -> None:
 
 def test_a_sentence_is_left_out_if_it_or_a_companion_is_too_long(make_store: MakeStore) -> None:
     assert sentences_of(bound(make_store, companions=["next", "previous"], max_length=4)) == [8]
-    assert sentences_of(bound(make_store, companions=["next"], across_documents=True), room=4) == [0, 7, 8]
+    assert sentences_of(bound(make_store, companions=["next"], across_documents=True), max_tokens=4) == [0, 7, 8]
     assert sentences_of(bound(make_store, bucket="equal_length", max_length=3)) == [0, 3, 5, 7, 8, 9]
     with pytest.raises(CorpusError, match="none of 3 sentences fits"):
         bound(make_store, companions=["next", "previous"]).plan(0, 2)

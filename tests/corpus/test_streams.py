@@ -18,9 +18,9 @@ ALL = frozenset({"tokens", "length", "sentence", "word_start"})
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def lanes_of(bound: BoundStreams, room: int, reuse: int, block: int = 5) -> list[list[int]]:
+def lanes_of(bound: BoundStreams, max_tokens: int, reuse: int, block: int = 5) -> list[list[int]]:
     """Every lane's tokens, read in blocks, what comes again taken off; tokens are numbers of the store, -1 a separator."""
-    plan = bound.plan(0, room)
+    plan = bound.plan(0, max_tokens)
     found: list[list[int]] = [[] for _ in range(bound.lanes)]
     for first in range(0, len(plan), block):
         items = np.arange(first, min(first + block, len(plan)))
@@ -39,12 +39,12 @@ def lanes_of(bound: BoundStreams, room: int, reuse: int, block: int = 5) -> list
 @relaxed
 @given(
     sizes=st.lists(st.lists(st.integers(1, 9), max_size=4), min_size=1, max_size=9).filter(lambda d: sum(map(sum, d)) >= 12),
-    lanes=st.integers(1, 4), room=st.integers(2, 9), reuse=st.integers(0, 4), separated=st.booleans(),
+    lanes=st.integers(1, 4), max_tokens=st.integers(2, 9), reuse=st.integers(0, 4), separated=st.booleans(),
 )
 def test_lanes_are_the_text_in_order_and_lose_only_a_remainder(
-    make_store: MakeStore, sizes: list[list[int]], lanes: int, room: int, reuse: int, separated: bool
+    make_store: MakeStore, sizes: list[list[int]], lanes: int, max_tokens: int, reuse: int, separated: bool
 ) -> None:
-    reuse = min(reuse, room - 1)
+    reuse = min(reuse, max_tokens - 1)
     store = make_store(sizes)
     bound = Streams(reuse=reuse, separator="[SEP]" if separated else None).bind(store, seed=1, entry="main", lanes=lanes)
     text: list[int] = []
@@ -55,7 +55,7 @@ def test_lanes_are_the_text_in_order_and_lose_only_a_remainder(
         text += [-1] if separated and sum(document) else []
     assert bound.tokens == len(text)
     span = len(text) // lanes
-    for lane, found in enumerate(lanes_of(bound, room, reuse)):
+    for lane, found in enumerate(lanes_of(bound, max_tokens, reuse)):
         expected = text[lane * span : (lane + 1) * span]
         assert found == expected[: len(found)]
         if span <= reuse:  # a lane with nothing but what it would repeat has no row

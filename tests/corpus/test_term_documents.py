@@ -33,10 +33,10 @@ def store_of(folder: Path, documents: Sequence[Sequence[Sequence[int]]]) -> Stor
     documents=st.lists(
         st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=12), max_size=3), min_size=1, max_size=6
     ).filter(lambda documents: any(t > 3 for d in documents for s in d for t in s)),
-    unit=st.sampled_from(["document", "sentence"]), room=st.integers(1, 9),
+    unit=st.sampled_from(["document", "sentence"]), max_tokens=st.integers(1, 9),
 )
 def test_rows_and_matrix_are_what_counting_gives(
-    tmp_path_factory: pytest.TempPathFactory, documents: list[list[list[int]]], unit: str, room: int
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[list[int]]], unit: str, max_tokens: int
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("counts") / "store", documents)
     bound = TermDocuments(unit=unit).bind(store, seed=1, entry="main")  # type: ignore[arg-type]
@@ -47,16 +47,16 @@ def test_rows_and_matrix_are_what_counting_gives(
     for term, document, count in zip(*found, strict=True):
         by_document[document][int(term)] = int(count)
     assert by_document == expected
-    plan = bound.plan(0, room)
+    plan = bound.plan(0, max_tokens)
     assert sorted(plan.order.tolist()) == list(range(len(expected)))
     rows = bound.read(plan, np.arange(len(plan)), frozenset())
     for n, document in enumerate(plan.order):
         size = rows["length"][n]
         row = dict(zip(rows["tokens"][n, :size].tolist(), rows["weights/main"][n, :size].tolist(), strict=True))
-        assert row == dict(sorted(expected[document].items())[:room])
+        assert row == dict(sorted(expected[document].items())[:max_tokens])
         assert rows["positions/main"][n].tolist() == [*range(size), *[-1] * (rows["tokens"].shape[1] - size)]
     again = pickle.loads(pickle.dumps(bound))
-    assert (again.plan(3, room).order == bound.plan(3, room).order).all()
+    assert (again.plan(3, max_tokens).order == bound.plan(3, max_tokens).order).all()
 
 
 def test_a_corpus_of_unknown_words_says_so(tmp_path: Path) -> None:

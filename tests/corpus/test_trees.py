@@ -80,8 +80,8 @@ def test_words_are_counted_as_far_as_they_are_shown(tmp_path: Path) -> None:
     assert store.classes == ("advmod", "aux", "det", "nsubj", "root")
     bound = source.bind(store, seed=1, entry="main")
     last = int(store.columns["first"][4])  # the first token of the first sentence's last word
-    for room, heads in ((100, {0: [2, 5, 5, 5, 0], 1: [-1, -1, 4, 4, 0]}), (last, {0: [2, -1, -1, -1, -1]})):
-        plan = bound.plan(0, room)
+    for max_tokens, heads in ((100, {0: [2, 5, 5, 5, 0], 1: [-1, -1, 4, 4, 0]}), (last, {0: [2, -1, -1, -1, -1]})):
+        plan = bound.plan(0, max_tokens)
         rows = bound.read(plan, np.arange(len(plan)), frozenset())
         asked = Arcs()(rows, Draw(row_keys(1, "main", 0, items=np.arange(len(plan)))))
         for record, expected in heads.items():

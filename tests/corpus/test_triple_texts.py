@@ -43,8 +43,8 @@ def store(source: _Texts, folder: Path) -> Store:
     return source.build_store([graph(folder)], tokenizer(), folder / "store", known=None, report=lambda line: None)
 
 
-def spelled(bound: Any, epoch: int = 0, room: int = 40) -> list[tuple[str, str, str, int]]:
-    plan = bound.plan(epoch, room)
+def spelled(bound: Any, epoch: int = 0, max_tokens: int = 40) -> list[tuple[str, str, str, int]]:
+    plan = bound.plan(epoch, max_tokens)
     rows = bound.read(plan, np.arange(len(plan)), WANT)
     read = bound.store.tokenizer()
     texts = [
@@ -92,9 +92,9 @@ def test_wrong_triples_are_new_in_every_epoch_and_the_same_wherever_a_row_is_mad
 def test_the_longest_text_of_a_row_loses_its_end(tmp_path: Path) -> None:
     source = TripleTexts(negatives=Negatives())
     bound = source.bind(store(source, tmp_path), seed=1, entry="main")
-    found = {row[:3] for row in spelled(bound, room=8)}
+    found = {row[:3] for row in spelled(bound, max_tokens=8)}
     assert ("river", "flows to", "a very long text of") in found and ("a very long", "stands by", "red old house") in found
-    with pytest.raises(RecipeError, match="2 tokens of room per row; a triple needs 3"):
+    with pytest.raises(RecipeError, match="can hold 2 tokens of text; a triple needs 3"):
         bound.plan(0, 2)
 
 

@@ -117,4 +117,4 @@ def test_windows_of_a_long_text_leave_room_for_facts(knowing: Any) -> None:
     assert read.tolist() == list(range(len(words)))
     for window in made:
         assert (window.row.part[window.columns] == 0).all()
-    assert Windows().size(reader.room(40)) == 30
+    assert Windows().size(reader.max_tokens(40)) == 30

@@ -59,9 +59,9 @@ def test_a_length_without_room_is_an_error_that_says_so() -> None:
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=3), st.integers(0, 60))
-def test_shares_fill_the_room_and_never_exceed_a_text(lengths: list[int], room: int) -> None:
-    kept = _shares(lengths, room)
-    assert sum(kept) == min(room, sum(lengths))
+def test_shares_fill_the_room_and_never_exceed_a_text(lengths: list[int], max_tokens: int) -> None:
+    kept = _shares(lengths, max_tokens)
+    assert sum(kept) == min(max_tokens, sum(lengths))
     assert all(0 <= k <= n for k, n in zip(kept, lengths, strict=True))
     level = max(kept)
     assert all(k == n or k >= level - 1 for k, n in zip(kept, lengths, strict=True))

@@ -319,7 +319,7 @@ def test_masks_differ_between_epochs_and_repeat_for_the_same_address(passages, d
 
 
 def test_an_exercise_works_out_what_the_source_must_read(facts):
-    assert bert(facts, 128).room == 125
+    assert bert(facts, 128).max_tokens == 125
     assert bert(facts).wants == {
         "tokens", "vectors", "length", "sentence", "target_length", "border", "apart", "favour", "distractor.favour",
         "distractor.tokens", "distractor.vectors", "distractor.length", "distractor.sentence",

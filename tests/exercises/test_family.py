@@ -127,7 +127,7 @@ def test_tlm_appends_a_translation_to_its_text(draw, facts):
 def test_tlm_is_cut_to_its_length_at_the_end_of_the_translation(draw, facts):
     edits = [Frame("[SEP] {A} [SEP] [SEP] {translation} [SEP]", tokenizer=facts), Mask(spare="first", rounding="independent")]
     exercise = Exercise([Placed(e) for e in edits], 8)
-    assert {"translation.tokens", "translation.length"} <= exercise.wants and exercise.room == 4
+    assert {"translation.tokens", "translation.length"} <= exercise.wants and exercise.max_tokens == 4
     out = exercise(translated(), draw(2))
     assert out["tokens"][0, :8].tolist() == [3, 7, 8, 9, 3, 3, 17, 3]
 

@@ -67,7 +67,7 @@ def rebuilt_t5(row):
 @pytest.mark.parametrize(("length", "raw", "answer"), [(64, 70, 14), (128, 141, 29), (256, 284, 58), (512, 568, 114)])
 def test_t5_reads_as_much_text_as_fills_the_length_exactly(length, raw, answer):
     exercise = t5(length)
-    assert exercise.room == raw
+    assert exercise.max_tokens == raw
     out = exercise(text(3, raw), draw(3))
     assert out["length"].tolist() == [length] * 3
     assert out["decoder.length"].tolist() == [answer] * 3
@@ -159,7 +159,7 @@ def test_bart_asks_for_the_whole_text_before_any_noise():
         Frame("[BOS] {A} [EOS]", tokenizer=FACTS),
     ]
     exercise = Exercise([Placed(e) for e in edits], 64)
-    assert exercise.room == 62
+    assert exercise.max_tokens == 62
     out = exercise(text(50, 62), draw(50))
     answer = [BOS, *range(100, 162), EOS]
     assert (out["decoder.targets/main"] == answer).all()

@@ -12,7 +12,7 @@ import torch
 from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.budget.baselines import baselines
-from cloze.budget.room import require_one_process
+from cloze.budget.micro_batch import require_one_process
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint, plain_arguments
 from cloze.checkpoint.feeds import build_data

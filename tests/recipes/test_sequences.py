@@ -146,7 +146,7 @@ def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: st
     arrays = {"tokens": text, "length": np.full(count, 509, np.int32), "sentence": text // 20, "word_start": text % 3 > 0}
     arrays |= {f"distractor.{field}": value + 2000 if field == "tokens" else value for field, value in arrays.items()}
     exercise, out = examples(recipe, "main", arrays, count)
-    assert exercise.room == 509 and recipe.sources["main"].arguments["reuse"] == 509 - 256
+    assert exercise.max_tokens == 509 and recipe.sources["main"].arguments["reuse"] == 509 - 256
     assert (out["length"] == 512).all()
     asked = out["positions/main"]
     assert ((asked >= 0) & (asked < 256)).sum(1).tolist() == [43] * count

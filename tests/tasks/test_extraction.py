@@ -38,9 +38,11 @@ def test_no_token_has_no_span() -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 60), st.integers(3, 20), st.integers(1, 19))
-def test_every_token_may_begin_an_answer_in_one_window_that_shows_most_around_it(tokens: int, room: int, stride: int) -> None:
-    stride = min(stride, room - 1)
-    _, shown = windows(np.array([[0, tokens]]), room, stride)
+def test_every_token_may_begin_an_answer_in_one_window_that_shows_most_around_it(
+    tokens: int, max_tokens: int, stride: int
+) -> None:
+    stride = min(stride, max_tokens - 1)
+    _, shown = windows(np.array([[0, tokens]]), max_tokens, stride)
     begin, count = shown.first[:, 1], shown.kept[:, 1]
     places = best_positions(begin, count, tokens)
     owners = [[number for number, (a, own) in enumerate(zip(begin, places, strict=True)) if 0 <= t - a < len(own) and own[t - a]]

@@ -123,7 +123,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
         )
         step = build_step(recipe, vocab_size=loaded.tokenizer.size)
         feed = build_feed(recipe, entry, store, step, facts, length=16, seed=1, share=0.0)
-        plan = feed.source.plan(0, feed.exercise.room)
+        plan = feed.source.plan(0, feed.exercise.max_tokens)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         reader = Reader.of(loaded)
         reader = Reader(reader.network, reader.tokenizer, recipe.reading, reader.order)

@@ -159,8 +159,8 @@ def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
     source = Records(text="query", text_b="passage", answer="match")
     store = source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=quiet)
     exercise = Exercise([Placed(Separate())], 12)
-    assert store.row_sizes.tolist() == [20, 10] and (exercise.row_room, exercise.text_room) == (24, 12)
-    assert store.cut(exercise.row_room, exercise.text_room) == 1 and store.cut(19) == 1 and store.cut(20) == 0
+    assert store.row_sizes.tolist() == [20, 10] and (exercise.row_max_tokens, exercise.text_max_tokens) == (24, 12)
+    assert store.cut(exercise.row_max_tokens, exercise.text_max_tokens) == 1 and store.cut(19) == 1 and store.cut(20) == 0
     assert tuned.task_json["cut"] == {"train": 0, "dev": 0}
 
 

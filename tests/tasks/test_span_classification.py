@@ -97,7 +97,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
     for length, all_read in ((24, True), (7, False)):
         facts = TokenFacts.of(loaded.tokenizer)
         feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=length, seed=1, share=0.0)
-        plan = feed.source.plan(0, feed.exercise.room)
+        plan = feed.source.plan(0, feed.exercise.max_tokens)
         (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())
         learner = SpanClassifier(Reader.of(loaded), head, None, length=length, labels=store.classes, usual="aa")
@@ -106,7 +106,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         wanted = [(row.columns + number * width).tolist() for number, row in enumerate(rows) if row.read]
         assert part.arrays["positions/label"].tolist() == wanted
         assert (len(wanted) == len(rows)) == all_read and wanted
-        lost = ClassOfSpans().lost({**store.columns, "bounds": store.bounds}, feed.exercise.room)
+        lost = ClassOfSpans().lost({**store.columns, "bounds": store.bounds}, feed.exercise.max_tokens)
         assert lost == sum(not row.read for row in rows)
 
 

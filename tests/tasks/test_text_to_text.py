@@ -164,7 +164,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
-    made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.room).order))
+    made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.max_tokens).order))
     learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
     for row, pair in enumerate(learner.encode_labelled(learner.task.read(rows))):
         length = int(made["length"][row])

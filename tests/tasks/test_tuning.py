@@ -292,7 +292,7 @@ def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], P
         feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=8, seed=1)
         import numpy as np
 
-        items = np.argsort(feed.source.plan(0, feed.exercise.room).order)
+        items = np.argsort(feed.source.plan(0, feed.exercise.max_tokens).order)
         part = feed.micro_batches([(0, items)], [3])[0].arrays
         reader = Reader.of(loaded)
         framed = reader.encode(["the cat sat on the mat and the dog", "", "rain"], max_length=8)

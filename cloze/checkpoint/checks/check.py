@@ -188,12 +188,12 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
     for phase, stage in enumerate(phase_recipes(recipe)):
         for entry in stage.entries.values():
             length = stage.sources[entry.source].arguments.get("length")
-            room = length
+            max_tokens = length
             for spec in reversed(entry.exercise):
                 edit = made_of(spec.part, {}, Faults())
-                if room is not None and edit is not None and spec.view == "main":
-                    room = edit.max_input(room)
-            if room is not None and room < 1:
+                if max_tokens is not None and edit is not None and spec.view == "main":
+                    max_tokens = edit.max_input(max_tokens)
+            if max_tokens is not None and max_tokens < 1:
                 source = recipe.sources[entry.source]
                 at = f" in schedule[{phase}]" if recipe.schedule else ""
                 faults.add(source.where, f"{source.path}.length",

@@ -114,7 +114,7 @@ class BoundCooccurrences(BoundSource[CellPlan]):
             )
         return cells
 
-    def make_plan(self, epoch: int, room: int) -> CellPlan:
+    def make_plan(self, epoch: int, max_tokens: int) -> CellPlan:
         """The cells of one epoch, by pieces of tiles."""
         return CellPlan.of(self.cells.pieces, epoch, self.seed, self.entry)
 

@@ -88,9 +88,9 @@ class BoundTermDocuments(BoundSource[Ordering]):
         """Tokens of this part of the corpus."""
         return int((self.stop - self.start).sum())
 
-    def make_plan(self, epoch: int, room: int) -> Ordering:
+    def make_plan(self, epoch: int, max_tokens: int) -> Ordering:
         """The documents of one epoch, in random order."""
-        return Ordering(epoch, room, self.shuffled(len(self.start), epoch))
+        return Ordering(epoch, max_tokens, self.shuffled(len(self.start), epoch))
 
     def read_main(self, plan: Ordering, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) the distinct words of each document, `length` (B,); each word is the target at its own column:
@@ -99,8 +99,8 @@ class BoundTermDocuments(BoundSource[Ordering]):
         term_counts = self._counts(chosen)
         sizes = np.bincount(term_counts.documents, minlength=len(items))
         column = ranges(sizes)
-        fits = column < plan.room
-        length = np.minimum(sizes, plan.room).astype(np.int32)
+        fits = column < plan.max_tokens
+        length = np.minimum(sizes, plan.max_tokens).astype(np.int32)
         width = int(length.max(initial=1))
         at = term_counts.documents[fits], column[fits]
         tokens, counts = np.zeros((len(items), width), np.int32), np.zeros((len(items), width), np.float32)

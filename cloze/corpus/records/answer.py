@@ -157,8 +157,8 @@ class Answer(ABC):
         """Arguments for the objectives that learn these answers, from the stored answers of the training text."""
         return {}
 
-    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int | None:
-        """How many records lose their answer if texts are cut to `room` tokens; None: cutting loses no answer."""
+    def lost(self, stored: Mapping[str, NDArray[Any]], max_tokens: int) -> int | None:
+        """How many records lose their answer if texts are cut to `max_tokens` tokens; None: cutting loses no answer."""
         return None
 
 

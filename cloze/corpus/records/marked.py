@@ -100,7 +100,7 @@ class ClassOfSpans(Answer):
         """The classes, how often each occurs, and the most frequent one."""
         return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
 
-    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
-        """How many records lose a span if a text is cut to `room` tokens."""
+    def lost(self, stored: Mapping[str, NDArray[Any]], max_tokens: int) -> int:
+        """How many records lose a span if a text is cut to `max_tokens` tokens."""
         last, begin = np.asarray(stored["last"]), np.asarray(stored["bounds"])[:-1]
-        return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0
+        return int(np.logical_or.reduceat(last >= max_tokens, begin).sum()) if len(begin) else 0

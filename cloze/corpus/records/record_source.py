@@ -198,17 +198,17 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         """Tokens of these records."""
         return int(self.store.lengths[self.records].sum())
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[RecordCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[RecordCuts]:
         """The rows of one epoch: a function of the batch, too."""
-        if room < 1:
-            raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
-        views = self._views(room)
-        return PassagePlan(epoch, room, self._order(epoch, views.length.astype(np.int64)), views)
+        if max_tokens < 1:
+            raise RecipeError(f"records: a row can hold {max_tokens} tokens of text (is `length` too small?).")
+        views = self._views(max_tokens)
+        return PassagePlan(epoch, max_tokens, self._order(epoch, views.length.astype(np.int64)), views)
 
-    def _views(self, room: int) -> RecordCuts:
+    def _views(self, max_tokens: int) -> RecordCuts:
         """The rows in the order of the store: one per record, or several windows of a record."""
         lengths, stride = self.store.lengths[self.records], self.source.stride
-        record, parts = cut(lengths, room) if stride is None else windows(lengths, room, stride)
+        record, parts = cut(lengths, max_tokens) if stride is None else windows(lengths, max_tokens, stride)
         start = self.store.begins(self.records[record], 1)[:, 0]
         return RecordCuts(start, parts.kept.sum(1).astype(np.int32), record, parts)
 
@@ -283,14 +283,14 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         """The wanted fields of the records that `choose` finds for those of some items."""
         chosen = choose(self._kin, plan.passages.record[plan.order[items]], self.draw(plan, items))
         records = np.where(chosen >= 0, self.records[chosen], -1)
-        arrays = self._text(records, plan.room) if want & _TEXT else {}
+        arrays = self._text(records, plan.max_tokens) if want & _TEXT else {}
         arrays = {name: value for name, value in arrays.items() if name in want}
         return arrays | self._items(records) if want - _TEXT else arrays
 
-    def _text(self, records: Int64, room: int) -> Arrays:
-        """The first text of some records, -1 for none, cut to `room` tokens."""
+    def _text(self, records: Int64, max_tokens: int) -> Arrays:
+        """The first text of some records, -1 for none, cut to `max_tokens` tokens."""
         begin = self.store.begins(records, 1)[:, 0]
-        length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], room), 0)
+        length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], max_tokens), 0)
         columns = np.arange(max(int(length.max(initial=1)), 1))
         index = np.minimum(begin[:, None] + columns, max(len(self.store.tokens) - 1, 0))
         return {

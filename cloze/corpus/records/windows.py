@@ -38,31 +38,31 @@ class RecordCuts(Cut):
     shown: TextParts
 
 
-def cut(lengths: Int64, room: int) -> tuple[Int64, TextParts]:
+def cut(lengths: Int64, max_tokens: int) -> tuple[Int64, TextParts]:
     """One row per record, for texts of these lengths (N, P); the longest text loses its end."""
-    return np.arange(len(lengths)), TextParts(np.zeros_like(lengths), shares(lengths, room))
+    return np.arange(len(lengths)), TextParts(np.zeros_like(lengths), shares(lengths, max_tokens))
 
 
-def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, TextParts]:
+def windows(lengths: Int64, max_tokens: int, stride: int) -> tuple[Int64, TextParts]:
     """The windows over the last text of records (N, P): the record of each, and the parts that it contains.
 
     Each window begins `stride` tokens after the previous one, until one reaches the end of the text (Devlin et al., 2019;
     `doc_stride` in google-research/bert, run_squad.py), so every token is in at least one window. If a record needs several
-    windows, its other texts get at most half of the room and lose their ends.
+    windows, its other texts get at most half of the row and lose their ends.
 
     Windows that would not overlap are a `CorpusError`: tokens between them would never be read, and a span that crosses a border
     would be in none (huggingface/transformers#2548).
     """
     prefixes, last = lengths[:, :-1], lengths[:, -1]
-    fits = lengths.sum(1) <= room
-    sizes = np.where(fits[:, None], prefixes, shares(prefixes, room // 2) if prefixes.shape[1] else prefixes)
-    left = room - sizes.sum(1)
+    fits = lengths.sum(1) <= max_tokens
+    sizes = np.where(fits[:, None], prefixes, shares(prefixes, max_tokens // 2) if prefixes.shape[1] else prefixes)
+    left = max_tokens - sizes.sum(1)
     several = last > left
     if (several & (left <= stride)).any():
         least = int(left[several].min())
         raise CorpusError(
             f"records.stride: windows start {stride} tokens apart, but only {least} tokens of a long text fit into a row of "
-            f"{room}: windows would not overlap.\n"
+            f"{max_tokens}: windows would not overlap.\n"
             f"  Give a smaller stride, such as --set corpus.stride={max(least // 2, 1)}, or longer rows."
         )
     count = 1 + -(-np.maximum(last - left, 0) // stride)
@@ -74,15 +74,15 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, TextParts]:
     return record, TextParts(first, window_sizes)
 
 
-def shares(lengths: Int64, room: int) -> Int64:
-    """How many tokens of each text (B, P) fit into a row of `room` tokens: the longest text is cut first, in a tie the later
-    one."""
+def shares(lengths: Int64, max_tokens: int) -> Int64:
+    """How many tokens of each text (B, P) fit into a row of `max_tokens` tokens: the longest text is cut first, in a tie
+    the later one."""
     count = lengths.shape[1]
     ascending = np.sort(lengths, axis=1)
     before = np.cumsum(ascending, axis=1) - ascending
-    level = ((room - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
+    level = ((max_tokens - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
     sizes = np.minimum(lengths, np.maximum(level, 0))
-    spare = np.where(lengths.sum(1) > room, room - sizes.sum(1), 0)
+    spare = np.where(lengths.sum(1) > max_tokens, max_tokens - sizes.sum(1), 0)
     longer = lengths > sizes
     sizes += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
-    return np.where(lengths.sum(1, keepdims=True) > room, sizes, lengths)
+    return np.where(lengths.sum(1, keepdims=True) > max_tokens, sizes, lengths)

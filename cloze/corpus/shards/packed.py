@@ -32,7 +32,7 @@ class Packs(Protocol):
     """How passages are packed (`batching.packing.Packing`); plain values identify it."""
 
     @property
-    def room(self) -> int: ...
+    def max_tokens(self) -> int: ...
 
     @property
     def width(self) -> int: ...
@@ -48,11 +48,11 @@ class PackedShards(Rebinds):
         self._rows: Int64 | None = None
         self._held: dict[Any, Several] = {}
 
-    def plan(self, epoch: int, room: int) -> ShardPlan:
+    def plan(self, epoch: int, max_tokens: int) -> ShardPlan:
         """The packed rows of one epoch; a pure function of seed, entry and epoch."""
         if self._rows is None:
             self._rows = self.shards.counted(self._folder, lambda number: len(self._packed_shard(number)))
-        return self.shards.arrange(epoch, room, self._rows)
+        return self.shards.arrange(epoch, max_tokens, self._rows)
 
     def read(self, plan: ShardPlan, rows: Int64, want: frozenset[str]) -> Several:
         """The passages of some rows, row after row, their random numbers, and the row (0, 1, …) of each. Those of held-out rows
@@ -91,11 +91,11 @@ class PackedShards(Rebinds):
         return packed
 
     def _pack(self, number: int) -> Packed:
-        length = self.shards.cuts(number, self.packing.room).length
+        length = self.shards.cuts(number, self.packing.max_tokens).length
         order = rng.permutation(len(length), "packed", self.shards.name(number))
         packed = self.packing(length[order])
         return Packed(packed.starts, order[packed.members].astype(np.int32))
 
     @property
     def _folder(self) -> Path:
-        return self.shards.folder(self.packing.room, self.packing.width)
+        return self.shards.folder(self.packing.max_tokens, self.packing.width)

@@ -20,7 +20,7 @@ class ShardPlan:
     """
 
     epoch: int
-    room: int
+    max_tokens: int
     lanes: int
     window: int
     shards: Int64       # (S,) numbers in the store, in the order of the epoch

@@ -107,16 +107,17 @@ class _Shards(BoundSource[ShardPlan]):
         return int(sum(self.store.shards[number].tokens for number in self.chosen.tolist()) * share)
 
     def _plan(
-        self, epoch: int, room: int, rows: Int64, lanes: int, window: int, key: tuple[int | str, ...] | None
+        self, epoch: int, max_tokens: int, rows: Int64, lanes: int, window: int, key: tuple[int | str, ...] | None
     ) -> ShardPlan:
         order = rng.permutation(len(rows), self.seed, self.entry, "shards", epoch)
-        return ShardPlan(epoch, room, lanes, window, self.chosen[order], rows[order], key)
+        return ShardPlan(epoch, max_tokens, lanes, window, self.chosen[order], rows[order], key)
 
-    def rows(self, room: int) -> Int64:
+    def rows(self, max_tokens: int) -> Int64:
         """How many rows each chosen shard has."""
-        if room not in self._rows:
-            self._rows[room] = self.counted(self.folder(room), lambda number: self._number_of_rows(number, room))
-        return self._rows[room]
+        if max_tokens not in self._rows:
+            folder = self.folder(max_tokens)
+            self._rows[max_tokens] = self.counted(folder, lambda number: self._number_of_rows(number, max_tokens))
+        return self._rows[max_tokens]
 
     def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64:
         """A number for each chosen shard. Numbers that nobody has counted before are counted now, and kept for all."""
@@ -146,8 +147,8 @@ class _Shards(BoundSource[ShardPlan]):
         write_numbers(folder / "rows.json", counts)
         return counts
 
-    def _number_of_rows(self, number: int, room: int) -> int:
-        return len(self._bound(number).cuts(room).start)
+    def _number_of_rows(self, number: int, max_tokens: int) -> int:
+        return len(self._bound(number).cuts(max_tokens).start)
 
     def folder(self, *how: int) -> Path:
         """Where plans of this source are kept; `how` is the room, and the width of packed rows."""
@@ -216,13 +217,13 @@ class BoundShards(_Shards):
         self.in_lanes = lanes
         self._held: dict[Any, Rows] = {}
 
-    def make_plan(self, epoch: int, room: int) -> ShardPlan:
+    def make_plan(self, epoch: int, max_tokens: int) -> ShardPlan:
         """The rows of one epoch."""
-        return self.arrange(epoch, room, self.rows(room))
+        return self.arrange(epoch, max_tokens, self.rows(max_tokens))
 
-    def arrange(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
+    def arrange(self, epoch: int, max_tokens: int, rows: Int64) -> ShardPlan:
         """One epoch of shards with so many rows (S,), mixed in windows and lanes."""
-        return self._plan(epoch, room, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
+        return self._plan(epoch, max_tokens, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
 
     def by_lane(self, items: Int64) -> Int64:
         """The items of a step lane by lane, so that neighbours come from the same shards."""
@@ -232,7 +233,7 @@ class BoundShards(_Shards):
         """The fields of the source, those of its companions included. Held-out rows are read once."""
         if self.part == "train":
             return dict(self._read(plan, items, want))
-        key = plan.epoch, plan.room, items.tobytes(), want
+        key = plan.epoch, plan.max_tokens, items.tobytes(), want
         if key not in self._held:
             if sum(rows.count for rows in self._held.values()) > _REMEMBERED:
                 self._held.clear()
@@ -269,12 +270,12 @@ class BoundShards(_Shards):
     def _inner(self, plan: ShardPlan, number: int, row: Int64) -> tuple[Any, Any]:
         """The source over a shard, and the plan whose items are these rows of it."""
         bound = self._bound(number)
-        return bound, bound.arranged(plan.epoch, plan.room, self.cuts(number, plan.room), row)
+        return bound, bound.arranged(plan.epoch, plan.max_tokens, self.cuts(number, plan.max_tokens), row)
 
-    def cuts(self, number: int, room: int) -> Any:
+    def cuts(self, number: int, max_tokens: int) -> Any:
         """The bounds of the rows of a shard."""
-        folder = self.folder(room) / self.name(number)
-        return self.kept(number, room, lambda: mapped(folder, lambda: self._bound(number).cuts(room), _cuts_of))
+        folder = self.folder(max_tokens) / self.name(number)
+        return self.kept(number, max_tokens, lambda: mapped(folder, lambda: self._bound(number).cuts(max_tokens), _cuts_of))
 
 
 class BoundShardStreams(_Shards):
@@ -284,16 +285,16 @@ class BoundShardStreams(_Shards):
         super().__init__(source, store, {"lanes": lanes}, **address)
         self.lanes = lanes
 
-    def make_plan(self, epoch: int, room: int) -> ShardPlan:
+    def make_plan(self, epoch: int, max_tokens: int) -> ShardPlan:
         """The rows of one epoch."""
-        return self._plan(epoch, room, self.rows(room), 1, 1, None)
+        return self._plan(epoch, max_tokens, self.rows(max_tokens), 1, 1, None)
 
     def read_main(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Arrays:
         """The fields of the source, those of its companions included."""
         self.expect(plan, items)
         shard, row = plan.locate(items)
         blocks = [
-            (index, bound.read(bound.plan(plan.epoch, plan.room), row[index], want))
+            (index, bound.read(bound.plan(plan.epoch, plan.max_tokens), row[index], want))
             for number, index in by_shard(shard) for bound in [self._bound(number)]
         ]
         rows = Rows.below([block for _, block in blocks])
@@ -305,11 +306,11 @@ class BoundShardStreams(_Shards):
         shard, row = plan.locate(items)
         for number, index in by_shard(shard):
             bound = self._bound(number)
-            keys[index] = bound.draw(bound.plan(plan.epoch, plan.room), row[index]).keys
+            keys[index] = bound.draw(bound.plan(plan.epoch, plan.max_tokens), row[index]).keys
         return rng.Draw(keys)
 
-    def _number_of_rows(self, number: int, room: int) -> int:
-        return len(self._bound(number).plan(0, room))
+    def _number_of_rows(self, number: int, max_tokens: int) -> int:
+        return len(self._bound(number).plan(0, max_tokens))
 
 
 def _cuts_of(**columns: Any) -> Cut:

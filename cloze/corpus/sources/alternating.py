@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from cloze import rng
-from cloze.corpus.sources.bound import BoundSource, remember, require_room, split_documents
+from cloze.corpus.sources.bound import BoundSource, remember, require_tokens, split_documents
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
 from cloze.corpus.stores.source import Address, Source
@@ -29,7 +29,7 @@ class _Shown(NamedTuple):
 
 class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
     """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
-    language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
+    language modelling of Unicoder, Huang et al., 2019), cut into rows.
 
     A document is a run of consecutive pairs in the same two languages, without held-out pairs; parallel text has no other
     document boundaries. With `swap` the first side is redrawn for every run and epoch. A row gives the language of each token
@@ -69,22 +69,22 @@ class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
         arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
         return arrays
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
         """The rows of one epoch."""
-        require_room("pairs", room, 2, "expected 2 or more")
+        require_tokens("pairs", max_tokens, 2, "expected 2 or more")
         sentences = self._shown(epoch)
         starts = np.append(0, sentences.ends)[sentences.opens]
         stops = np.append(starts[1:], sentences.ends[-1:])
-        pieces = -(-(stops - starts) // room)
-        start = np.repeat(starts, pieces) + ranges(pieces) * room
-        stop = np.minimum(np.repeat(stops, pieces), start + room)
+        pieces = -(-(stops - starts) // max_tokens)
+        start = np.repeat(starts, pieces) + ranges(pieces) * max_tokens
+        stop = np.minimum(np.repeat(stops, pieces), start + max_tokens)
         first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
         cuts = PassageCuts(
             start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
             sentences=(last - first + 1).astype(np.int32), lead=None,
         )
         sides = np.sort(self._sides[sentences.opens], axis=1)
-        return self.mixed(epoch, room, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))
+        return self.mixed(epoch, max_tokens, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))
 
     @property
     def _sides(self) -> Int64:

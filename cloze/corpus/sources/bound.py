@@ -53,8 +53,8 @@ def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
     """A source over one store, seed and entry: plans epochs and reads rows at random.
 
-    One that reads shards also has `cuts(room)`, the rows of a shard, the same in every epoch (`len` of their `start` is
-    their number), and `arranged(epoch, room, cuts, order)`, a plan whose item i is row `order[i]` of these.
+    One that reads shards also has `cuts(max_tokens)`, the rows of a shard, the same in every epoch (`len` of their `start` is
+    their number), and `arranged(epoch, max_tokens, cuts, order)`, a plan whose item i is row `order[i]` of these.
     """
 
     source: Any
@@ -85,24 +85,27 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
     def tokens(self) -> int:
         """Tokens of this part of the corpus."""
 
-    def plan(self, epoch: int, room: int) -> AnyPlan:
-        """The rows of one epoch with room for `room` tokens each; a pure function of source, seed, entry and both."""
-        return remember(self._plans, (epoch, room), lambda: self.make_plan(epoch, room))
+    def plan(self, epoch: int, max_tokens: int) -> AnyPlan:
+        """The rows of one epoch, each of at most `max_tokens` tokens of text: `length` without what edits add, such as
+        [CLS]. A pure function of source, seed, entry and both."""
+        return remember(self._plans, (epoch, max_tokens), lambda: self.make_plan(epoch, max_tokens))
 
     @abstractmethod
-    def make_plan(self, epoch: int, room: int) -> AnyPlan:
+    def make_plan(self, epoch: int, max_tokens: int) -> AnyPlan:
         """A new plan; `plan` remembers it."""
 
     def shuffled(self, count: int, epoch: int) -> Int64:
         """The random order of the `count` units of an epoch."""
         return rng.permutation(count, self.seed, self.entry, "order", epoch)
 
-    def mixed(self, epoch: int, room: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]) -> PassagePlan[AnyCut]:
+    def mixed(
+        self, epoch: int, max_tokens: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]
+    ) -> PassagePlan[AnyCut]:
         """A plan of these rows in random order; if the source smooths, with their `languages` (N,) at smoothed rates."""
         if self.source.smooth is None:
-            return PassagePlan(epoch, room, self.shuffled(len(cuts.start), epoch), cuts)
+            return PassagePlan(epoch, max_tokens, self.shuffled(len(cuts.start), epoch), cuts)
         drawn = mixing.resample(languages(), self.source.smooth, epoch, self.seed, self.entry)
-        return PassagePlan(epoch, room, drawn.order, cuts, drawn.repeat)
+        return PassagePlan(epoch, max_tokens, drawn.order, cuts, drawn.repeat)
 
     def read(self, plan: AnyPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B places in the plan), in a block as wide as its longest row; see `read_main`.
@@ -152,9 +155,9 @@ class BoundSplit(BoundSource[PassagePlan[PassageCuts]]):
         """Tokens of this part of the corpus."""
         return int((self.split.stop - self.split.start).sum())
 
-    def arranged(self, epoch: int, room: int, cuts: PassageCuts, order: Int64) -> PassagePlan[PassageCuts]:
+    def arranged(self, epoch: int, max_tokens: int, cuts: PassageCuts, order: Int64) -> PassagePlan[PassageCuts]:
         """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
-        return PassagePlan(epoch, room, order, cuts)
+        return PassagePlan(epoch, max_tokens, order, cuts)
 
 
 def fields_in(view: str, names: Iterable[str]) -> frozenset[str]:
@@ -162,10 +165,10 @@ def fields_in(view: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(f"{view}.") for name in names if name.startswith(f"{view}."))
 
 
-def require_room(source: str, room: int, least: int, why: str) -> None:
-    """Raise a `RecipeError` unless rows have room for `least` tokens; `why` says what is expected."""
-    if room < least:
-        raise RecipeError(f"{source}: {room} tokens of room per row; {why} (is `length` too small?).")
+def require_tokens(source: str, max_tokens: int, least: int, why: str) -> None:
+    """Raise a `RecipeError` unless rows can hold `least` tokens of text; `why` says what is expected."""
+    if max_tokens < least:
+        raise RecipeError(f"{source}: a row can hold {max_tokens} tokens of text; {why} (is `length` too small?).")
 
 
 def split_documents(count: int, held_out: float) -> dict[str, Int64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count
-from cloze.corpus.sources.bound import BoundSource, remember, require_room, running_text
+from cloze.corpus.sources.bound import BoundSource, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays, Gatherer
 from cloze.corpus.sources.plan import Cut, Int64, PassagePlan, Split, ranges
 from cloze.corpus.stores.source import Address, Source
@@ -76,20 +76,20 @@ class BoundLines(BoundSource[PassagePlan[Cut]]):
         """Tokens of this part of the corpus."""
         return int(self._size.sum(dtype=np.int64))
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[Cut]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[Cut]:
         """The rows of one epoch."""
-        require_room("lines", room, 2, "a row needs 2")
-        cuts = remember(self._cuts, min(room, self.source.length), lambda: self.cuts(room))
+        require_tokens("lines", max_tokens, 2, "a row needs 2")
+        cuts = remember(self._cuts, min(max_tokens, self.source.length), lambda: self.cuts(max_tokens))
         order = self.shuffled(len(cuts.start), epoch) if self.source.shuffle else np.arange(len(cuts.start))
-        return PassagePlan(epoch, room, order, cuts)
+        return PassagePlan(epoch, max_tokens, order, cuts)
 
-    def cuts(self, room: int) -> Cut:
+    def cuts(self, max_tokens: int) -> Cut:
         """The rows, in the order of the store."""
-        return _cut(self._start, self._size, min(room, self.source.length))
+        return _cut(self._start, self._size, min(max_tokens, self.source.length))
 
-    def arranged(self, epoch: int, room: int, cuts: Cut, order: Int64) -> PassagePlan[Cut]:
+    def arranged(self, epoch: int, max_tokens: int, cuts: Cut, order: Int64) -> PassagePlan[Cut]:
         """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
-        return PassagePlan(epoch, room, order, cuts)
+        return PassagePlan(epoch, max_tokens, order, cuts)
 
     def read_main(self, plan: PassagePlan[Cut], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the

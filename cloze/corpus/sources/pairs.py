@@ -11,7 +11,7 @@ import numpy as np
 from cloze.bounds import Count
 from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.sources.alternating import ALTERNATING, BoundAlternating
-from cloze.corpus.sources.bound import BoundSplit, Companion, require_room, split_documents
+from cloze.corpus.sources.bound import BoundSplit, Companion, require_tokens, split_documents
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
 from cloze.corpus.stores import languages as mixing
@@ -44,7 +44,7 @@ class Pairs(PairSource):
     alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
 
     The companion `translation` is the other side. `distractor` is the other side of a random other pair in the same languages, or
-    of the pair itself if the store has only one; pairs with equal text count as different. A side longer than the room is cut;
+    of the pair itself if the store has only one; pairs with equal text count as different. A side longer than the row is cut;
     the edit `frame` makes both fit together.
     """
 
@@ -115,17 +115,17 @@ class BoundPairs(BoundSplit):
         """The row and its companions."""
         return ("", f"{self.source.companion}.", f"{WRONG}.")
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
         """The pairs of one epoch."""
-        require_room("pairs", room, 2, "a pair needs 2")
+        require_tokens("pairs", max_tokens, 2, "a pair needs 2")
         split = self.split
         middle = self.store.sentence_starts[split.first + 1]
-        both = np.minimum(middle - split.start, room) + np.minimum(split.stop - middle, room)
+        both = np.minimum(middle - split.start, max_tokens) + np.minimum(split.stop - middle, max_tokens)
         cuts = PassageCuts(
             start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
             sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
         )
-        return self.mixed(epoch, room, cuts, self._languages)
+        return self.mixed(epoch, max_tokens, cuts, self._languages)
 
     def _languages(self) -> Int64:
         """A number for the two languages of each pair, in either order."""
@@ -173,7 +173,7 @@ class BoundPairs(BoundSplit):
 
     def _side(self, plan: PassagePlan[PassageCuts], index: Int64, side: Int64, want: frozenset[str]) -> Arrays:
         document = plan.passages.document[index]
-        arrays = self._gather.sentences(plan.passages.sentence[index] + side, document, plan.room, want)
+        arrays = self._gather.sentences(plan.passages.sentence[index] + side, document, plan.max_tokens, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document, side].astype(np.int32)
         return arrays

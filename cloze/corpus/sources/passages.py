@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count, Share
 from cloze.corpus.sources import plan as plans
-from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
+from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.page_links import PageLinks
 from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
@@ -49,9 +49,9 @@ class RunningText(Source):
     lead: int | None = None
     links: str | None = None
 
-    def room(self, room: int) -> int:
-        """The longest row if `room` tokens may come in."""
-        return room
+    def max_tokens(self, max_tokens: int) -> int:
+        """The longest row if `max_tokens` tokens may come in."""
+        return max_tokens
 
 
 @register("source", "passages")
@@ -59,7 +59,7 @@ class Passages(RunningText):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
     length: the length of the network's input; phases may set it instead.
-    short: share of documents whose passages get a random target length of 2 … room tokens instead of the room (BERT §A.2,
+    short: share of documents whose passages get a random target length of 2 … `max_tokens` instead of `max_tokens` (BERT §A.2,
       `short_seq_prob`).
     short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
       (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
@@ -67,7 +67,7 @@ class Passages(RunningText):
       to its "sentences" (ZEN's).
     across_documents: a passage may continue into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
     separator: role inserted between the documents of one passage, for example "[SEP]".
-    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
+    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `max_tokens` tokens (GPT-2).
     overrun: the sentence that reaches the target length is taken whole and the exercise trims the passage (BERT's code); with
       false, the passage ends before it, so that nothing is trimmed (RoBERTa).
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
@@ -170,13 +170,13 @@ class BoundPassages(BoundSplit):
         """Full names of the fields that `read` can give."""
         return super().gives | (_PARTS if self._put_back else frozenset[str]())
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
         """The passages of one epoch."""
-        require_room("passages", room, 2, "a passage needs 2")
+        require_tokens("passages", max_tokens, 2, "a passage needs 2")
         recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
         cut_epoch = epoch if recut else 0
-        cuts = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
-        return self.mixed(epoch, room, cuts, lambda: self.store.document_languages[cuts.document])
+        cuts = remember(self._cuts, (cut_epoch, max_tokens), lambda: self._cut(cut_epoch, max_tokens))
+        return self.mixed(epoch, max_tokens, cuts, lambda: self.store.document_languages[cuts.document])
 
     def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
@@ -188,7 +188,7 @@ class BoundPassages(BoundSplit):
         arrays = self._gather.passages(plan.passages, index, want)
         if "target_length" in want:
             target = plan.passages.target
-            arrays["target_length"] = np.full(len(index), plan.room, np.int32) if target is None else target[index]
+            arrays["target_length"] = np.full(len(index), plan.max_tokens, np.int32) if target is None else target[index]
         if self._put_back and not want.isdisjoint(_PARTS):
             arrays["border"], arrays["apart"] = self._parts_of(plan, items, index)
         if "language" in want:
@@ -197,23 +197,23 @@ class BoundPassages(BoundSplit):
 
     @property
     def companions(self) -> Mapping[str, Companion]:
-        """`distractor`, sentences from a random place of another document, up to the room; `next`, the passage that
+        """`distractor`, sentences from a random place of another document, up to `max_tokens`; `next`, the passage that
         follows in the document, with length 0 after the last; `lead` and `linked`, whose `sentence` is the ordinal of
         that sentence within the passage, -1 where it is not in it."""
         return {"distractor": self._distractors, "next": self._next, _LEAD: self._lead, _LINKED: self._linked}
 
-    def cuts(self, room: int) -> PassageCuts:
+    def cuts(self, max_tokens: int) -> PassageCuts:
         """The passages of a shard, the same for every seed and in every epoch."""
-        return self._cut(None, room)
+        return self._cut(None, max_tokens)
 
-    def _cut(self, epoch: int | None, room: int) -> PassageCuts:
+    def _cut(self, epoch: int | None, max_tokens: int) -> PassageCuts:
         if self.source.each:
-            return plans.by_each(self.store, self.split, self.source.room(room))
+            return plans.by_each(self.store, self.split, self.source.max_tokens(max_tokens))
         if self.source.break_at == "anywhere":
-            return plans.by_length(self.store, self.split, room)
-        targets = self._targets(epoch, room) if self.source.short else None
+            return plans.by_length(self.store, self.split, max_tokens)
+        targets = self._targets(epoch, max_tokens) if self.source.short else None
         put_back = self._parts(epoch) if self._put_back else None
-        return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun, put_back=put_back)
+        return plans.by_sentence(self.store, self.split, max_tokens, targets, overrun=self.source.overrun, put_back=put_back)
 
     def _parts(self, epoch: int | None) -> plans.PutBack:
         """Where the parts of passages meet, uniform over their sentences, and whose second part is put back, with the first token
@@ -238,14 +238,14 @@ class BoundPassages(BoundSplit):
         again, (other, replaced) = plan.repeat[items] > 0, self._drawn_parts(self.draw(plan, items), cuts.sentences[index])
         return np.where(again, other, border).astype(np.int32), np.where(again, replaced, apart)
 
-    def _targets(self, epoch: int | None, room: int) -> plans.Targets:
-        """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its
-        first token as the address. They do not depend on the seed if there is no epoch."""
+    def _targets(self, epoch: int | None, max_tokens: int) -> plans.Targets:
+        """Target lengths: `max_tokens`, or for a share `short` a smaller number from 2 on, drawn by document, or by passage with
+        its first token as the address. They do not depend on the seed if there is no epoch."""
         address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
 
         def drawn(name: str, items: Int64) -> Int64:
             draw = rng.Draw(rng.row_keys(*address, name, items=items))
-            return np.where(draw.uniform("whether") < self.source.short, 2 + draw.integers("target", room - 1), room)
+            return np.where(draw.uniform("whether") < self.source.short, 2 + draw.integers("target", max_tokens - 1), max_tokens)
 
         if self.source.short_by == "passage":
             return lambda document, start: drawn("short/passage", start)
@@ -272,7 +272,7 @@ class BoundPassages(BoundSplit):
         sentence = first + draw.integers("distractor/sentence", last - first)
         start = self.store.sentence_starts[sentence]
         stop = self.store.sentence_starts[sentence + 1] if self.source.each else split.stop[other]
-        length = np.minimum(stop - start, self.source.room(plan.room))
+        length = np.minimum(stop - start, self.source.max_tokens(plan.max_tokens))
         return self._gather.spans(start, length, sentence, split.documents[other], want)
 
     def _others(self, draw: rng.Draw, own: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
@@ -298,13 +298,13 @@ class BoundPassages(BoundSplit):
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
     def _lead(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
-        """A sentence from the beginning of each passage's document, cut to the room."""
+        """A sentence from the beginning of each passage's document, cut to `max_tokens`."""
         index = plan.order[items]
         document = np.searchsorted(self.split.documents, plan.passages.document[index])
         return self._beginning(plan, index, document, self.split.first[document], self.draw(plan, items), _LEAD, want)
 
     def _linked(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
-        """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
+        """A sentence from the beginning of a document that each passage links to, else of its own, cut to `max_tokens`."""
         split, passages, draw, index = self.split, plan.passages, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, passages.document[index])
         assert self._links is not None  # else no companion of this name is given
@@ -320,7 +320,7 @@ class BoundPassages(BoundSplit):
         split, passages = self.split, plan.passages
         assert self.source.lead is not None  # else no such companion is given
         sentence = first + draw.integers(name, np.minimum(split.last[document] - first, self.source.lead))
-        arrays = self._gather.sentences(sentence, split.documents[document], plan.room, want)
+        arrays = self._gather.sentences(sentence, split.documents[document], plan.max_tokens, want)
         if "sentence" in want:
             position = sentence - passages.sentence[index]
             position = np.where((position >= 0) & (position < passages.sentences[index]), position, -1)

@@ -49,7 +49,7 @@ class PassageCuts(Cut):
     sentence: Int64         # sentence of the first token
     sentences: Int32        # sentences touched
     lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
-    target: Int32 | None = None     # tokens that the passage was cut for; None: the room
+    target: Int32 | None = None     # tokens that the passage was cut for; None: `max_tokens`
     border: Int32 | None = None     # the sentence, from 0, that the second part starts with; None: the source plans no parts
     apart: NDArray[np.bool_] | None = None  # whether other text replaces the second part, which then starts the next passage
 
@@ -62,7 +62,7 @@ class Ordering:
     """One epoch of units: item i is unit `order[i]`."""
 
     epoch: int
-    room: int
+    max_tokens: int
     order: Int64
 
     def __len__(self) -> int:
@@ -146,24 +146,24 @@ class Split:
 
 
 def by_sentence(
-    store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
+    store: Store, split: Split, max_tokens: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
 ) -> PassageCuts:
     """Passages of whole sentences.
 
-    A passage takes sentences until it has at least its target length, which is `room` unless `targets` sets another. With
-    `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
-    passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped. After a
+    A passage takes sentences until it has at least its target length, which is `max_tokens` unless `targets` sets another. With
+    `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice as many; without it the
+    passage stops before that sentence. A sentence longer than that is cut into pieces: nothing is dropped. After a
     passage whose second part is put back, the next one begins with that part.
     """
     # Shapes in a chunk: U units, P passages. `ends` and `begin` (U,) are linear. `head` and `tail` (P,)
     # are the first and the last unit of each passage, `stop` is one past `tail`; `border`, `apart` (P,).
-    passages, layout = _Gathered(), _Layout.of(store, split, room)
+    passages, layout = _Gathered(), _Layout.of(store, split, max_tokens)
     position, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
     while position < layout.sentences:
         units = layout.units(position, min(position + size, layout.sentences), piece)
         ends = units.linear_end
         begin = ends - units.size
-        head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
+        head, stop = _follow(units, max_tokens, targets, overrun=overrun, put_back=put_back)
         if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
             # Stops need not ascend: a part that is put back may begin a short passage.
             complete_count = int(np.argmax(stop == len(ends)))
@@ -186,10 +186,10 @@ def by_sentence(
     return passages.cuts()
 
 
-def by_length(store: Store, split: Split, room: int) -> PassageCuts:
-    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter.
+def by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
+    """Passages of exactly `max_tokens` tokens, separators counted, wherever that cuts; the last of each run is shorter.
 
-    One run of documents of 5, 3 and 4 tokens with separators, in a room of 6:
+    One run of documents of 5, 3 and 4 tokens with separators, in rows of 6:
 
         linear       0  1  2  3  4  5   6  7  8  9 10 11  12 13
         token        0  1  2  3  4  |   5  6  7  |  8  9  10 11
@@ -214,13 +214,13 @@ def by_length(store: Store, split: Split, room: int) -> PassageCuts:
     places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
     padded = np.append(places, -1)  # (G + 1,): past the last border stands -1, no place
     # (R + 1,): the first row of each run, and the number of rows at the end.
-    rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // room))]).astype(np.int64)
+    rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // max_tokens))]).astype(np.int64)
     passages = _Gathered()
     for low in range(0, int(rows[-1]), _CHUNK):
         row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
         run = np.searchsorted(rows, row, "right") - 1
-        begin = (row - rows[run]) * room  # `begin`, `end`: linear, from the start of the run
-        end = np.minimum(begin + room, (sizes + inside)[run])
+        begin = (row - rows[run]) * max_tokens  # `begin`, `end`: linear, from the start of the run
+        end = np.minimum(begin + max_tokens, (sizes + inside)[run])
         # Borders in front of each row's begin and end, those of earlier runs included.
         left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
         start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
@@ -235,9 +235,9 @@ def by_length(store: Store, split: Split, room: int) -> PassageCuts:
     return passages.cuts()
 
 
-def by_each(store: Store, split: Split, room: int) -> PassageCuts:
-    """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
-    passages, layout = _Gathered(), _Layout.of(store, split, room)
+def by_each(store: Store, split: Split, max_tokens: int) -> PassageCuts:
+    """One sentence per passage; a sentence longer than `max_tokens` is cut into pieces."""
+    passages, layout = _Gathered(), _Layout.of(store, split, max_tokens)
     for low in range(0, layout.sentences, _CHUNK):
         units = layout.units(low, min(low + _CHUNK, layout.sentences), 0)
         passages.add(
@@ -274,9 +274,9 @@ class _Gathered:
 
 @dataclass(frozen=True)
 class _Units:
-    """Consecutive sentences of a split, those longer than the room cut into pieces; U of each array.
+    """Consecutive sentences of a split, those longer than `max_tokens` cut into pieces; U of each array.
 
-    Two runs, of sentences of 3, 4, 5, 2 and of 10, 6 tokens, in a room of 8; the sentence of 10 is two units:
+    Two runs, of sentences of 3, 4, 5, 2 and of 10, 6 tokens, in rows of 8; the sentence of 10 is two units:
 
         sentence         0    1    2    3  |  4    4    5
         unit             0    1    2    3  |  4    5    6
@@ -312,12 +312,12 @@ class _Layout:
 
     store: Store
     split: Split
-    room: int
+    max_tokens: int
     before: Int64       # (K + 1,) sentences before each document, and all of them
 
     @classmethod
-    def of(cls, store: Store, split: Split, room: int) -> _Layout:
-        return cls(store, split, room, np.concatenate([[0], np.cumsum(split.last - split.first)]).astype(np.int64))
+    def of(cls, store: Store, split: Split, max_tokens: int) -> _Layout:
+        return cls(store, split, max_tokens, np.concatenate([[0], np.cumsum(split.last - split.first)]).astype(np.int64))
 
     @property
     def sentences(self) -> int:
@@ -346,13 +346,13 @@ class _Layout:
         sentence = ranges(counts, split.first[from_:to] + (inside[:-1] - self.before[from_:to]))
         start = starts[sentence]
         size = starts[sentence + 1] - start
-        pieces = -(-size // self.room)
+        pieces = -(-size // self.max_tokens)
         begin = np.cumsum(pieces) - pieces - skip
         if len(pieces) and pieces.max() > 1:  # from sentences (S,) to units (U,); otherwise they are the same
             nth = ranges(pieces)
             document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
-            start = (np.repeat(start, pieces) + nth * self.room)[skip:]
-            size = np.minimum(np.repeat(size, pieces) - nth * self.room, self.room)[skip:]
+            start = (np.repeat(start, pieces) + nth * self.max_tokens)[skip:]
+            size = np.minimum(np.repeat(size, pieces) - nth * self.max_tokens, self.max_tokens)[skip:]
         linear_end = np.cumsum(size)
         if len(split.borders):
             ahead = np.searchsorted(split.borders, split.start[from_:to], "right")  # separators up to each document's start
@@ -378,7 +378,7 @@ def ranges(counts: NDArray[np.integer], first: Int64 | int = 0) -> Int64:
 
 
 def _follow(
-    units: _Units, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
+    units: _Units, max_tokens: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
 ) -> tuple[Int64, Int64]:
     """The units at which passages begin, ascending, and one past the last unit of each: (P,) both.
 
@@ -397,7 +397,8 @@ def _follow(
 
     def reach(unit: Int64) -> Int64:
         """One past the last unit of the passages that begin at these units."""
-        goal = ends[unit] - units.size[unit] + (room if targets is None else targets(units.document[unit], units.start[unit]))
+        target = max_tokens if targets is None else targets(units.document[unit], units.start[unit])
+        goal = ends[unit] - units.size[unit] + target
         stop = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
         return np.minimum(stop, units.run_end[unit])
 

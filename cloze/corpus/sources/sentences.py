@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_room, running_text
+from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
 from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
@@ -32,7 +32,7 @@ class Sentences(RunningText):
     """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
     length: the length of the network's input; phases may set it instead.
-    max_length: longer sentences are cut into pieces of this length, and sentences that exceed the room into pieces of the room;
+    max_length: longer sentences are cut into pieces of this length, and sentences longer than a row into pieces of a row;
       nothing is left out.
     languages: `{smooth: S}`, see `passages`; without it, languages keep their own proportions.
     static: as in `passages`.
@@ -40,7 +40,7 @@ class Sentences(RunningText):
     The companion `next` is the next sentence in its document, `distractor` one sentence of another document.
 
     With `companions` or `bucket`, a sentence is never cut: it is left out if it, or one of its companions, has more than
-    `max_length` tokens or does not fit into the room.
+    `max_length` tokens or does not fit into a row.
 
     companions: `next` and `previous`, the adjacent sentences. Every row has them, so the first or last sentence of a document is
       not a row (Skip-thought, Kiros et al. 2015).
@@ -86,9 +86,9 @@ class Sentences(RunningText):
         )
         self.gives: frozenset[str] = fields_of(self.companions) if self.whole else GIVES
 
-    def room(self, room: int) -> int:
-        """The longest row if `room` tokens may come in."""
-        return room if self.max_length is None else min(room, self.max_length)
+    def max_tokens(self, max_tokens: int) -> int:
+        """The longest row if `max_tokens` tokens may come in."""
+        return max_tokens if self.max_length is None else min(max_tokens, self.max_length)
 
     def bind(self, store: Store, *, lanes: int = 1, **address: Unpack[Address]) -> BoundPassages | BoundSingle:
         """This source over one store; `lanes` rows make a step. Raises `CorpusError` as `passages` does."""
@@ -133,17 +133,17 @@ class BoundSingle(BoundSplit):
         """The row and its companions."""
         return ("", *(f"{view}." for view in self.source.companions))
 
-    def make_plan(self, epoch: int, room: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
         """The sentences of one epoch. Raises `CorpusError` if every training sentence is too long."""
-        cuts = remember(self._cuts, self._longest(room), lambda: self.cuts(room))
+        cuts = remember(self._cuts, self._longest(max_tokens), lambda: self.cuts(max_tokens))
         order = self.shuffled(len(cuts.start), epoch)
         if self.source.bucket is not None:
             order = self._in_groups(cuts.length, order, epoch)
-        return PassagePlan(epoch, room, order, cuts)
+        return PassagePlan(epoch, max_tokens, order, cuts)
 
-    def _longest(self, room: int) -> int:
-        require_room("sentences", room, 1, "expected 1 or more")
-        return room if self.source.max_length is None else min(room, self.source.max_length)
+    def _longest(self, max_tokens: int) -> int:
+        require_tokens("sentences", max_tokens, 1, "expected 1 or more")
+        return max_tokens if self.source.max_length is None else min(max_tokens, self.source.max_length)
 
     def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L), `length` and `document` (B) always; `word_start` (B, L), `sentence` (B, L; 0), `language` (B) and
@@ -162,7 +162,7 @@ class BoundSingle(BoundSplit):
         """The sentences `step` after those of the rows."""
         sentence = plan.passages.sentence[plan.order[items]] + step
         document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
-        return self._gather.sentences(sentence, document, plan.room, want)
+        return self._gather.sentences(sentence, document, plan.max_tokens, want)
 
     def _with_neighbours(self) -> _Sentences:
         """The sentences that have every companion within their run of documents."""
@@ -173,9 +173,9 @@ class BoundSingle(BoundSplit):
         number = ranges(counts, first)
         return _Sentences(number, np.searchsorted(self.store.document_sentences, number, "right") - 1)
 
-    def cuts(self, room: int) -> PassageCuts:
+    def cuts(self, max_tokens: int) -> PassageCuts:
         """The rows whose sentence and companions all fit, in the order of the store."""
-        max_length = self._longest(room)
+        max_length = self._longest(max_tokens)
         sizes = np.diff(self.store.sentence_starts)
         number = self._all.number
         fits = sizes[number] <= max_length

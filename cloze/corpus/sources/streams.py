@@ -81,7 +81,7 @@ class StreamPlan:
     """One epoch: item k is step k // lanes of lane k % lanes. `start` and `length` are the same for all lanes, per step."""
 
     epoch: int
-    room: int
+    max_tokens: int
     lanes: int
     start: Int64
     length: NDArray[np.int32]
@@ -138,29 +138,29 @@ class BoundStreams(BoundSource[StreamPlan]):
         """Tokens of this part of the corpus, separators included."""
         return int(self._begin[-1])
 
-    def make_plan(self, epoch: int, room: int) -> StreamPlan:
+    def make_plan(self, epoch: int, max_tokens: int) -> StreamPlan:
         """The rows of one epoch."""
-        step = room - self.source.reuse
-        if room < 2 or step < 1:
+        step = max_tokens - self.source.reuse
+        if max_tokens < 2 or step < 1:
             raise RecipeError(
-                f"streams: {room} tokens of room per row, {self.source.reuse} of them read again: no room for new ones. "
+                f"streams: rows of {max_tokens} tokens, {self.source.reuse} of them read again, have no new tokens. "
                 "Is `length` too small?"
             )
         if self.source.spread or self.source.short:
-            return self._drawn_plan(epoch, room)
+            return self._drawn_plan(epoch, max_tokens)
         # A last row with only repeated tokens, or a single token, would have nothing to predict.
         steps = max(0, -(-(self.span - max(self.source.reuse, 1)) // step))
         start = np.arange(steps, dtype=np.int64) * step
-        return StreamPlan(epoch, room, self.lanes, start, np.minimum(room, self.span - start).astype(np.int32))
+        return StreamPlan(epoch, max_tokens, self.lanes, start, np.minimum(max_tokens, self.span - start).astype(np.int32))
 
-    def _drawn_plan(self, epoch: int, room: int) -> StreamPlan:
-        """Rows of random lengths: a pure function of the seed, the entry, the epoch and the room."""
-        source, most = self.source, room - self.source.reuse
+    def _drawn_plan(self, epoch: int, max_tokens: int) -> StreamPlan:
+        """Rows of random lengths: a pure function of the seed, the entry, the epoch and `max_tokens`."""
+        source, most = self.source, max_tokens - self.source.reuse
         usual = most - 4 * source.spread
         if usual < _FEWEST:
             raise RecipeError(
-                f"streams.spread: with {source.spread}, rows of {room} tokens would bring {usual:g} new ones as a rule; expected "
-                f"at least {_FEWEST}. Make length larger or spread smaller."
+                f"streams.spread: with {source.spread}, rows of {max_tokens} tokens would usually bring {usual:g} new ones; "
+                f"expected at least {_FEWEST}. Make length larger or spread smaller."
             )
         end = self.span - max(source.reuse, 1)
         number = end // _FEWEST + 1
@@ -173,7 +173,7 @@ class BoundStreams(BoundSource[StreamPlan]):
         start = np.concatenate([[0], np.cumsum(new)])[:-1]
         steps = int(np.searchsorted(start, end))
         start, length = start[:steps], new[:steps] + source.reuse
-        return StreamPlan(epoch, room, self.lanes, start, np.minimum(length, self.span - start).astype(np.int32))
+        return StreamPlan(epoch, max_tokens, self.lanes, start, np.minimum(length, self.span - start).astype(np.int32))
 
     def read_main(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the first token, always;

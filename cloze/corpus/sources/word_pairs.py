@@ -118,7 +118,7 @@ class BoundWordPairs(BoundPairs):
         draw = self.draw(plan, items)
         for view in ("", f"{self.source.companion}.", f"{WRONG}.") if self._behind_space else ():
             if f"{view}tokens" in rows:
-                rows = self._respelled(rows, view, draw.uniform(f"word_pairs/space/{view}") < 0.5, plan.room)
+                rows = self._respelled(rows, view, draw.uniform(f"word_pairs/space/{view}") < 0.5, plan.max_tokens)
         return rows
 
     @cached_property
@@ -135,13 +135,13 @@ class BoundWordPairs(BoundPairs):
         )
         return {tokens.tobytes(): other for tokens, other in zip(ids, spelled, strict=True)}
 
-    def _respelled(self, rows: Rows, view: str, chosen: NDArray[np.bool_], room: int) -> Rows:
+    def _respelled(self, rows: Rows, view: str, chosen: NDArray[np.bool_], max_tokens: int) -> Rows:
         """The rows with the other spelling of a view's word where they are `chosen` (B,); a word that was cut stays."""
         tokens, length = rows[f"{view}tokens"], rows[f"{view}length"].copy()
         spellings: dict[int, EncodedText] = {}
         for row in np.flatnonzero(chosen).tolist():
             other = self._behind_space.get(tokens[row, : length[row]].tobytes())
-            if other is not None and len(other.ids) <= room:
+            if other is not None and len(other.ids) <= max_tokens:
                 spellings[row], length[row] = other, len(other.ids)
         width = max(int(length.max(initial=0)), 1)
         fields = {f"{view}length": length, f"{view}tokens": _widened(tokens, width)}

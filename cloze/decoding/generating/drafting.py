@@ -44,7 +44,7 @@ class Draft:
         if self.tokens < 1:
             raise UserError(f"--draft-tokens {self.tokens}: expected at least 1.")
 
-    def room(self, length: int) -> int:
+    def max_new(self, length: int) -> int:
         """How many tokens can be proposed behind `length` ones."""
         most = self.reader.max_length
         return self.tokens if most is None else max(0, min(self.tokens, most - length + 1))
@@ -69,7 +69,7 @@ def assisted(
         length = tokens.shape[1]
         offset = length - start
         proposed, shares = _proposed(
-            drafter, tokens, min(draft.room(length), new - offset - 1), start=start, end=end, sampling=sampling,
+            drafter, tokens, min(draft.max_new(length), new - offset - 1), start=start, end=end, sampling=sampling,
             uniform=numbers.propose[offset:], limits=limits, size=size,
         )
         count = len(shares)

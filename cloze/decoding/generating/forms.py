@@ -60,8 +60,8 @@ class Form(ABC):
         self.reader = reader
 
     @abstractmethod
-    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
-        """A text's ids as they are read, cut to `max_length` tokens and so that `room` tokens can be written.
+    def source(self, ids: Ids, *, max_length: int | None = None, max_new: int = 0) -> Framed:
+        """A text's ids as they are read, cut to `max_length` tokens and so that `max_new` tokens can be written.
 
         If both share a row, `max_length` is that of the row, and a target gets at most half of it.
         """
@@ -117,7 +117,7 @@ class ByDecoder(_AtOnce):
     first token of the template.
     """
 
-    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
+    def source(self, ids: Ids, *, max_length: int | None = None, max_new: int = 0) -> Framed:
         """The template of a single text."""
         return self.reader.laid_out([ids], max_length=least(max_length, self.reader.max_length))
 
@@ -139,14 +139,14 @@ class ByDecoder(_AtOnce):
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Continuation]:
         """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
-        room = manner.room(reader, 1)
+        max_new = manner.max_new(reader, 1)
         continuations: dict[int, Continuation] = {}
         for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
                 batch = [sources[i] for i in index]
                 first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
                 drafter = None if manner.draft is None else _answering(manner.draft.reader, manner.draft.head, batch)
-                batch_written = write(_answering(reader, head, batch), first, index, room, end, manner, drafter)
+                batch_written = write(_answering(reader, head, batch), first, index, max_new, end, manner, drafter)
             continuations.update(zip(index.tolist(), batch_written, strict=True))
             manner.report(len(index))
         return [continuations[number] for number in range(len(sources))]
@@ -190,10 +190,10 @@ def _answering(reader: Reader, head: Any, sources: Sequence[Framed]) -> Answerin
 class _InOneRow(Form):
     """The target follows the text, in the layout of a pair."""
 
-    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
+    def source(self, ids: Ids, *, max_length: int | None = None, max_new: int = 0) -> Framed:
         """Everything of a pair before its second text."""
         limit = least(max_length, self.reader.max_length)
-        left = None if limit is None else limit - min(room, self._half(limit))
+        left = None if limit is None else limit - min(max_new, self._half(limit))
         return self.reader.writing.until_last([ids], max_length=left)
 
     def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:

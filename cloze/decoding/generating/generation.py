@@ -113,7 +113,7 @@ def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> 
     """What is written for each text; [MASK] and other literals have their meaning. A text that is too long loses its end."""
     form = form_of(reader)
     ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
-    return form.write(head, [form.source(text_ids, room=manner.tokens) for text_ids in ids], manner)
+    return form.write(head, [form.source(text_ids, max_new=manner.tokens) for text_ids in ids], manner)
 
 
 def _as_generated(reader: Reader, prompt: str, one: Continuation, tokens: int, stop: Sequence[str]) -> Generated:

@@ -49,7 +49,7 @@ class Manner:
         """How many texts are written together; with a draft one, because of each a different number of tokens is accepted."""
         return self.rows if self.draft is None else 1
 
-    def room(self, reader: Reader, taken: int) -> int:
+    def max_new(self, reader: Reader, taken: int) -> int:
         """How many tokens can follow `taken` ones."""
         return self.tokens if reader.max_length is None else min(self.tokens, reader.max_length - taken)
 
@@ -105,10 +105,10 @@ def write_behind(
     """
     continuations: dict[int, Continuation] = {}
     for index in of_one_length([len(start) for start in starts], manner.together):
-        room = manner.room(reader, len(starts[index[0]]))
+        max_new = manner.max_new(reader, len(starts[index[0]]))
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
-            batch_written = write(writer(index), first, index, room, end, manner, None if drafter is None else drafter())
+            batch_written = write(writer(index), first, index, max_new, end, manner, None if drafter is None else drafter())
         continuations.update(zip(index.tolist(), batch_written, strict=True))
         manner.report(len(index))
     return [continuations[number] for number in range(len(starts))]
@@ -162,28 +162,29 @@ def of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int6
 
 
 def write(
-    writer: Any, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner, drafter: Checker | None = None
+    writer: Any, first: Tensor, index: NDArray[np.int64], max_new: int, end: int, manner: Manner, drafter: Checker | None = None
 ) -> list[Continuation]:
-    """Up to `room` tokens behind each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and `writer`
-    is a `Checker`, else a `Writer`."""
+    """Up to `max_new` tokens behind each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and
+    `writer` is a `Checker`, else a `Writer`."""
     draw, beams = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))), manner.beams
     if beams is not None:
         uniform = None
         if beams.sampled:
-            draws = draw.uniform("beams", room * beams.candidates).reshape(len(index), room, beams.candidates)
+            draws = draw.uniform("beams", max_new * beams.candidates).reshape(len(index), max_new, beams.candidates)
             uniform = torch.from_numpy(draws).to(first.device)
         return beam_search(
-            writer, first, new=room, end=end, beams=beams, limits=manner.limits, sampling=manner.sampling, uniform=uniform
+            writer, first, new=max_new, end=end, beams=beams, limits=manner.limits, sampling=manner.sampling, uniform=uniform
         )
-    numbers = torch.from_numpy(draw.uniform("token", max(1, room))).to(first.device)
+    numbers = torch.from_numpy(draw.uniform("token", max(1, max_new))).to(first.device)
     if drafter is not None and manner.draft is not None:
-        proposing, accepting = (torch.from_numpy(draw.uniform(name, room)[0]).to(first.device) for name in ("propose", "accept"))
+        draws = (draw.uniform(name, max_new)[0] for name in ("propose", "accept"))
+        proposing, accepting = (torch.from_numpy(values).to(first.device) for values in draws)
         continuation = assisted(
-            writer, drafter, first, draft=manner.draft, new=room, end=end, sampling=manner.sampling,
+            writer, drafter, first, draft=manner.draft, new=max_new, end=end, sampling=manner.sampling,
             numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
         )
         return [continuation]
     return sample(
-        writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
+        writer, first, new=max_new, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
         told=manner.told,
     )

@@ -46,7 +46,7 @@ def score_answers(
     for number, (text, target) in enumerate(zip(texts, targets, strict=True), start=1):
         ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(string).ids, np.int32) for string in (text, target))
         answer, cut = form.target(asked_ids)
-        source = form.source(ids, room=len(answer))
+        source = form.source(ids, max_new=len(answer))
         if cut + source.cut and not truncate:
             raise UserError(
                 f"text {number}, {text[:40]!r}: {source.cut} of its {len(ids)} tokens and {cut} of the {len(asked_ids)} of its "

@@ -170,7 +170,7 @@ def _windows(
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
     limit = reader.max_length
-    pieces = windows.over(row, asked, text=text, frame=frame, max_length=reader.room(limit), left_to_right=left_to_right)
+    pieces = windows.over(row, asked, text=text, frame=frame, max_length=reader.max_tokens(limit), left_to_right=left_to_right)
     return [piece.grown(reader, limit) for piece in pieces if piece.asked.any()]
 
 

@@ -63,39 +63,39 @@ class Windows:
         size, (before, behind) = self.size(max_length), frame
         if size is None or (len(row) <= size and self.stride is None):
             return [ScoredWindow(text, row, asked)]
-        room, body = size - before - behind, len(row) - before - behind
-        most = room if before else room - 1  # a window's first token must have something before it
-        stride = max(1, room // 2) if self.stride is None else self.stride
-        if room < 1 or most < 1:
+        max_tokens, body = size - before - behind, len(row) - before - behind
+        most = max_tokens if before else max_tokens - 1  # a window's first token must have something before it
+        stride = max(1, max_tokens // 2) if self.stride is None else self.stride
+        if max_tokens < 1 or most < 1:
             raise UserError(f"a window of {size} tokens leaves no room for text: {before + behind} of them are the frame's.")
         if not 1 <= stride <= most:
             raise UserError(
-                f"--stride {stride}: windows hold {room} tokens of a text and must meet. Expected a number from 1 to {most}."
+                f"--stride {stride}: windows hold {max_tokens} tokens of a text and must meet. Expected 1 to {most}."
             )
-        spans = _advancing(body, room, stride) if left_to_right else _centred(body, room, stride)
+        spans = _advancing(body, max_tokens, stride) if left_to_right else _centred(body, max_tokens, stride)
         return [
             ScoredWindow(text, *_cut(row, asked, np.arange(a, b), np.arange(c, d), frame)) for a, b, c, d in spans
         ]
 
 
-def _advancing(body: int, room: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
+def _advancing(body: int, max_tokens: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
     """Begin and end of each window, and of what is scored in it: all that no window before has read."""
     done = 0
     for begin in range(0, max(1, body), stride):
-        end = min(begin + room, body)
+        end = min(begin + max_tokens, body)
         yield begin, end, done, end
         if end == body:
             return
         done = end
 
 
-def _centred(body: int, room: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
+def _centred(body: int, max_tokens: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
     """Begin and end of each window, and of the tokens to whose middle no other is nearer; of two the first."""
-    last = max(0, body - room)
+    last = max(0, body - max_tokens)
     begins = np.append(np.arange(0, last, stride), last)
-    bounds = [0, *((begins[:-1] + begins[1:] + room - 1) // 2 + 1).tolist(), body]
+    bounds = [0, *((begins[:-1] + begins[1:] + max_tokens - 1) // 2 + 1).tolist(), body]
     for begin, start, stop in zip(begins.tolist(), bounds, bounds[1:], strict=False):
-        yield begin, min(begin + room, body), start, stop
+        yield begin, min(begin + max_tokens, body), start, stop
 
 
 def _cut(

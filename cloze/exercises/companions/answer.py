@@ -149,9 +149,9 @@ class DecoderAnswer(ByForm):
         before, after = self._around or ((), ())
         number = np.bincount(row, minlength=source.count)
         if self.max_length is not None:
-            room = max(self.max_length - len(before) - len(after), 0)
-            fits = slot < room
-            row, slot, ids, number = row[fits], slot[fits], ids[fits], np.minimum(number, room)
+            max_tokens = max(self.max_length - len(before) - len(after), 0)
+            fits = slot < max_tokens
+            row, slot, ids, number = row[fits], slot[fits], ids[fits], np.minimum(number, max_tokens)
         length = number + len(before) + len(after)
         width = max(int(length.max(initial=0)), 1)
         target = np.zeros((source.count, width), np.int32)

@@ -90,8 +90,8 @@ def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _fitted(
-    first: NDArray[np.int64], second: NDArray[np.int64], room: NDArray[np.int64]
+    first: NDArray[np.int64], second: NDArray[np.int64], max_tokens: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both after the longer one (if equal, the second) has lost tokens one by one until they fit in `room`."""
-    fitted = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
-    return fitted, np.minimum(second, room - fitted)
+    """Both after the longer one (if equal, the second) has lost tokens one by one until they fit in `max_tokens`."""
+    fitted = np.minimum(first, np.maximum(max_tokens - second, (max_tokens + 1) // 2))
+    return fitted, np.minimum(second, max_tokens - fitted)

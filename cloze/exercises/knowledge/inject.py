@@ -145,12 +145,12 @@ class Inject(Edit):
         return branches.take(size > 0)
 
 
-def _fitting(branches: Branches, room: Int64) -> NDArray[np.bool_]:
+def _fitting(branches: Branches, max_tokens: Int64) -> NDArray[np.bool_]:
     """The branches from the left for which a row has room (B,)."""
     total = np.cumsum(branches.size)
     first = np.searchsorted(branches.row, branches.row)  # the first branch of the same row
     within = total - (total[first] - branches.size[first])
-    return np.asarray(within <= room[branches.row])
+    return np.asarray(within <= max_tokens[branches.row])
 
 
 def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, SentenceTree]:

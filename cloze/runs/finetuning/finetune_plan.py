@@ -10,7 +10,7 @@ from typing import Any
 
 from cloze.budget.fit_length import MOST, reading_of, stages_of
 from cloze.budget.label_counts import COUNTED, LabelCounts
-from cloze.budget.room import why_no_forecast, within_memory
+from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet

@@ -216,9 +216,9 @@ class Extractor(Learner):
             raise TaskError(
                 f"a length of {min(bounds)} leaves no room for text: {layout.template!r} itself takes {layout.added} tokens."
             )
-        room = self.reader.room(min(bounds))
-        assert room is not None  # there is a bound
-        return room - layout.added
+        max_tokens = self.reader.max_tokens(min(bounds))
+        assert max_tokens is not None  # there is a bound
+        return max_tokens - layout.added
 
     def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[ContextWindow, ...]:
         context_windows, (question, context), (question_marks, context_marks), picture = [], *texts

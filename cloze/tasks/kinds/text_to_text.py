@@ -226,7 +226,7 @@ class Answerer(Learner):
     def encode(self, examples: LabelledTexts[References]) -> list[Framed]:
         """The texts as the network reads them, with the prefix of the task."""
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
-        return [self._form.source(text_ids, max_length=self.length, room=self.target_length) for text_ids in ids]
+        return [self._form.source(text_ids, max_length=self.length, max_new=self.target_length) for text_ids in ids]
 
     def encode_labelled(self, examples: LabelledTexts[References]) -> list[Any]:
         """The examples with the tokens of their targets, a `TextWithReferences` each."""

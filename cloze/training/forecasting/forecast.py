@@ -127,14 +127,15 @@ def forecast(
     run_costs = Costs(run, batch or data.batch)
     trials = {} if trials is None else trials
     used: Trials = {}
-    room = free if free is not None else 1 << 62
+    free_bytes = free if free is not None else 1 << 62
     for phase in run_costs.phases:
         for entry in step.entries:
             length = phase.set.get("length") or run_costs.length(entry)
             if (entry, length) not in trials:
                 trials[entry, length] = tried(
                     step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
-                    limit=data.micro_batch, precision=precision, device=device, room=max(room - int(update.state * bytes_), 0),
+                    limit=data.micro_batch, precision=precision, device=device,
+                    free_bytes=max(free_bytes - int(update.state * bytes_), 0),
                     elsewhere=lambda rows, entry=entry, length=length: _elsewhere(data, entry, rows, length),  # type: ignore[misc]
                 )
             used[entry, length] = trials[entry, length]

@@ -54,10 +54,10 @@ class RowCosts:
 
 
 def tried(
-    step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int,
-    elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
+    step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device,
+    free_bytes: int, elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
 ) -> RowCosts:
-    """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `room` bytes.
+    """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `free_bytes`.
 
     A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
     `rows(n)` are n rows of the entry as a micro-batch; `elsewhere(n)` are n rows each from other places of an epoch, which are
@@ -67,7 +67,7 @@ def tried(
     single = rows(1)
     forward, first = peaks(lambda mark: run(step, entry, single, precision, device, mark), device)
     quick = _timed(step, entry, single, precision, device)  # the first pass may have compiled or loaded something once
-    most = max(2, min(limit, int(room / 4 / max(first, 1)), 64))
+    most = max(2, min(limit, int(free_bytes / 4 / max(first, 1)), 64))
     many = max(2, min(most, int(_SECONDS / quick)))
     batch = rows(many)
     held, peak = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)

@@ -78,7 +78,7 @@ def why_no_forecast(run: Run, ranks: int) -> str:
     return ""
 
 
-def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], device: torch.device) -> None:
+def require_memory(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], device: torch.device) -> None:
     """Raise a `RecipeError` for a network that cannot fit, before any memory is allocated. On a GPU, the forecast checks this."""
     if device.type != "cpu":
         return
