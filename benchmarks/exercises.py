@@ -34,7 +34,7 @@ from results import write_results
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.companions.answer import DecoderAnswer
 from cloze.exercises.companions.pair import Pair
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.delete import Delete
@@ -195,7 +195,7 @@ def main() -> None:
         return
     records = []
     for name, edits in exercises().items():
-        exercise = Exercise([Placed(edit) for edit in edits], 128)
+        exercise = Exercise([PlacedEdit(edit) for edit in edits], 128)
         for block in (1, 32, 256, 1024):
             measured, goal = rate(exercise, block), GOALS.get((name, block))
             records.append({"exercise": name, "block": block, "rows_per_second": round(measured), "goal": goal or ""})

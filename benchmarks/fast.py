@@ -190,12 +190,12 @@ class Interleaved:
 
     def step(self, loop: Any, interrupt: Any) -> None:
         """One round."""
-        self.cursors = self.cursors or dict(loop.session.curriculum.progress.cursors)
+        self.cursors = self.cursors or dict(loop.session.run_progress.progress.cursors)
         sides: list[tuple[str, Switch | None]] = [("all", None), ("again", None), *((each.name, each) for each in self.switches)]
         self.draw.shuffle(sides)
         found: dict[str, float] = {}
         for name, switch in sides:
-            loop.session.curriculum.progress.cursors = dict(self.cursors)
+            loop.session.run_progress.progress.cursors = dict(self.cursors)
             if switch is not None:
                 switch.off = True
             begun = self.clock()

@@ -260,7 +260,7 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     train = TextTrainer.train
 
     def timed(self: TextTrainer) -> None:
-        progress = self.steps.curriculum.progress  # type: ignore[attr-defined]
+        progress = self.steps.run_progress.progress  # type: ignore[attr-defined]
         wall, cpu, before = time.perf_counter(), cpu_seconds(), progress.spent.examples
         train(self)
         spent["wall"] += time.perf_counter() - wall

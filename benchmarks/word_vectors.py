@@ -129,7 +129,7 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
     train = LockFreeTrainer.train
 
     def timed(self: LockFreeTrainer) -> None:
-        progress = self.steps.curriculum.progress  # type: ignore[attr-defined]
+        progress = self.steps.run_progress.progress  # type: ignore[attr-defined]
         wall, cpu, words = time.perf_counter(), cpu_seconds(), progress.spent.tokens
         train(self)
         spent["seconds"] += time.perf_counter() - wall

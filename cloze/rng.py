@@ -120,7 +120,7 @@ class Draw:
 
     def integers(self, name: str, high: int | NDArray[np.integer], n: int | None = None) -> NDArray[np.int64]:
         """Integers in [0, high), by multiply and shift; `high` may be an array that broadcasts."""
-        return below(self.bits(name, n), high)
+        return integers_below(self.bits(name, n), high)
 
 
 def _mix32(x: UInt32, high: UInt32) -> UInt32:
@@ -134,7 +134,7 @@ def _mix32(x: UInt32, high: UInt32) -> UInt32:
     return x
 
 
-def below(bits: UInt32, high: int | NDArray[np.integer]) -> NDArray[np.int64]:
+def integers_below(bits: UInt32, high: int | NDArray[np.integer]) -> NDArray[np.int64]:
     """Random 32-bit words → integers in [0, high), by multiply and shift."""
     return (bits.astype(np.int64) * high) >> 32
 

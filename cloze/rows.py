@@ -110,10 +110,10 @@ class Rows(Mapping[str, Array]):
             lambda: index, length, inserted,
         )
 
-    def lay(
+    def splice_stretches(
         self, width: int, shifts: Sequence[Array], begun: Sequence[Array], length: Array, inserted: Inserted
     ) -> Rows:
-        """Like `splice`, for rows of `width` columns made of a few long stretches, which are copied whole.
+        """Like `splice`, faster, for rows of `width` columns made of a few long stretches, which are copied whole.
 
         Column c is copied from column c + shift; the shift is `shifts[0]` (B,), and `shifts[k]` where `begun[k - 1]` (B,
         width) is true. A shift may lead at most `width` columns out of the row.
@@ -162,7 +162,7 @@ class Rows(Mapping[str, Array]):
         return Rows(moved, checked=True)
 
     @staticmethod
-    def below(blocks: Sequence[Rows]) -> Rows:
+    def concatenate(blocks: Sequence[Rows]) -> Rows:
         """Concatenate blocks of the same fields; narrower ones are padded (positions with -1, "no target")."""
         if len(blocks) == 1:
             return blocks[0]
@@ -185,7 +185,7 @@ class Rows(Mapping[str, Array]):
         return Rows(joined, checked=True)
 
     @staticmethod
-    def united(blocks: Sequence[Rows]) -> Rows:
+    def concatenate_mixed(blocks: Sequence[Rows]) -> Rows:
         """Concatenate blocks that do not have the same fields: a row has only the targets of its own block.
 
         Targets that a block lacks have position -1 in its rows; token-aligned fields are 0 there and weights 1.
@@ -196,7 +196,7 @@ class Rows(Mapping[str, Array]):
             if fields.find(name).name == "targets" and value.ndim == 1
         }
         names += [placed for placed in map(_place_of, loose) if placed not in names]
-        return Rows.below([
+        return Rows.concatenate([
             Rows({name: block[name] if name in block else _absent(block, name, blocks) for name in names}, checked=True)
             for block in blocks
         ])

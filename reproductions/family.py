@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloze.corpus import Store
     from cloze.decoding.reader import Reader
     from cloze.recipe.recipe import Recipe
-    from cloze.training.step import Step
+    from cloze.training.step import StepModule
 
 SEEDS = (0, 1, 2)
 #: So many tokens bring the losses of an experiment about 1.5 nats below those of single tokens.
@@ -203,7 +203,7 @@ class Trained:
     chosen: Choice
     recipe: Path | None = None
 
-    def open(self, *overrides: str, loaded: bool = True) -> tuple[Recipe, Step]:
+    def open(self, *overrides: str, loaded: bool = True) -> tuple[Recipe, StepModule]:
         """The run's recipe and networks, ready to measure; not `loaded`: as they were before training."""
         from cloze.checkpoint.build import build_step
         from cloze.recipe.load import load_recipe
@@ -259,7 +259,7 @@ class Trained:
         return {name: value / max(counts[name.partition(".")[0]], 1.0) for name, value in sums.items()}
 
 
-def feeds_of(recipe: Recipe, step: Step, store: Store, *, seed: int) -> Mapping[str, Any]:
+def feeds_of(recipe: Recipe, step: StepModule, store: Store, *, seed: int) -> Mapping[str, Any]:
     """The examples of every turn over the whole of a store."""
     from cloze.checkpoint.feeds import build_feed, first_length, odds_of, step_feeds
     from cloze.exercises import TokenFacts

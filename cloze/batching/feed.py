@@ -20,7 +20,7 @@ from cloze.batching.packing import PackedRows, Packing
 from cloze.corpus.shards.packed import PackedShards
 from cloze.corpus.shards.sharded import BoundShards
 from cloze.corpus.sources.bound import BoundSource
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.rows import Rows
 
 
@@ -64,7 +64,7 @@ class Feed:
     """
 
     def __init__(
-        self, source: BoundSource[Any], edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
+        self, source: BoundSource[Any], edits: Sequence[PlacedEdit], *, length: int, takes: frozenset[str], padding: int,
         packing: bool = False, fixed: bool = False, targets_multiple: int = 1,
     ) -> None:
         self.source = source
@@ -167,7 +167,7 @@ class Feed:
         if self.packing or self.spreads:
             before = np.cumsum([0] + [len(rows) for _, rows in runs])
             row_of = np.concatenate([of + first for (_, of), first in zip(blocks, before, strict=False) if of is not None])
-        return self.laid_out(Rows.below([rows for rows, _ in blocks]), row_of, sizes)
+        return self.laid_out(Rows.concatenate([rows for rows, _ in blocks]), row_of, sizes)
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[MicroArrays]:
         """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several

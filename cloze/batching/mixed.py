@@ -107,7 +107,7 @@ class MixedFeed:
                 blocks.append(block)
                 places.append(indices[chosen])
         back = np.argsort(np.concatenate(places), kind="stable")
-        return self._first.laid_out(Rows.united(blocks).take(back), None, sizes)
+        return self._first.laid_out(Rows.concatenate_mixed(blocks).take(back), None, sizes)
 
     def _nothing(self, name: str, feed: Feed) -> Rows:
         """A block of no rows with all the fields of an entry."""

@@ -16,7 +16,7 @@ from cloze.corpus.stores.entropy import Entropy, entropy_of
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.training.baselines import Baseline
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 _ANSWERS = 50_000  # targets that are counted at most
 _ROWS = 2048  # and rows that are made for them
@@ -24,7 +24,7 @@ _ROWS = 2048  # and rows that are made for them
 Counts = NDArray[np.int64]
 
 
-def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str, Baseline]:
+def baselines(recipe: Recipe, data: Data, store: Store, step: StepModule) -> dict[str, Baseline]:
     """The baseline of every objective whose targets are in the examples, by its name in the log.
 
     There is none for an objective whose targets an earlier pass makes (ELECTRA's replaced tokens), or whose loss is not a

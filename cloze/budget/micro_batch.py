@@ -19,7 +19,7 @@ from cloze.training.forecasting.forecast import SHARE, Forecast, Trials, forecas
 from cloze.training.forecasting.pace import Pace
 from cloze.training.forecasting.trial import update_of
 from cloze.training.run import Run
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 Say = Callable[[str], None]
 
@@ -98,7 +98,7 @@ def require_memory(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any]
         )
 
 
-def require_one_process(recipe: Recipe, step: Step, ranks: int, strategy: str) -> None:
+def require_one_process(recipe: Recipe, step: StepModule, ranks: int, strategy: str) -> None:
     """Refuse to split the rows of a step between processes where an objective compares them with each other, and to divide the
     parameters of a network where an objective reads them."""
     if step.reads_parameters and ranks > 1 and strategy == "fsdp":

@@ -1,6 +1,6 @@
 """Recipes and checkpoints → objects that run.
 
-- `build_step`: the networks and heads of a checked recipe, with random weights, in one `Step`;
+- `build_step`: the networks and heads of a checked recipe, with random weights, in one `StepModule`;
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
 `feeds.py` builds the data of a recipe; `runs/preparing.py` puts both into a `Run`.
@@ -43,7 +43,7 @@ from cloze.rng import fold
 from cloze.text import Tokenizer
 from cloze.training.average_network import Average
 from cloze.training.passes import Pass, PassObjective, Rewrite
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from cloze.training.tie import tie
 
 
@@ -65,7 +65,7 @@ def build_step(
     recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu",
     tables: Mapping[str, Any] | None = None, store: Store | None = None, tokenizer: Tokenizer | None = None,
     filled: Collection[str] = (),
-) -> Step:
+) -> StepModule:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
     The networks `filled` stay at zero, because their weights are loaded next. `tables` are those of `make_tables`; without them
@@ -101,7 +101,7 @@ def build_step(
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
             for name, entry in recipe.step_entries.items()
         }
-        step = Step(
+        step = StepModule(
             networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock,
             averages=_averages(recipe, networks, objectives),
         )
@@ -195,7 +195,7 @@ def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Map
 def _pass(
     recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
-    """A pass of the recipe as `Step` runs it. Recipes call an objective's scores by its head, `Step` by the objective's name."""
+    """A pass of the recipe as `StepModule` runs it. A recipe names scores by their head, `StepModule` by the objective."""
     def bound(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
         return {name or part.reads[0]: _state(entry, run, path, set) for name, path in read.items()}
 
@@ -214,7 +214,7 @@ def _pass(
 
 
 def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -> str:
-    """A state that is read, as `Step` calls it.
+    """A state that is read, as `StepModule` calls it.
 
     If several objectives have that head, it is the one that predicts the same `set`, else the last of them.
     """

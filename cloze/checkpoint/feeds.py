@@ -12,18 +12,18 @@ from cloze.corpus import Store
 from cloze.corpus.stores.source import Source
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.order import CONSTANT, Order
 from cloze.recipe.building import place_edit, wanted
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.registry import lookup
 from cloze.text import Tokenizer
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
 def build_data(
-    recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
+    recipe: Recipe, stores: Mapping[str, Store], step: StepModule, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
     ranks: int = 1, compiled: bool = False, tables: Mapping[str, Any] | None = None,
 ) -> Data:
     """The training and held-out examples of every entry of the mixture, for one rank."""
@@ -47,7 +47,7 @@ def build_data(
 
 
 def build_feed(
-    recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
+    recipe: Recipe, entry: EntrySpec, store: Store, step: StepModule, facts: TokenFacts, *, length: int, seed: int,
     part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
     tables: Mapping[str, Any] | None = None, training: bool = True,
 ) -> Feed:
@@ -78,7 +78,7 @@ def build_feed(
 
 def edits_of(
     recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any], training: bool = True
-) -> list[Placed]:
+) -> list[PlacedEdit]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows. Without `training`,
     those that only training uses are left out."""
     needed = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
@@ -91,11 +91,11 @@ def edits_of(
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
-        edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
+        edits += [PlacedEdit(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
 
 
-def source_options(source: Source, edits: Sequence[Placed], *, lanes: int, batch: int | None = None) -> dict[str, Any]:
+def source_options(source: Source, edits: Sequence[PlacedEdit], *, lanes: int, batch: int | None = None) -> dict[str, Any]:
     """The arguments of `source.bind` for these edits: the rows of a step, where the source plans with them, and the share of the
     passages whose second part the edits replace, where the source can put that part back."""
     options: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from cloze.objectives import Classify
 from cloze.objectives.classify import means
 from cloze.objectives.distances.embedding import Embedding
 from cloze.objectives.heads import ClassHead, VocabularyHead
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 ROWS = 256  # that the first map of a new head is scaled to
 MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
@@ -69,7 +69,7 @@ def copy_pool(head: Classify, loaded: Loaded) -> bool:
 
 
 @torch.no_grad()
-def scale_heads(step: Step, data: Data, keys: Collection[str]) -> None:
+def scale_heads(step: StepModule, data: Data, keys: Collection[str]) -> None:
     """Scale the first map of the heads `keys`: over the first rows, each of its outputs has mean 0 and standard deviation 1.
 
     Maps with a norm behind them stay as they are drawn. The gain of an output is at most `MOST_GAIN`. The weights stay ordinary

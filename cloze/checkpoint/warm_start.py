@@ -34,7 +34,7 @@ from cloze.recipe.origins import borrowed, frozen_heads
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.text import Tokenizer
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 Say = Callable[[str], None]
 
@@ -136,8 +136,8 @@ class AdaptedCheckpoint:
 
 
 def begin_with(
-    step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
-    drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
+    step: StepModule, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
+    drawn: Callable[[], StepModule] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
     Returns the keys in the step of the new heads of a task that take over nothing, or of all new ones if these are fitted.
@@ -339,8 +339,8 @@ def _way_out(folder: Path, label: str, old: Mapping[str, Any], new: Mapping[str,
 
 
 def load_origins(
-    step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
-    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
+    step: StepModule, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
+    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], StepModule] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 

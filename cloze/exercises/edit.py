@@ -24,7 +24,7 @@ class Edit(Changing, ABC):
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
     numbers only from `draw`, and is vectorised over rows and tokens. The numbers of a dataclass may follow schedules, except
-    those in `described`: `Placed` gives each step its own edit. All other members have defaults, which fit most edits.
+    those in `described`: `PlacedEdit` gives each step its own edit. All other members have defaults, which fit most edits.
     """
 
     #: Whether it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.

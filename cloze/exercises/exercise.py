@@ -20,13 +20,13 @@ _LAYING = ("length", "summary")  # fields that control how rows are laid into a 
 
 
 #: Arguments of an edit by name, each as a function of the share of the budget spent.
-Courses = Mapping[str, Callable[[float], float]]
+Schedules = Mapping[str, Callable[[float], float]]
 _TRIED = (0.0, 0.25, 0.5, 0.75, 1.0)  # shares at which an edit must make the same fields
 _LONG = 512  # tokens, by which it is judged how an edit changes lengths
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedEdit:
     """An edit, the view it works on (`in:` in a recipe), and its arguments that follow a schedule.
 
     Raises `RecipeError` if a schedule reaches a value that the edit refuses, or one that changes what it takes and gives, or how
@@ -35,11 +35,11 @@ class Placed:
 
     edit: Edit
     view: str = "main"
-    courses: Courses = field(default_factory=dict)
+    schedules: Schedules = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        edits = [self._edit(share) for share in _TRIED] if self.courses else []
-        names = " and ".join(self.courses)
+        edits = [self._edit(share) for share in _TRIED] if self.schedules else []
+        names = " and ".join(self.schedules)
         if len({_fields(edit) for edit in edits}) > 1:
             raise RecipeError(
                 f"the schedule of {names} reaches a value at which this edit makes other fields.\n"
@@ -51,9 +51,9 @@ class Placed:
                 "  Write a number."
             )
 
-    def when(self, share: float) -> Placed:
+    def when(self, share: float) -> PlacedEdit:
         """The same with the values of a share of the budget."""
-        if not self.courses:
+        if not self.schedules:
             return self
         placed = copy(self)
         object.__setattr__(placed, "edit", self._edit(share))
@@ -61,10 +61,10 @@ class Placed:
 
     def _edit(self, share: float) -> Edit:
         dataclass_edit: Any = self.edit
-        edit: Edit = replace(dataclass_edit, **{name: course(share) for name, course in self.courses.items()})
+        edit: Edit = replace(dataclass_edit, **{name: course(share) for name, course in self.schedules.items()})
         return edit
 
-    def with_edit(self, edit: Edit) -> Placed:
+    def with_edit(self, edit: Edit) -> PlacedEdit:
         """Another form of the same edit in its place."""
         return replace(self, edit=edit)
 
@@ -111,7 +111,7 @@ class Exercise:
     """
 
     def __init__(
-        self, edits: Sequence[Placed], length: int, *, packed: bool = False, keep: frozenset[str] = frozenset()
+        self, edits: Sequence[PlacedEdit], length: int, *, packed: bool = False, keep: frozenset[str] = frozenset()
     ) -> None:
         self.length = length
         self._keep = keep
@@ -129,7 +129,7 @@ class Exercise:
         self.spread: Edit | None = next((p.edit for p in edits if p.edit.spreads), None)
         if packed and self.spread is not None:
             raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
-        placed: list[Placed] = []
+        placed: list[PlacedEdit] = []
         row_max_tokens: int | None = None
         self.text_max_tokens: int | None = None
         max_tokens = dict.fromkeys({p.view for p in edits} | {"main"}, length)
@@ -163,7 +163,7 @@ class Exercise:
     @property
     def changes(self) -> bool:
         """Whether some edit follows a schedule."""
-        return any(p.courses for p in self.edits)
+        return any(p.schedules for p in self.edits)
 
     def when(self, share: float) -> Exercise:
         """The same exercise at a share of the budget."""
@@ -171,7 +171,7 @@ class Exercise:
         exercise.edits = tuple(p.when(share) for p in self.edits)
         return exercise
 
-    def _names(self, p: Placed) -> set[str]:
+    def _names(self, p: PlacedEdit) -> set[str]:
         """The full names of the fields that an edit reads."""
         names = p.edit.takes | p.edit.optional
         return set(map(p.full, names))

@@ -182,7 +182,7 @@ class Frame(Edit):
         beyond = [~before(border, width) for border in borders]
         shifts = [begins[:, part] - starts[:, piece] for part, piece in enumerate(pieces.parts)]
         inserted = self._inserted(pieces, starts, widths, width)
-        framed = rows.lay(width, shifts, beyond, total.astype(np.int32), inserted)
+        framed = rows.splice_stretches(width, shifts, beyond, total.astype(np.int32), inserted)
         special = np.zeros((len(total), width), bool)
         special.reshape(-1)[inserted.at] = True
         laid: dict[str, NDArray[Any]] = {"special": special, "segments": self._segments(starts, beyond, width)}

@@ -14,7 +14,7 @@ from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.documents import add_faults
 from cloze.corpus.readers.not_text import what_is
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import FileFaults, Report
+from cloze.corpus.readers.report import CorpusReport, FileFaults
 from cloze.errors import CorpusError
 from cloze.knowledge.entities import EntityRecord, read_entities
 from cloze.registry import register
@@ -110,7 +110,7 @@ def _holds_mentions(path: Path) -> bool:
 
 
 def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:
-    account = Report()
+    account = CorpusReport()
     file = FileFaults("")
     for block in read_blocks(paths, format, account):
         parsed = parse_block(block, spaces=False)

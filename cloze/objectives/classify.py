@@ -1,6 +1,6 @@
 """Classify states at given positions: what token prediction, token labelling and relation prediction share.
 
-`Step` calls `forward` with the states that an objective reads. The state is gathered at the positions of the targets, goes
+`StepModule` calls `forward` with the states that an objective reads. The state is gathered at the positions of the targets, goes
 through a head (`heads.py`), and `cross_entropy.py` sums the losses.
 """
 

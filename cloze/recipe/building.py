@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloze.errors import RecipeError
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.recipe.parts import builder_of
 from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
 from cloze.registry import Argument, Changing, is_whole, lookup, signature
@@ -80,14 +80,14 @@ def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict
     return functions
 
 
-def place_edit(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
+def place_edit(spec: EditSpec, available: Mapping[str, Any]) -> PlacedEdit:
     """An edit in its place, with what its numbers are at the beginning of the training.
 
     What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
     """
     builder, arguments = lookup(spec.part.kind, spec.part.name), as_plain_data(spec.part.arguments)
     try:
-        return Placed(build(builder, arguments, available), spec.view, schedules(builder, arguments)).when(0.0)
+        return PlacedEdit(build(builder, arguments, available), spec.view, schedules(builder, arguments)).when(0.0)
     except RecipeError as error:
         raise RecipeError(f"{spec.part.where}: {spec.part.path}: {error}") from None
 

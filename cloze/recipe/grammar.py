@@ -328,7 +328,7 @@ def _objectives(
 
 
 def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> None:
-    """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `Step`."""
+    """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `StepModule`."""
     from torch.nn import ModuleDict  # networks and objectives have imported torch by now
 
     if name in dir(ModuleDict()):

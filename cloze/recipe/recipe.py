@@ -408,11 +408,11 @@ class Recipe:
         return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"
 
     def head_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
-        """The key of an objective's parameters in `Step.objectives`; a module's name cannot hold a dot."""
+        """The key of an objective's parameters in `StepModule.objectives`; a module's name cannot hold a dot."""
         return self.head_name(run, objective).replace(".", ":")
 
     def objective_key(self, run: PassSpec, objective: ObjectiveSpec) -> str:
-        """The key of an objective in `Step.objectives`: that of its head, with its set if an earlier objective uses the head."""
+        """The key of an objective in `StepModule.objectives`: its head, and its set if an earlier objective uses the head."""
         key = self.head_key(run, objective)
         owner = next(o for entry in self.entries.values() for r, o in entry.objectives() if self.head_key(r, o) == key)
         return key if owner.set == objective.set else f"{key}:{objective.set}"

@@ -12,7 +12,7 @@ from cloze.checkpoint.feeds import edits_of, first_length, source_options
 from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.recipe.building import build
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe, as_plain_data
@@ -60,7 +60,7 @@ def examples(
     return descriptions
 
 
-def _about_items(edits: Sequence[Placed]) -> frozenset[str]:
+def _about_items(edits: Sequence[PlacedEdit]) -> frozenset[str]:
     """The fields that say what is asked about items, and how they were before they were hidden."""
     names = (placed.full(name) for placed in edits for name in placed.edit.gives)
     return frozenset(name for name in names if fields.split(name).field in ("item_positions", "item_originals"))

@@ -27,7 +27,7 @@ from cloze.objectives.heads import ClassHead
 from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
 from cloze.objectives.transforms import Nonlinearity
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 ROWS, NUMBERS = 10_000, 2**24  # that are read at most: rows of an entry, and numbers of states of a head
 PIECE = 64  # rows of a micro-batch
@@ -95,7 +95,7 @@ class _Output(nn.Module):
         return scores
 
 
-def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
+def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
 
     `data` must have the same order in every run and process.
@@ -128,7 +128,7 @@ def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.de
 
 
 def _read(
-    step: Step, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device
+    step: StepModule, micros: Mapping[str, Iterable[MicroBatch]], keys: Collection[str], device: torch.device
 ) -> dict[str, list[ObjectiveReading]]:
     """What the heads `keys` read of some micro-batches of every entry."""
     recorders = {key: _Recorder(step.objectives[key], []) for key in keys}

@@ -34,7 +34,7 @@ from cloze.tasks.task import chosen_metric, together
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.training.selection import Selection
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 MEAN = "mean"  # the metric of several tasks
 
@@ -218,7 +218,7 @@ def _dev(recipe: Recipe, name: str, one: TaskHead, dev: Mapping[str, Store]) -> 
 
 
 def selection_of(
-    recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
+    recipe: Recipe, step: StepModule, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
     description: Mapping[str, Any], folder: Path, *, tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Selection:
     """How a recipe with a `task:` is measured: by the learners that `predict` uses, on all examples of the dev sets.
@@ -281,7 +281,7 @@ def _measure(
 
 
 def as_loaded(
-    recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
+    recipe: Recipe, step: StepModule, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
     tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Loaded:
     """A network of a step with the heads of an entry, as if they had been loaded from a folder. `tables` are those of

@@ -14,7 +14,7 @@ from cloze.recipe.origins import never_trained
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.training.schedule.freezing import ByPhase, Only, Unfreezing, unfreezing_of
 from cloze.training.schedule.phases import SchedulePhase, phases_from_shares, sets_base, sets_dropout, sets_train
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
 def phases_of(recipe: Recipe) -> tuple[SchedulePhase, ...]:
@@ -63,7 +63,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 
-def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[SchedulePhase, ...]:
+def with_dropouts(phases: tuple[SchedulePhase, ...], recipe: Recipe, step: StepModule, **given: Any) -> tuple[SchedulePhase, ...]:
     """The phases with the rate of each dropout of `step` in them. The rates are read from the recipe with the values of the
     phase, built without weights, so a rate that defaults to another one follows it."""
     if not any(sets_dropout(path) for phase in phases for path in phase.set):

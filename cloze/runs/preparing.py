@@ -50,7 +50,7 @@ from cloze.training.precision import choose_device
 from cloze.training.run import Run, RunIdentity, Training, read_run_record, require_length, require_recipe, require_seed
 from cloze.training.schedule.budget import Budget
 from cloze.training.selection import Selection
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 MOST_BEGUN = 0.5  # of a budget in time, that what comes before the first step counts for
 
@@ -140,8 +140,8 @@ def prepare(
 
 
 def _build_data(
-    recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int,
-    process: int, ranks: int, compiled: bool, tables: Mapping[str, Any],
+    recipe: Recipe, stores: Mapping[str, Store], dev_stores: Mapping[str, Store], step: StepModule, tokenizer: Tokenizer, *,
+    seed: int, process: int, ranks: int, compiled: bool, tables: Mapping[str, Any],
 ) -> Any:
     """The data of one of several processes, with held-out examples from `dev_stores` where there are any."""
     data = build_data(recipe, stores, step, tokenizer, seed=seed, rank=process, ranks=ranks, compiled=compiled, tables=tables)
@@ -304,8 +304,8 @@ def open_dev_stores(
 
 
 def use_dev_stores(
-    data: Any, recipe: Recipe, dev_stores: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
-    tables: Mapping[str, Any],
+    data: Any, recipe: Recipe, dev_stores: Mapping[str, Store], tokenizer: Tokenizer, step: StepModule, *, seed: int,
+    compiled: bool, tables: Mapping[str, Any],
 ) -> None:
     """Take the held-out examples of some sources from the stores `dev_stores` instead of a share of the training text."""
     from cloze.checkpoint.feeds import build_feed

@@ -28,7 +28,7 @@ from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
 from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.text import Tokenizer
-from cloze.training.checkpoints.mirror import Mirror, below
+from cloze.training.checkpoints.mirror import Mirror, join_url
 from cloze.training.distribution import check_launch
 from cloze.training.forecasting.forecast import Trials
 from cloze.training.loop import Outcome, train
@@ -101,7 +101,7 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 later=stage.recipe.exported.origin in done,
-            ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else below(mirror, folder.relative_to(out))),
+            ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else join_url(mirror, folder.relative_to(out))),
             folder, spends[stage.name], begin_of(stage.recipe, request, done),
         )
         if not outcome.finished:

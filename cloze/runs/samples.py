@@ -18,7 +18,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.rng import permutation
 from cloze.text import Tokenizer
 from cloze.text.characters import alphabetic
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 _SENTENCES = 4
 _TOKENS = (8, 28)
@@ -36,7 +36,7 @@ class Speaker(NamedTuple):
     read: Mapping[str, str]
 
 
-def speaker(recipe: Recipe, step: Step) -> Speaker | None:
+def speaker(recipe: Recipe, step: StepModule) -> Speaker | None:
     """The first pass that predicts tokens of the text it reads, if there is one."""
     for name, entry in recipe.step_entries.items():
         order = entry.order if isinstance(entry.order, str) and entry.order != "mixed" else "open"
@@ -55,7 +55,7 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
 
 
 def sampler(
-    recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int, tables: Mapping[str, Any] | None = None
+    recipe: Recipe, step: StepModule, store: Store, tokenizer: Tokenizer, *, seed: int, tables: Mapping[str, Any] | None = None
 ) -> Callable[[int], Mapping[str, Any]] | None:
     """A function of the step that returns `samples`, text and answers, for the run's log; None if nothing predicts tokens."""
     chosen = speaker(recipe, step)

@@ -14,11 +14,11 @@ from cloze.corpus import Store
 from cloze.corpus.sources.bound import running_text
 from cloze.errors import RecipeError
 from cloze.recipe.recipe import EntrySpec, Recipe
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
 def start_tables(
-    step: Step,
+    step: StepModule,
     recipe: Recipe,
     stores: Mapping[str, Store],
     *,

@@ -16,7 +16,7 @@ Passes = dict[str, Mapping[str, Tensor]]
 
 
 class Carry:
-    """The memory of one micro-batch's lanes, by pass: tensors with the lane first. `Step` reads it and writes the new one.
+    """The memory of one micro-batch's lanes, by pass: tensors with the lane first. `StepModule` reads it and writes the new one.
 
     A class and not a mapping, because DDP and FSDP copy the mappings that they are given.
     """

@@ -1,4 +1,4 @@
-"""Ranks: the processes of a run, DDP or FSDP2 around the single `Step`, and what all ranks must agree on.
+"""Ranks: the processes of a run, DDP or FSDP2 around the single `StepModule`, and what all ranks must agree on.
 
 Whatever starts the processes sets RANK and WORLD_SIZE in each: torchrun, srun, mpirun with a wrapper, Ray Train. They meet at
 MASTER_ADDR and MASTER_PORT, unless their process group exists already. None waits for another longer than CLOZE_TIMEOUT (30 min).
@@ -27,7 +27,7 @@ from cloze.errors import BudgetError, DeviceError, RunError, UserError
 from cloze.processes import processes, rank
 from cloze.training.precision import choose_device
 from cloze.training.schedule.budget import Budget
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from cloze.training.tensors import NAMES
 
 Strategy = Literal["ddp", "fsdp"]
@@ -128,7 +128,7 @@ class Ranks:
         dist.all_reduce(together, op=operation)
         return cast(list[float], together.tolist())
 
-    def wrap(self, step: Step, *, half: bool = False) -> nn.Module:
+    def wrap(self, step: StepModule, *, half: bool = False) -> nn.Module:
         """The module to call: `step` itself, or `step` under DDP or FSDP2. `step` keeps its parameters' names.
 
         With `half`, FSDP gathers parameters in bfloat16; gradients are added in float32.
@@ -298,7 +298,7 @@ def _leave() -> None:
     time.sleep(0.2)
 
 
-def _shard(step: Step, device: torch.device, shard: int | None, *, half: bool) -> None:
+def _shard(step: StepModule, device: torch.device, shard: int | None, *, half: bool) -> None:
     """FSDP2: each depth group that shares no parameter is a shard group; the rest belongs to the root, gathered for the whole
     step.
 

@@ -12,18 +12,18 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
 
     `compiled`: a compiled engine has trained.
     """
-    curriculum, patience = session.curriculum, session.patience
+    run_progress, patience = session.run_progress, session.patience
     if session.stopping:
         session.checkpoint()
         _stop(session, f"stopped by {interrupt.name or 'a signal'}")
     else:
-        if curriculum.worked:
+        if run_progress.worked:
             _finish(session)
         _stop(session, _why(session))
-    paused = curriculum.reached and curriculum.share < 1 and not patience.over
+    paused = run_progress.reached and run_progress.share < 1 and not patience.over
     reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
     return Outcome(
-        session.run.folder, curriculum.step, finished=not session.stopping and not paused, reason=reason,
+        session.run.folder, run_progress.step, finished=not session.stopping and not paused, reason=reason,
         held_out=session.evaluations.held_out, compiled=compiled, standing=patience.standing,
     )
 
@@ -33,30 +33,30 @@ def _finish(session: Session) -> None:
 
     Nothing learns of the loss of a pause: the run goes on as if it had not paused.
     """
-    curriculum, due = session.curriculum, session.due
-    if curriculum.share >= 1:
+    run_progress, due = session.run_progress, session.due
+    if run_progress.share >= 1:
         session.evaluate()
         session.checkpoint()
-    elif curriculum.reached:
-        if due.evaluated != curriculum.step:
+    elif run_progress.reached:
+        if due.evaluated != run_progress.step:
             session.evaluate(observed=False)
-        if due.saved != curriculum.step:
+        if due.saved != run_progress.step:
             session.checkpoint()
     session.saver.finish()
 
 
 def _why(session: Session) -> str:
     """Why a run ends that no signal has stopped."""
-    run, curriculum = session.run, session.curriculum
-    if curriculum.share >= 1:
-        return run.budget.end(curriculum.progress.spent)
-    return f"paused after {run.until:.4g} of the budget" if curriculum.reached else "the metric has stopped improving"
+    run, run_progress = session.run, session.run_progress
+    if run_progress.share >= 1:
+        return run.budget.end(run_progress.progress.spent)
+    return f"paused after {run.until:.4g} of the budget" if run_progress.reached else "the metric has stopped improving"
 
 
 def _stop(session: Session, reason: str) -> None:
     """Write the last event, without which a run counts as interrupted; say how it ended, unless it had ended before."""
-    curriculum, step = session.curriculum, session.curriculum.step
-    session.events.write("stop", step, reason=reason, finished=not session.stopping, **curriculum.spent_now())
+    run_progress, step = session.run_progress, session.run_progress.step
+    session.events.write("stop", step, reason=reason, finished=not session.stopping, **run_progress.spent_now())
     loss, comparison = ("", "") if session.stopping else session.evaluations.describe()
-    if curriculum.worked or session.stopping:
+    if run_progress.worked or session.stopping:
         session.events.say(f"{session.run.folder}: {reason} at step {step:,}{loss}; checkpoint written.{comparison}")

@@ -31,14 +31,14 @@ class EngineLoop:
         """Let the engine train until a log event, an evaluation or a checkpoint is due, and do that."""
         session = self.session
         session.enter_phase()
-        if not session.may_step(session.curriculum.seconds_now(), stop=bool(interrupt)):
+        if not session.may_step(session.run_progress.seconds_now(), stop=bool(interrupt)):
             return
-        before = session.curriculum.progress.share
+        before = session.run_progress.progress.share
         self.steps.begin(interrupt)
         self.trainer.train()
-        if not session.curriculum.step and not interrupt:
+        if not session.run_progress.step and not interrupt:
             raise RunError(f"{session.run.folder}: there is nothing to train on: the engine found no rows. Check the corpus.")
-        session.after_update(before, session.curriculum.share, self.trainer.sync_parameters)
+        session.after_update(before, session.run_progress.share, self.trainer.sync_parameters)
 
     def sync_parameters(self) -> None:
         """Write everything learned into the parameters."""
@@ -49,7 +49,7 @@ class EngineSteps:
     """The `Steps` of a session with one entry and one objective."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.curriculum, self.trainee = session, session.curriculum, session.trainee
+        self.session, self.run_progress, self.trainee = session, session.run_progress, session.trainee
         self.run, self.device = session.run, session.ranks.device
         ((self.entry, _),) = self.trainee.model.entries.items()
         (self.objective,) = self.trainee.log_names(self.entry)
@@ -58,27 +58,27 @@ class EngineSteps:
 
     def begin(self, interrupt: Interrupt) -> None:
         """Before the trainer goes to work."""
-        self.interrupt, self.logging, self.first_token = interrupt, False, self.curriculum.progress.spent.tokens
+        self.interrupt, self.logging, self.first_token = interrupt, False, self.run_progress.progress.spent.tokens
 
     @property
     def done(self) -> int:
         """Steps so far."""
-        return self.curriculum.step
+        return self.run_progress.step
 
     @property
     def cursor(self) -> Cursor:
         """Where the data of the next step begin."""
-        return self.curriculum.progress.cursors[self.entry]
+        return self.run_progress.progress.cursors[self.entry]
 
     def ready(self) -> bool:
         """Whether another step may begin."""
-        self.curriculum.clock.start()
-        self.curriculum.set_seconds(self.curriculum.seconds_now())
-        return not self.interrupt and not self.curriculum.reached
+        self.run_progress.clock.start()
+        self.run_progress.set_seconds(self.run_progress.seconds_now())
+        return not self.interrupt and not self.run_progress.reached
 
     def rate(self) -> float:
         """The learning rate of the next step."""
-        return self.trainee.next_rate(self.curriculum.share)
+        return self.trainee.next_rate(self.run_progress.share)
 
     def optimizer_state(self, parameter: Tensor) -> dict[str, Any]:
         """The optimizer's state of a parameter."""
@@ -87,10 +87,10 @@ class EngineSteps:
     def count(self, after: Cursor, *, tokens: float, examples: float, flops: float) -> bool:
         """Count a step; whether anything is due. A log event waits for 500,000 tokens unless `log_every` is given."""
         due = self.session.due
-        before, share = self.curriculum.advance({self.entry: after}, tokens=tokens, examples=examples, flops=flops)
+        before, share = self.run_progress.advance({self.entry: after}, tokens=tokens, examples=examples, flops=flops)
         self.logging |= due.log(before, share)
         enough = self.run.training.log_every is not None
-        enough |= self.curriculum.progress.spent.tokens - self.first_token >= _TOKENS_PER_LOG
+        enough |= self.run_progress.progress.spent.tokens - self.first_token >= _TOKENS_PER_LOG
         return due.evaluation(before, share) or due.checkpoint(before, share) or (self.logging and enough)
 
     def report(self, loss: Loss, *, targets: float, tokens: float, flops: float) -> None:
@@ -103,4 +103,4 @@ class EngineSteps:
 
     def finish(self) -> None:
         """A budget of time counts as spent."""
-        self.curriculum.spend_seconds()
+        self.run_progress.spend_seconds()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.training.checkpoints.plain import writing
-from cloze.training.curriculum import Curriculum
 from cloze.training.log import Log, ProgressLine
 from cloze.training.run import Run, write_run_record
+from cloze.training.run_progress import RunProgress
 
 
 class Events:
@@ -20,7 +20,7 @@ class Events:
         self.say = (run.say or self.line.say) if first else (lambda text: None)
         self.log: Log | None = None
 
-    def open(self, curriculum: Curriculum, machine: Mapping[str, Any], *, resumed: bool) -> None:
+    def open(self, run_progress: RunProgress, machine: Mapping[str, Any], *, resumed: bool) -> None:
         """Write the record of the run and of its `machine`, open the log, and write its first event.
 
         A resumed run first drops the events of later steps.
@@ -30,24 +30,24 @@ class Events:
         run = self.run
         with writing(run.folder):
             write_run_record(run, machine)
-        self.log = Log(run.folder, after=curriculum.step if resumed else None, tensorboard=run.training.tensorboard)
+        self.log = Log(run.folder, after=run_progress.step if resumed else None, tensorboard=run.training.tensorboard)
         self.log.write(
-            "resume" if resumed else "start", curriculum.step, budget=str(run.budget),
-            baselines={name: baseline.to_json() for name, baseline in run.baselines.items()}, **curriculum.spent_now(),
+            "resume" if resumed else "start", run_progress.step, budget=str(run.budget),
+            baselines={name: baseline.to_json() for name, baseline in run.baselines.items()}, **run_progress.spent_now(),
         )
 
     def write(self, event: str, step: int, **values: Any) -> dict[str, Any] | None:
         """Append an event to the log and return it; None on ranks that have no log."""
         return None if self.log is None else self.log.write(event, step, **values)
 
-    def say_resumed(self, curriculum: Curriculum, *, stalled: bool) -> None:
+    def say_resumed(self, run_progress: RunProgress, *, stalled: bool) -> None:
         """Say where a run goes on, or why it does not."""
-        run, step, share = self.run, curriculum.step, curriculum.share
+        run, step, share = self.run, run_progress.step, run_progress.share
         if share < 1 and stalled and run.selection is not None:
             self.say(f"{run.folder}: finished at step {step}: no improvement in {run.selection.patience} evaluations.")
         elif share >= 1:
             larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
-            end = run.budget.end(curriculum.progress.spent, name=True)
+            end = run.budget.end(run_progress.progress.spent, name=True)
             self.say(f"{run.folder}: {end}. To continue, give {larger} and --extend.")
         else:
             self.say(f"{run.folder}: continues from step {step} ({share:.1%} of {run.budget.words} spent).")

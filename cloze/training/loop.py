@@ -73,29 +73,29 @@ class Loop:
     def step(self, interrupt: Interrupt) -> None:
         """One update, then logging, evaluation and a checkpoint if they are due; in the order of the module's docstring."""
         session = self.session
-        curriculum = session.curriculum
+        run_progress = session.run_progress
         session.enter_phase()
-        entries = curriculum.entries()
+        entries = run_progress.entries()
         pieces, cursors = _fetch(session, entries)
-        curriculum.clock.start()
+        run_progress.clock.start()
 
         # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
         totals = _count(session, entries, pieces, interrupt).over(session.ranks)
         if not session.may_step(totals.seconds, stop=totals.stops > 0):
             return
-        share = curriculum.share
+        share = run_progress.share
         weights, divisors = session.trainee.weights(entries, share), totals.divisors(session.run.training.divide)
         # A loss sum is divided by what all ranks have together. DDP and FSDP average gradients over ranks, hence `world`.
         factors = {name: weights[name] * session.ranks.world / max(divisors[name], 1.0) for name in divisors}
 
         for _, group in groupby(pieces, key=lambda piece: piece.entry):
-            with together(session.trainee, entry_pieces := list(group), step=curriculum.step, share=share):
+            with together(session.trainee, entry_pieces := list(group), step=run_progress.step, share=share):
                 for piece in entry_pieces:
                     _backward(session, piece, share, factors, last=piece is pieces[-1])
         norm = _update(session, share)
 
-        before, after = curriculum.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
-        session.meter.add_step(curriculum.step, norm, totals, weights)
+        before, after = run_progress.advance(cursors, tokens=totals.tokens, examples=totals.examples, flops=totals.flops)
+        session.meter.add_step(run_progress.step, norm, totals, weights)
         session.after_update(before, after)
 
     def sync_parameters(self) -> None:
@@ -104,11 +104,11 @@ class Loop:
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[StepPiece], dict[str, Cursor]]:
     """This rank's micro-batches of the step, and the next cursors. Entries that share a step draw independently."""
-    curriculum = session.curriculum
+    run_progress = session.run_progress
     pieces: list[StepPiece] = []
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
-        micros, cursors[entry] = session.run.data.next(entry, curriculum.progress.cursors[entry], curriculum.share)
+        micros, cursors[entry] = session.run.data.next(entry, run_progress.progress.cursors[entry], run_progress.share)
         pieces += [StepPiece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 
@@ -126,7 +126,7 @@ def _count(session: Session, entries: Sequence[str], pieces: Sequence[StepPiece]
         cells=float(sum(rows * length for piece in pieces for rows, length in piece.micro.batch.shapes())),
         examples=float(sum(piece.micro.examples for piece in pieces)),
         flops=sum(model.flops(piece.entry, piece.micro.batch) for piece in pieces),
-        seconds=session.curriculum.seconds_now(),
+        seconds=session.run_progress.seconds_now(),
         stops=float(bool(interrupt)),
     )
 
@@ -136,7 +136,7 @@ def _backward(session: Session, piece: StepPiece, share: float, factors: Mapping
     trainee, ranks = session.trainee, session.ranks
     with ranks.syncing(trainee.wrapped_model, last):
         by_objective = trainee.forward(
-            trainee.wrapped_model, piece.entry, piece.micro, step=session.curriculum.step, share=share,
+            trainee.wrapped_model, piece.entry, piece.micro, step=session.run_progress.step, share=share,
             first_row=piece.first_row, carries=trainee.carries,
         )
         losses = {trainee.log_name(piece.entry, name): loss for name, loss in by_objective.items()}
@@ -151,7 +151,7 @@ def _update(session: Session, share: float) -> torch.Tensor:
     trainee.freezing.drop()
     norm = gradient_norm(trainee.parameters)
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
-        raise NotFinite(session.curriculum.step + 1, float(norm))
+        raise NotFinite(session.run_progress.step + 1, float(norm))
     if training.clip is not None:
         clip(trainee.parameters, norm, training.clip)
     set_rate(trainee.optimizer, trainee.next_rate(share), share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class PassObjective:
-    """An objective in a pass: `name` in the log, `key` that of its objective in `Step.objectives`.
+    """An objective in a pass: `name` in the log, `key` that of its objective in `StepModule.objectives`.
 
     `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
     to states: `hidden` of this pass, `teacher.hidden` of an earlier one; an unbound name is the state of that name of this pass.
@@ -26,7 +26,7 @@ class PassObjective:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A rewriter in a pass: its key in `Step.rewriters`, and what its readings are bound to."""
+    """A rewriter in a pass: its key in `StepModule.rewriters`, and what its readings are bound to."""
 
     rewriter: str
     read: Mapping[str, str] = field(default_factory=dict)

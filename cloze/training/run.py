@@ -24,7 +24,7 @@ from cloze.training.schedule.freezing import DepthRates, Unfreezing
 from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Rate
 from cloze.training.selection import BestEvaluation, Selection
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from cloze.untrusted import parse_json, read_small
 
 PAUSED = "paused"
@@ -119,7 +119,7 @@ class Run:
     """
 
     folder: Path
-    step: Step
+    step: StepModule
     data: Examples
     export: Export
     budget: Budget

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cloze.training.curriculum import Curriculum
 from cloze.training.distribution import Ranks
 from cloze.training.due import Due
 from cloze.training.evaluation.evaluations import Evaluations
@@ -15,6 +14,7 @@ from cloze.training.events import Events
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.meter import Meter
 from cloze.training.run import Run, check_folder, read_run_record
+from cloze.training.run_progress import RunProgress
 from cloze.training.saving import Saver
 from cloze.training.trainee import Trainee
 
@@ -36,11 +36,11 @@ class Session:
         else:
             self.saver.restore(saved, self.trainee)
         self.patience = Patience(run.selection, self.saver.checkpoints, state)
-        self.curriculum = Curriculum(run, self.trainee.model, first=ranks.first, saved=state)
+        self.run_progress = RunProgress(run, self.trainee.model, first=ranks.first, saved=state)
         self.check = LearningCheck(run)
-        parts = self.trainee, self.curriculum, self.events, self.patience, self.check
+        parts = self.trainee, self.run_progress, self.events, self.patience, self.check
         self.evaluations = Evaluations(run, *parts, saved=state)
-        self.due = Due(run, self.curriculum)
+        self.due = Due(run, self.run_progress)
         self.matrix_rate = matrix_rate(ranks.device, self.trainee.precision)  # FLOP/s of this rank
         self.meter = Meter(self.trainee.single_objective)
         self.stopping = False
@@ -54,10 +54,10 @@ class Session:
         """Open the log, and write the checkpoint of step 0 or publish the last one again."""
         machine = environment(self.ranks.device, self.trainee.precision)
         machine |= {"matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
-        self.events.open(self.curriculum, machine, resumed=resumed)
+        self.events.open(self.run_progress, machine, resumed=resumed)
         if resumed:
             self.saver.publish_last()
-            self.events.say_resumed(self.curriculum, stalled=self.patience.over)
+            self.events.say_resumed(self.run_progress, stalled=self.patience.over)
             return
         if hint is not None:
             self.events.say(hint)
@@ -68,19 +68,19 @@ class Session:
     @property
     def over(self) -> bool:
         """Whether the run ends here: by its budget, by patience or by a signal."""
-        return self.curriculum.reached or self.patience.over or self.stopping
+        return self.run_progress.reached or self.patience.over or self.stopping
 
     def enter_phase(self) -> None:
         """Apply what the share spent has reached: frozen depth groups, and the values of the phase."""
-        curriculum = self.curriculum
-        self.trainee.freezing.enter(epochs=curriculum.progress.spent.epochs, share=curriculum.share)
-        curriculum.enter_phase()
+        run_progress = self.run_progress
+        self.trainee.freezing.enter(epochs=run_progress.progress.spent.epochs, share=run_progress.share)
+        run_progress.enter_phase()
 
     def may_step(self, seconds: float, *, stop: bool) -> bool:
         """Whether the coming step may be done, by the seconds of training and the signals that all ranks agree on."""
-        self.curriculum.set_seconds(seconds)
+        self.run_progress.set_seconds(seconds)
         self.stopping = stop
-        return not stop and not self.curriculum.reached
+        return not stop and not self.run_progress.reached
 
     def after_update(self, before: float, share: float, sync_parameters: Callable[[], None] = lambda: None) -> None:
         """Do what is due after the share spent has gone from `before` to `share`.
@@ -97,7 +97,7 @@ class Session:
         if evaluating:
             self.evaluate()
             self.evaluations.warn(share)
-            saving |= self.patience.leads(self.curriculum.step)
+            saving |= self.patience.leads(self.run_progress.step)
         if saving:
             self.checkpoint(behind=True)
 
@@ -106,11 +106,11 @@ class Session:
         if not self.meter.targets:
             return
         self.meter.check()
-        means, step = self.meter.means(self.ranks), self.curriculum.step
+        means, step = self.meter.means(self.ranks), self.run_progress.step
         if step == 1:
             self.check.add_first(means["objectives"])
         record = self.events.write(
-            "train", step, **self.curriculum.spent_now(), **means, learning_rate=self.trainee.learning_rate,
+            "train", step, **self.run_progress.spent_now(), **means, learning_rate=self.trainee.learning_rate,
             **self.meter.speed(self.matrix_rate * self.ranks.world),
         )
         if record is not None:
@@ -136,9 +136,9 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         """The record of a checkpoint, without the checksums of its files."""
-        run, curriculum = self.run, self.curriculum
+        run, run_progress = self.run, self.run_progress
         return {
-            "step": curriculum.step, **curriculum.to_json(), "seed": run.seed, "budget": str(run.budget),
+            "step": run_progress.step, **run_progress.to_json(), "seed": run.seed, "budget": str(run.budget),
             "recipe_hash": run.record.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
             **self.patience.to_json(),
         }

@@ -1,7 +1,7 @@
 """One step as one module, which DDP and FSDP2 wrap: from a batch, through networks and heads, to sums of losses.
 
-`checkpoint/build.py` makes a `Step` from a recipe. The loop calls `forward` with a micro-batch; it runs the passes of the entry
-in order. Each pass reads one view of the batch, runs its network (`_run_network`), then its objectives (`_run_objectives`).
+`checkpoint/build.py` makes a `StepModule` from a recipe. The loop calls `forward` with a micro-batch; it runs the passes of the
+entry in order. Each pass reads one view of the batch, runs its network (`_run_network`), then its objectives (`_run_objectives`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _ResolvedPass(NamedTuple):
         )
 
 
-class Step(nn.Module):
+class StepModule(nn.Module):
     """Networks, heads and rewriters, and the passes of every mixture entry.
 
     `averages` keep networks equal to averages of others (`average_network.py`), by the name of the network.
@@ -469,7 +469,7 @@ def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
             module.training = was
 
 
-def compile_layers(step: Step, choice: bool | Literal["auto"], device: torch.device) -> None:
+def compile_layers(step: StepModule, choice: bool | Literal["auto"], device: torch.device) -> None:
     """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
     if choice is True or (choice == "auto" and device.type == "cuda"):
         networks: Iterable[Any] = step.networks.values()

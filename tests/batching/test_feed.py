@@ -17,7 +17,7 @@ from cloze.batching.packing import pack
 from cloze.corpus.sources.plan import PassagePlan
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.mask import Mask
@@ -52,7 +52,7 @@ class Numbers:
 def feed(count: int = 23, **options: Any) -> Feed:
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(rate=0.3), Corrupt(tokenizer=FACTS), Predict()]
     options = {"length": 14, "takes": frozenset({"tokens", "segments"}), "padding": 0, **options}
-    return Feed(Numbers(count), [Placed(e) for e in edits], **options)
+    return Feed(Numbers(count), [PlacedEdit(e) for e in edits], **options)
 
 
 def test_collate_pads_and_names_the_padding_block_zero():
@@ -219,14 +219,15 @@ def test_a_rate_that_changes_is_that_of_the_share_spent_before_the_step(workers)
 
 
 def masking(rate: Any) -> Feed:
-    mask = Placed(Mask(rate=rate)) if isinstance(rate, float) else Placed(Mask(), courses={"rate": rate}).when(0.0)
-    edits = [Placed(Frame("[CLS] {A} [SEP]", tokenizer=FACTS)), mask, Placed(Corrupt(tokenizer=FACTS)), Placed(Predict())]
+    mask = PlacedEdit(Mask(rate=rate)) if isinstance(rate, float) else PlacedEdit(Mask(), schedules={"rate": rate}).when(0.0)
+    frame = PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=FACTS))
+    edits = [frame, mask, PlacedEdit(Corrupt(tokenizer=FACTS)), PlacedEdit(Predict())]
     return Feed(Numbers(), edits, length=14, takes=frozenset({"tokens"}), padding=0)
 
 
 def test_a_rate_that_changes_must_stay_a_share():
     with pytest.raises(RecipeError, match=r"mask: rate must be above 0 and at most 1, got 1\.5"):
-        Placed(Mask(), courses={"rate": lambda share: 1.5 - share})
+        PlacedEdit(Mask(), schedules={"rate": lambda share: 1.5 - share})
 
 
 def test_a_batch_that_ranks_cannot_share_evenly_is_refused():
@@ -307,4 +308,4 @@ def test_rows_of_vectors_alone_are_moved_and_united_like_rows_of_tokens():
     moved = rows.splice(np.array([[1, 2], [0, 2]]), np.array([2, 2]))
     assert moved["vectors"][:, :, 0].tolist() == [[2, 4], [6, 10]] and moved["positions/a"].tolist() == [[1], [0]]
     other = Rows({"vectors": np.ones((1, 3, 2)), "segments": np.ones((1, 3), np.int32), "length": np.array([3])})
-    assert Rows.united([rows.without("positions/a"), other])["segments"].tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    assert Rows.concatenate_mixed([rows.without("positions/a"), other])["segments"].tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]

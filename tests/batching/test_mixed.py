@@ -11,7 +11,7 @@ from cloze.batching import Cursor, Data, Feed, MixedFeed
 from cloze.batching.collate import collate, one_per_row
 from cloze.batching.deck import Deck
 from cloze.exercises.companions.answer import DecoderAnswer
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.targets.predict import Predict
 from cloze.rows import Rows
@@ -21,7 +21,7 @@ from tests.batching.test_feed import FACTS, Numbers, feed
 def next_feed(count: int = 7):  # type: ignore[no-untyped-def]
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Predict("next", set="following")]
     return Feed(
-        Numbers(count, seed=3), [Placed(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0
+        Numbers(count, seed=3), [PlacedEdit(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0
     )
 
 
@@ -112,7 +112,7 @@ def test_an_answer_about_the_whole_row_is_asked_only_where_its_block_asked_it():
     tokens, length = np.ones((2, 3), np.int32), np.full(2, 3, np.int32)
     asking = Rows({"tokens": tokens, "length": length, "targets/next": np.array([1, 0], np.int32)})
     silent = Rows({"tokens": tokens[:, :2], "length": np.full(2, 2, np.int32)})
-    block = Rows.united([silent, asking])
+    block = Rows.concatenate_mixed([silent, asking])
     laid = collate(block, one_per_row(block["length"]), takes=frozenset({"tokens"}))
     assert laid["targets/next"].tolist() == [1, 0] and laid["positions/next"].tolist() == [2, 3]
 
@@ -126,7 +126,7 @@ def test_a_second_sequence_is_padded_to_its_own_length_and_its_targets_have_posi
         "decoder.targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
         "decoder.positions/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
     })
-    whole = Feed(Numbers(), [Placed(DecoderAnswer())], length=16, takes=frozenset({"tokens"}), padding=3, fixed=True)
+    whole = Feed(Numbers(), [PlacedEdit(DecoderAnswer())], length=16, takes=frozenset({"tokens"}), padding=3, fixed=True)
     (part,) = whole.laid_out(rows, None, [size])
     laid = part.arrays
     assert laid["tokens"].shape == (size, 16) and "targets/main" not in laid

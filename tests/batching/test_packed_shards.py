@@ -15,7 +15,7 @@ from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.shards.packed import PackedShards
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.exercises import TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.mask import Mask
@@ -57,7 +57,7 @@ def feed(
     )  # fmt: skip
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS)]
     edits += [Mask(rate=hide), Corrupt(tokenizer=FACTS), Predict()] if hide else []
-    placed, takes = [Placed(edit) for edit in edits], frozenset({"tokens"})
+    placed, takes = [PlacedEdit(edit) for edit in edits], frozenset({"tokens"})
     return Feed(bound, placed, length=LENGTH, takes=takes, padding=0, packing=packing, fixed=True)
 
 

@@ -18,7 +18,7 @@ from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 from cloze.objectives.tokens.token_prediction import token_prediction
 from cloze.training.passes import Pass, PassObjective
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.making import network_of
 
 TEXT, BLOCK = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -133,7 +133,7 @@ def test_drop_net_draws_each_case_with_its_odds_once_per_layer_and_step(
     assert [float(share) for share in first.eval().shares()] == [0.5, 0.5]
 
 
-def stepped() -> tuple[Step, Batch]:
+def stepped() -> tuple[StepModule, Batch]:
     """A step of a translator and a frozen network that it reads, and rows without padding for it."""
     _, main, clock = made(dropout=0.1)
     bert = network_of("transformer", layers=1, width=6, heads=2, vocab_size=9, clock=clock, **{"positions.max_length": 8})
@@ -144,7 +144,7 @@ def stepped() -> tuple[Step, Batch]:
         )),
     )  # fmt: skip
     head = token_prediction(width=8, vocab_size=12)
-    step = Step(
+    step = StepModule(
         networks={"bert": bert, "main": main}, objectives={"token_prediction": head}, entries={"main": passes}, clock=clock
     )
     tokens = torch.tensor([[1, 2, 5, 6], [8, 9, 2, 3]])

@@ -26,7 +26,7 @@ from cloze.recipe.origins import borrowed, checkpoint_names
 from cloze.runs.run import pretrain
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.run import RunIdentity
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.small_recipe import trainer
 
 TEACHER = """\
@@ -88,7 +88,7 @@ def distilled(train: Train, teacher: Path, tmp_path_factory: pytest.TempPathFact
     return out
 
 
-def begun(text: str, folder: Path, teacher: Path) -> Step:
+def begun(text: str, folder: Path, teacher: Path) -> StepModule:
     """The step of a recipe as a run begins with it."""
     recipe = load_recipe(write(folder / "mine.yaml", text), checkpoints=BoundCheckpoints({"big": teacher}))
     tokenizer = load_checkpoint(teacher).tokenizer
@@ -112,10 +112,10 @@ def test_a_network_that_is_not_exported_begins_with_the_weights_and_the_head_of_
 def test_a_teacher_of_an_earlier_stage_is_the_trained_one(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.runs import preparing
 
-    steps: list[Step] = []
+    steps: list[StepModule] = []
     usual = preparing.load_origins
 
-    def noted(step: Step, *given: Any, **named: Any) -> None:
+    def noted(step: StepModule, *given: Any, **named: Any) -> None:
         usual(step, *given, **named)
         steps.append(step)
 

@@ -23,7 +23,7 @@ from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.runs.binds import make_tables, open_stores
 from cloze.runs.label_facts import with_classes
 from cloze.text import Tokenizer
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.samples import from_samples, items_of
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
@@ -47,7 +47,7 @@ class System:
     tables: Mapping[str, Any]
     tokenizer: Tokenizer
 
-    def step(self) -> Step:
+    def step(self) -> StepModule:
         """Its networks and heads, untrained and without dropout."""
         step = build_step(
             self.recipe, vocab_size=self.tokenizer.size, seed=0, tables=self.tables, store=next(iter(self.stores.values())),
@@ -57,12 +57,12 @@ class System:
         step.clock.set(seed=0, step=0, first_row=0, share=0.0)
         return step
 
-    def batches(self, step: Step) -> dict[str, Batch]:
+    def batches(self, step: StepModule) -> dict[str, Batch]:
         """The first batch of every turn."""
         data = build_data(self.recipe, self.stores, step, self.tokenizer, seed=0, tables=self.tables)
         return {entry: data.next(entry, Cursor())[0][0].batch for entry in self.recipe.step_entries}
 
-    def feed(self, entry: EntrySpec, step: Step, length: int = LENGTH) -> Feed:
+    def feed(self, entry: EntrySpec, step: StepModule, length: int = LENGTH) -> Feed:
         """All examples of an entry."""
         return build_feed(
             self.recipe, entry, self.stores[entry.source], step, TokenFacts.of(self.tokenizer), length=length, seed=0,

@@ -26,7 +26,7 @@ from cloze.recipe.parts import load_kind
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.registry import lookup, names
 from cloze.training.checkpoints.state import gather_parameters, load_parameters
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 #: A recipe for every kind of network.
 SYSTEMS = [
@@ -140,7 +140,9 @@ def refusal(change: str, name: str) -> str | None:
     return next((said for changes, ones, said in REFUSED if change in changes.split() and name in ones.split()), None)
 
 
-def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, *, resumes: bool = False) -> tuple[Recipe, Step]:
+def begun(
+    own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, *, resumes: bool = False
+) -> tuple[Recipe, StepModule]:
     """The system's recipe with its exported network from a folder, changed, and its step with those weights."""
     data = replace(own.recipe, stages=()).canonical()
     network = {"from": "start", **({} if change is None else {"change": [{change[0]: dict(change[1])}]})}
@@ -159,13 +161,13 @@ def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, 
     return recipe, step
 
 
-def losses(own: Any, step: Step, batches: Mapping[str, Any] | None = None) -> list[torch.Tensor]:
+def losses(own: Any, step: StepModule, batches: Mapping[str, Any] | None = None) -> list[torch.Tensor]:
     """The sums of losses of `batches`, by default the first one of every entry."""
     given = batches or own.batches(step)
     return [loss.total for entry, batch in given.items() for _, loss in sorted(step(entry, batch).items())]
 
 
-def network_of(step: Step, recipe: Recipe) -> Any:
+def network_of(step: StepModule, recipe: Recipe) -> Any:
     return step.networks[recipe.export]
 
 

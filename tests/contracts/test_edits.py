@@ -16,7 +16,7 @@ from cloze import fields, registry
 from cloze.corpus.tables.lexicon import BoundLexicon
 from cloze.errors import RecipeError
 from cloze.exercises import Edit, TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.retokenize import OtherReading
 from cloze.knowledge.entities import BoundEntities
 from cloze.knowledge.fact_table import BoundFacts
@@ -223,7 +223,7 @@ def following(name, key, given, low, high):
     """An edit one number of which goes from `low` to `high` in a straight line."""
     whole = registry.is_whole(parameters(registry.lookup("edit", name))[key].annotation)
     course = (lambda share: round(low + share * (high - low))) if whole else (lambda share: low + share * (high - low))
-    return Placed(replace(build(name), **given), courses={key: course})
+    return PlacedEdit(replace(build(name), **given), schedules={key: course})
 
 
 @pytest.mark.parametrize("name, key", sorted({*NUMBERS} - {*ALONE, *ELSEWHERE, ("inject", "reserve"), ("mask", "mean")}))

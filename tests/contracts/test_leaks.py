@@ -21,7 +21,7 @@ from cloze.networks.routing import routed, seen_by
 from cloze.recipe.load import load_recipe, own_task_recipe_names, recipe_names
 from cloze.registry import names
 from cloze.training.passes import Pass
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.systems_at_tiny import distinct
 
 BAND, DEPTH, LENGTH = 8, 4, 28
@@ -100,7 +100,7 @@ def test_every_registered_network_is_checked() -> None:
     assert set(names("network")) == {spec.name for spec in specs if spec is not None}
 
 
-def check_pass(step: Step, run: Pass, batch: Batch) -> set[tuple[bool, ...]]:
+def check_pass(step: StepModule, run: Pass, batch: Batch) -> set[tuple[bool, ...]]:
     """Check one row of every kind of order in the batch; returns the kinds."""
     network: Any = step.networks[run.network]
     seen = seen_by(network, batch, run.view)

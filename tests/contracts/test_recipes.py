@@ -20,7 +20,7 @@ from cloze.objectives.distances.contrast_pairs import ContrastPairs
 from cloze.objectives.distances.linking import LinkChoice, OfCandidates
 from cloze.objectives.static.output_words import OutputWords
 from cloze.recipe.recipe import ObjectiveSpec, PassSpec, Recipe
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.systems_at_tiny import distinct
 
 
@@ -28,7 +28,7 @@ class Begun(NamedTuple):
     """A system, its untrained step and the first batch of every entry."""
 
     system: Any
-    step: Step
+    step: StepModule
     batches: dict[str, Batch]
 
 
@@ -181,7 +181,7 @@ LOOSE = {"margin": 0.1, "contrast_items": 0.5, "contrast_pairs": 0.3,
          "label_prediction": 0.3}  # a hidden token shows `none`, whose vector is an output row as well
 
 
-def assert_wide(step: Step, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
+def assert_wide(step: StepModule, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
     """Scores of ids that the batch does not show are as a guess with deviation 1; an id that it shows may score up to √D.
 
     ln Σ exp of V normal scores of deviation s is ln V + s²/2. What a position has just read stays in its state and scores up to
@@ -200,7 +200,7 @@ def assert_wide(step: Step, entry: str, batch: Batch, scored: str, loss: float, 
     assert math.log(vocabulary) - 0.5 < loss < highest
 
 
-def assert_wide_of_its_own(step: Step, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
+def assert_wide_of_its_own(step: StepModule, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
     """No id's score depends on what was read, so that all are normal with deviation 1: the loss is ln V + 1/2 less the answers'.
 
     An id that is the share w of the answers adds w · score to their mean, so that the mean's deviation is √Σw² at most (where

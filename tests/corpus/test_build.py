@@ -218,10 +218,10 @@ def test_real_folders_hold_the_documents_their_page_states(shared_data: Path) ->
     counts = {"text_en_wiki": 518, "text_zh_wiki": 810}
     for name, count in counts.items():
         assert sum(1 for _ in read_documents([shared_data / name / "valid.txt.xz"])) == count
-    from cloze.corpus.readers.report import Report
+    from cloze.corpus.readers.report import CorpusReport
 
     books = shared_data / "text_en_books"
-    report = Report()
+    report = CorpusReport()
     documents = list(read_documents([books / "Haggard_She_1887.txt.xz"], report=report))
     assert (len(documents), report.formats) == (1, {"book": 1})
     assert np.mean([len(s) for s in documents[0].sentences]) > 100  # lines are cut at 73 characters

@@ -13,7 +13,7 @@ import pytest
 from cloze.cli import main as frame
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.labelled import read_rows, read_table
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.corpus.readers.text_files import lines
 from cloze.errors import CorpusError, TaskError, UserError
 from cloze.knowledge.fact_table import read_triples
@@ -29,8 +29,8 @@ UNKNOWN = "ᚠᚢᚦ".encode("utf-16-be").replace(b"\x16", b"\xf1\x98\xf8") * 9 
 SHORT = "text\tlabel\nna\xefve\t1\n".encode("latin-1")
 
 
-def read(path: Path, format: str = "line") -> tuple[str, Report]:
-    report = Report()
+def read(path: Path, format: str = "line") -> tuple[str, CorpusReport]:
+    report = CorpusReport()
     return "\n".join("".join(d.sentences) for d in read_documents([path], format=format, report=report)) + "\n", report
 
 

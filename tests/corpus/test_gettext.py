@@ -11,7 +11,7 @@ from cloze.corpus.readers.documents import read_documents
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.readers.gettext import read_catalogue
 from cloze.corpus.readers.pair_files import read_pairs
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.corpus.stores.languages import language_folders, read_languages
 from cloze.errors import CorpusError
 
@@ -112,7 +112,7 @@ def test_catalogues_are_text_in_their_languages_where_a_folder_has_no_other_text
         rows = f'msgid "Open"\nmsgstr "{word}"\n\n#, fuzzy\nmsgid "x"\nmsgstr "y"\n\n'
         (folder / "app.po").write_text(f'{rows}msgid "Colour"\nmsgstr "{word and "Farbe"}"\n', encoding="utf-8")
         (folder / "app.mo").write_bytes(compiled({"Open": word}))
-    report = Report()
+    report = CorpusReport()
     (tmp_path / "locale" / "de_CH").mkdir()
     (tmp_path / "locale" / "de_CH" / "formats.py").write_text("DATE = 'd.m.Y'\n", encoding="utf-8")
     folders = language_folders([tmp_path / "locale"], report.odd)
@@ -134,7 +134,7 @@ def test_a_folder_of_catalogues_is_parallel_text_in_many_languages(tmp_path: Pat
         rows = f'msgid "Open"\nmsgstr "{word}"\n\n#, fuzzy\nmsgid "x"\nmsgstr "y"\n' * 3
         (folder / "app.po").write_text(rows, encoding="utf-8")
         (folder / "app.mo").write_bytes(compiled({"Open": word}))  # the same, compiled
-    report = Report()
+    report = CorpusReport()
     names, blocks = read_pairs([tmp_path / "locale"], report)
     assert names == ("en", "de", "fr", "zh_Hans") and with_column("gettext", None) == "pairs"
     assert [(block.data, block.languages) for block in blocks] == [

@@ -18,7 +18,7 @@ from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import CorpusError
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.items.ask_items import AskItems
@@ -126,7 +126,7 @@ def test_pictures_and_not_captions_are_held_out(tmp_path: Path, tokenizer: Token
 def feed_of(store: RecordStore, tokenizer: Tokenizer, *edits: Any) -> Feed:
     bound = source_of("f").bind(store, seed=3, entry="main")
     frame = Frame(template="[CLS] {A} [SEP]", tokenizer=TokenFacts.of(tokenizer))
-    return Feed(bound, [Placed(edit) for edit in (frame, *edits)], length=16, takes=frozenset({"tokens"}), padding=0)
+    return Feed(bound, [PlacedEdit(edit) for edit in (frame, *edits)], length=16, takes=frozenset({"tokens"}), padding=0)
 
 
 def test_asked_items_have_flat_positions_in_the_states_of_items(store: RecordStore, tokenizer: Tokenizer) -> None:

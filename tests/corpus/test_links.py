@@ -13,7 +13,7 @@ from cloze.batching.feed import Cursor, Feed
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.records import Records
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.items.link_items import LinkItems
@@ -67,7 +67,7 @@ def read(store: Any, *edits: Any, seed: int = 3, rows: int = 6) -> dict[str, Any
     source = Records(answer="none", items={"regions": ["features"]}, length=16)
     frame = Frame(template="[CLS] {A} [SEP]", tokenizer=TokenFacts.of(store.tokenizer()))
     bound = source.bind(store, seed=seed, entry="main")
-    placed = [Placed(edit) for edit in (frame, *edits, LinkItems())]
+    placed = [PlacedEdit(edit) for edit in (frame, *edits, LinkItems())]
     feed = Feed(bound, placed, length=16, takes=frozenset({"tokens"}), padding=0)
     runs, _ = feed.advance(Cursor(), rows)
     (micro,) = feed.micro_batches(runs, [rows])

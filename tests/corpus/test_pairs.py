@@ -10,7 +10,7 @@ import pytest
 
 from cloze.corpus import Cooccurrences, Pairs, Passages, Store, Streams, TermDocuments
 from cloze.corpus.readers.pair_files import find_pairs, read_pairs
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.corpus.stores.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, WordPiece
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def pairs_of(*paths: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    names, blocks = read_pairs(paths, Report())
+    names, blocks = read_pairs(paths, CorpusReport())
     rows = []
     for block in blocks:
         assert isinstance(block.data, list)

@@ -9,7 +9,7 @@ from cloze.checkpoint.feeds import source_options
 from cloze.corpus import Passages, Records, Sentences, Streams
 from cloze.errors import RecipeError
 from cloze.exercises.companions.pair import Pair
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 
 LENGTH, SHARE = 10, 0.5
@@ -103,7 +103,7 @@ def test_only_pairs_that_the_source_can_cut_alike_have_parts_put_back():
 
 
 def test_the_source_that_a_recipe_binds_puts_back_as_much_as_its_pairs_displace():
-    edits = [Placed(Frame("{A}")), Placed(Pair(rate=0.3))]
+    edits = [PlacedEdit(Frame("{A}")), PlacedEdit(Pair(rate=0.3))]
     assert source_options(Passages(), edits, lanes=2) == {"put_back": 0.3}
     assert source_options(Passages(across_documents=True), edits, lanes=2) == {}
     assert source_options(Passages(break_at="anywhere"), edits, lanes=2) == source_options(Sentences(), edits, lanes=2) == {}
@@ -124,5 +124,5 @@ def test_without_a_plan_the_pair_draws_itself(make_store):
 
 def test_the_share_of_pairs_that_displace_text_cannot_follow_a_schedule():
     with pytest.raises(RecipeError, match="texts are cut once, and rate decides how they are cut here"):
-        Placed(Pair(), courses={"rate": lambda share: 0.5 - 0.1 * share})
-    assert Placed(Pair(wrong="swapped"), courses={"rate": lambda share: 0.5 - 0.1 * share}).when(1.0).edit.rate == 0.4
+        PlacedEdit(Pair(), schedules={"rate": lambda share: 0.5 - 0.1 * share})
+    assert PlacedEdit(Pair(wrong="swapped"), schedules={"rate": lambda share: 0.5 - 0.1 * share}).when(1.0).edit.rate == 0.4

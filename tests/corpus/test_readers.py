@@ -18,7 +18,7 @@ from cloze.corpus.readers.detect import find_layout
 from cloze.corpus.readers.files import _standard_input
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.errors import CorpusError, MissingExtra
 
 BLANK = "The cat sleeps. It dreams of fish.\nDr. Smith wakes it.\n\n\nA second text. It has two lines.\nHere.\n"
@@ -62,7 +62,7 @@ TWO_WIKI = [["Tom & Cat", "Tom is a cat.", "He sleeps.", "Life.", "He <3 fish."]
     ids=["blank", "sentence", "line", "wiki", "jsonl", "chinese"],
 )
 def test_formats_are_found_out_reported_and_read(text: str, format: str, expected: list[list[str]], tmp_path: Path) -> None:
-    report = Report()
+    report = CorpusReport()
     file = write(tmp_path / "corpus.txt", text)
     found = sentences(file, report=report)
     assert report.formats == {format: 1}
@@ -76,7 +76,7 @@ def test_a_hard_wrapped_book_is_one_document_of_whole_sentences(tmp_path: Path) 
     words = [w.capitalize() if i % 13 == 0 else w for i, w in enumerate(words)]
     lines = [" ".join(words[i : i + 10]) for i in range(0, 260, 10)]
     text = "\r\n".join(lines[:13]) + "\r\n\r\n" + "\r\n".join(lines[13:]) + "\r\n"
-    report = Report()
+    report = CorpusReport()
     found = sentences(write(tmp_path / "novel.txt", "\ufeff" + text), report=report)
     assert report.formats == {"book": 1}
     assert found == [[" ".join(words[i : i + 13]) for i in range(0, 260, 13)]]
@@ -98,7 +98,7 @@ def test_a_format_can_be_forced_and_an_unknown_one_names_the_nearest(tmp_path: P
 )
 def test_small_blocks_give_the_documents_of_large_ones(text: str, format: str, size: int, tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", text)
-    whole, cut = Report(), Report()
+    whole, cut = CorpusReport(), CorpusReport()
     expected = [(d.text.split("\n"), d.line) for d in read_documents([file], format=format, report=whole)]
     found = [(d.text.split("\n"), d.line) for d in read_documents([file], format=format, report=cut, block_bytes=size)]
     if size >= 40:  # smaller blocks cut within lines: the words stay, a sentence may come in two pieces
@@ -126,7 +126,7 @@ def test_parquet_is_read_by_its_text_column(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"text": ["One. Two.", None, "Three."], "id": [1, 2, 3]}), tmp_path / "a.parquet")
-    report = Report()
+    report = CorpusReport()
     assert sentences(tmp_path / "a.parquet", report=report) == [["One.", "Two."], ["Three."]]
     assert report.odd.counts == {"empty_document": 1}
     parquet.write_table(pyarrow.table({"body": ["x"]}), tmp_path / "b.parquet")
@@ -164,7 +164,7 @@ def test_folders_leave_out_what_is_no_training_text_and_say_so(tmp_path: Path) -
     (tmp_path / "AA").mkdir()
     write(tmp_path / "AA" / "wiki_00", WIKI)
     write(tmp_path / "AA" / "empty.txt", "\n")
-    report = Report()
+    report = CorpusReport()
     documents = list(read_documents([tmp_path], report=report))
     assert {Path(d.file).name for d in documents} == {"train.txt", "wiki_00"}
     assert report.odd.counts == {"left_out": 5, "empty_file": 1}
@@ -206,7 +206,7 @@ def test_missing_paths_name_the_nearest_file(tmp_path: Path) -> None:
 def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
     long = b"word " * 210_000
     data = b"Fine here.\nBad \xff byte, and \xe4\xb8 more.\n\nNUL \0 here.\n" + long + b"\nEnd.\n" + b"Filler line.\n" * 200
-    report = Report()
+    report = CorpusReport()
     text = "\n".join(d.text for d in read_documents([write(tmp_path / "a.txt", data)], report=report, format="blank"))
     assert report.odd.counts == {"undecodable": 3, "nul": 1, "long_line": 1, "long_sentence": 1}
     assert report.odd.places["undecodable"] == [f"{tmp_path}/a.txt:2", f"{tmp_path}/a.txt:2"]
@@ -220,7 +220,7 @@ def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
 
 def test_a_very_long_document_comes_in_parts_and_loses_nothing(tmp_path: Path) -> None:
     text = "".join(f"Line {number} is here.\n" for number in range(9000)) + "\nThe next.\n"
-    file, report = write(tmp_path / "a.txt", text), Report()
+    file, report = write(tmp_path / "a.txt", text), CorpusReport()
     parts = list(read_documents([file], format="blank", report=report, block_bytes=1000, longest=20_000))
     assert [part.goes_on for part in parts] == [False] + [True] * (len(parts) - 2) + [False]
     assert 6 <= len(parts) <= 9 and max(len(part.text) for part in parts[1:]) < 20_000 + 3000  # the first block is the sample
@@ -234,7 +234,7 @@ def test_a_line_of_many_megabytes_takes_no_more_memory_than_its_blocks(tmp_path:
     with gzip.open(file, "wb", compresslevel=1) as packed:
         for _ in range(16):
             packed.write(b"a" * 1_000_000 + b" " + b"word " * 200_000)
-    report = Report()
+    report = CorpusReport()
     tracemalloc.start()
     try:
         found = read_documents([file], format="line", report=report, block_bytes=1 << 19, longest=1 << 21)
@@ -260,7 +260,7 @@ def test_a_large_file_that_ends_with_a_line_end_ends_its_document(tmp_path: Path
 
 def test_a_word_of_megabytes_reaches_no_tokenizer_in_one_piece(tmp_path: Path) -> None:
     long = "x" * 150_000 + " " + "word " * 20_000
-    report = Report()
+    report = CorpusReport()
     for format in ("line", "sentence", "blank", "book"):
         (found,) = read_documents([write(tmp_path / "a.txt", f"{long}End.\n")], format=format, report=report)
         assert max(map(len, found.sentences)) <= 1 << 16
@@ -278,7 +278,7 @@ def test_a_record_of_many_megabytes_is_refused_in_words(tmp_path: Path, monkeypa
 
 def test_records_without_text_are_counted_and_many_of_them_refused(tmp_path: Path) -> None:
     good = '{"text": "Fine."}\n'
-    report = Report()
+    report = CorpusReport()
     found = sentences(write(tmp_path / "a.jsonl", good * 300 + '{"text": 3}\n{"te'), report=report)
     assert len(found) == 300
     assert report.odd.counts == {"bad_record": 2}
@@ -299,7 +299,7 @@ def test_blocks_of_a_long_file_know_their_lines_and_line_ends_may_lie_across_the
     for size in range(70_000, 70_020):  # some end between a carriage return and its line feed
         first = 1
         texts = []
-        for block in read_blocks([path], "line", Report(), size=size):
+        for block in read_blocks([path], "line", CorpusReport(), size=size):
             assert isinstance(block.data, bytes) and block.line == first
             first += block.data.count(b"\n")
             texts.append(block.data)
@@ -309,7 +309,7 @@ def test_blocks_of_a_long_file_know_their_lines_and_line_ends_may_lie_across_the
 @pytest.mark.parametrize("before", ["", "A line.\n"])
 def test_a_line_that_is_longer_than_a_block_gets_no_line_end_inside(before: str, tmp_path: Path) -> None:
     text = f"{before}{'one two three. ' * 20_000}end.\nA last line."
-    blocks = list(read_blocks([write(tmp_path / "a.txt", text)], "blank", Report(), size=70_000))
+    blocks = list(read_blocks([write(tmp_path / "a.txt", text)], "blank", CorpusReport(), size=70_000))
     parsed = [parse_block(block, line_ends=True) for block in blocks]
     sentences = [sentence for one in parsed for document in one.documents for sentence in document]
     assert sum(block.within for block in blocks) >= 1

@@ -9,13 +9,13 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.corpus.readers import read_documents
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.errors import CorpusError
 
 CSV = 'id,review,label\n1,"Good, and cheap.\nI like it.",pos\n\n2,Bad.,neg\n'
 
 
-def texts(path: Path, content: str | bytes, format: str = "auto", report: Report | None = None) -> list[tuple[str, int]]:
+def texts(path: Path, content: str | bytes, format: str = "auto", report: CorpusReport | None = None) -> list[tuple[str, int]]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     found = read_documents([path], format=format, report=report, block_bytes=40)
     return [(" ".join(s.strip() for s in document.sentences), document.line) for document in found]
@@ -72,7 +72,7 @@ def test_a_column_is_refused_where_there_are_none(tmp_path: Path) -> None:
 
 def test_prose_with_commas_tabs_and_brackets_stays_prose(tmp_path: Path) -> None:
     for number, prose in enumerate(["One, two.\nThree, four.\nFive, six.\n", "\tOne.\nTwo.\nThree.\n", "[1]\n[Notes] One.\n"]):
-        report = Report()
+        report = CorpusReport()
         assert len(texts(tmp_path / f"{number}.txt", prose, report=report)) == prose.count("\n")
         assert report.formats == {"line": 1}
     assert len(texts(tmp_path / "a.txt", "a,b\n1,2\n3,4\n", "line")) == 3

@@ -16,7 +16,7 @@ from cloze.decoding.scores.scoring import masked_each, score
 from cloze.decoding.scores.windows import Windows
 from cloze.decoding.vectors.embedding import embed
 from cloze.exercises import TokenFacts
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.knowledge.inject import Inject
 from cloze.knowledge.fact_table import BoundFacts
@@ -53,7 +53,7 @@ def test_facts_stand_behind_their_words_and_belong_to_no_text(knowing: Any) -> N
 
 def test_a_text_is_read_as_it_is_in_training(knowing: Any) -> None:
     reader, text = Reader.of(knowing), "the dog saw the cat"
-    edits = [Placed(Frame("[CLS] {A} [SEP]", tokenizer=TokenFacts.of(knowing.tokenizer))), Placed(knowing.input_edits[0])]
+    edits = [PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=TokenFacts.of(knowing.tokenizer))), PlacedEdit(knowing.input_edits[0])]
     for length in (40, 16, 12):
         exercise, ids = Exercise(edits, length), knowing.tokenizer.encode(text).ids[None]
         rows = exercise(Rows({"tokens": ids, "length": np.array([ids.shape[1]], np.int32)}), Draw(np.zeros(1, np.uint64)))

@@ -19,7 +19,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.scores.answer_scoring import score_answers, split_pairs
 from cloze.errors import UserError
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
@@ -87,7 +87,7 @@ def lesson_rows(form: Any, rows: list[Any], epoch: int = 0, **changes: Any) -> A
     edits = [*form.lesson(of="target", max_length=12, set="main").edits, ("order", {"kind": "source_to_target"})]
     facts = TokenFacts.of(form.reader.tokenizer)
     made = [
-        Placed(build(lookup("edit", name), {**given, **changes.get(name, {})}, {"tokenizer": facts})) for name, given in edits
+        PlacedEdit(build(lookup("edit", name), {**given, **changes.get(name, {})}, {"tokenizer": facts})) for name, given in edits
     ]
     exercise = Exercise(made, 40, keep=frozenset({"original", "order", "segments"}))
     texts = [form.reader.ids(pair) for pair in rows]

@@ -27,7 +27,7 @@ from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 pytest.importorskip("numba")
 from cloze.engines.glove import GloveEngine
@@ -62,7 +62,7 @@ def make_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         clock = Clock(0)
         network = WordVectors(width=width, both_sides=True, biases=True, vocab_size=21, clock=clock)
         passes = [Pass("main", "main", objectives=(PassObjective("cells", "cells"),))]
-        step = Step(
+        step = StepModule(
             networks={"main": network}, objectives={"cells": CooccurrenceRegression(limit=limit)}, entries={"main": passes},
             clock=clock,
         )

@@ -30,7 +30,7 @@ from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 VOCABULARY, WIDTH = 24, 6
 COUNTS = torch.tensor([[0.0, 4, 1], [4, 0, 1], [1, 1, 0]])
@@ -216,7 +216,7 @@ def make_run(store: Store, tmp_path: Path) -> MakeRun:
         clock = Clock(0)
         network = WordVectors(width=width, both_sides=cells, vocab_size=VOCABULARY, clock=clock)
         objective = Factorisation(width=width, vocab_size=VOCABULARY, table=network.embeddings, **arguments)
-        step = Step(networks={"main": network}, objectives={"svd": objective}, clock=clock,
+        step = StepModule(networks={"main": network}, objectives={"svd": objective}, clock=clock,
                     entries={"main": [Pass("main", "main", objectives=(PassObjective("svd", "svd"),))]})
         feed = Feed(source.bind(store, seed=seed, entry="main"), [], length=64, takes=network.takes, padding=0)
         return Run(

@@ -23,7 +23,7 @@ from cloze.training.passes import Pass, PassObjective
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Constant
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 pytest.importorskip("numba")
 from cloze.engines.kernels.translation_kernels import TranslationBuffers, negatives
@@ -58,7 +58,8 @@ def make_run(store: TripleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             width=5, norm=norm, unit=unit, vocab_size=store.vocab_size, entity_count=store.entities, clock=clock
         )
         passes = [Pass("main", "main", objectives=(PassObjective("margin", "margin"),))]
-        step = Step(networks={"main": network}, objectives={"margin": Margin(by=0.8)}, entries={"main": passes}, clock=clock)
+        objectives = {"margin": Margin(by=0.8)}
+        step = StepModule(networks={"main": network}, objectives=objectives, entries={"main": passes}, clock=clock)
         source = Triples(negatives=drawn or Negatives(either=1, side="bernoulli")).bind(store, seed=7, entry="main")
         feed = Feed(source, [], length=3, takes=network.takes, padding=0)
         made = Training(divide="targets", clip=None, precision="fp32", engine=engine, evaluate_every=0.5)

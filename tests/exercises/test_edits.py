@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
 from cloze.exercises.companions.pair import Pair
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.mask import Mask
@@ -278,7 +278,7 @@ def test_pair_for_packing_is_never_longer_than_its_passage(passages, draw):
 
 def bert(facts, length=43):
     edits = (Pair(), Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts), Mask(of="all"), Corrupt(tokenizer=facts), Predict())
-    return Exercise([Placed(e) for e in edits], length)
+    return Exercise([PlacedEdit(e) for e in edits], length)
 
 
 @settings(max_examples=25, deadline=None)

@@ -14,7 +14,7 @@ from cloze.exercises.companions.bring import Bring
 from cloze.exercises.companions.pair import Pair
 from cloze.exercises.copy import Copy
 from cloze.exercises.cut import CutView
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.knowledge.match import Match
 from cloze.exercises.noise.corrupt import Corrupt
@@ -82,7 +82,7 @@ def test_sentence_pairs_are_two_neighbouring_sentences_or_one_from_elsewhere(pas
 
 
 def test_a_pair_moves_every_layer_of_the_distractor_along(passages, draw, facts):
-    exercise = Exercise([Placed(e) for e in (
+    exercise = Exercise([PlacedEdit(e) for e in (
         Pair(), Frame(BERT, tokenizer=facts), Mask(unit="whole_word"), Corrupt(tokenizer=facts), Predict())], 60)
     assert {"word_start", "distractor.word_start"} <= exercise.wants
     rows = passages(300)
@@ -126,7 +126,7 @@ def test_tlm_appends_a_translation_to_its_text(draw, facts):
 
 def test_tlm_is_cut_to_its_length_at_the_end_of_the_translation(draw, facts):
     edits = [Frame("[SEP] {A} [SEP] [SEP] {translation} [SEP]", tokenizer=facts), Mask(spare="first", rounding="independent")]
-    exercise = Exercise([Placed(e) for e in edits], 8)
+    exercise = Exercise([PlacedEdit(e) for e in edits], 8)
     assert {"translation.tokens", "translation.length"} <= exercise.wants and exercise.max_tokens == 4
     out = exercise(translated(), draw(2))
     assert out["tokens"][0, :8].tolist() == [3, 7, 8, 9, 3, 3, 17, 3]
@@ -267,11 +267,12 @@ def test_predict_next_is_not_shifted_again():
 
 def infoword(facts):
     return Exercise([
-        Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts)), Placed(Copy("hole")), Placed(Mask()), Placed(Corrupt(tokenizer=facts)),
-        Placed(Predict()),
-        Placed(Mask(unit="ngram", lengths={"geometric": {"p": 0.2, "max_length": 10}}, count=1), "hole"),
-        Placed(CutView(to="ngram", of="hole")), Placed(Corrupt(mask=1.0, random=0, keep=0, tokenizer=facts), "hole"),
-        Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts), "ngram"),
+        PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=facts)), PlacedEdit(Copy("hole")), PlacedEdit(Mask()),
+        PlacedEdit(Corrupt(tokenizer=facts)),
+        PlacedEdit(Predict()),
+        PlacedEdit(Mask(unit="ngram", lengths={"geometric": {"p": 0.2, "max_length": 10}}, count=1), "hole"),
+        PlacedEdit(CutView(to="ngram", of="hole")), PlacedEdit(Corrupt(mask=1.0, random=0, keep=0, tokenizer=facts), "hole"),
+        PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=facts), "ngram"),
     ], 42)
 
 

@@ -10,7 +10,7 @@ from cloze.corpus import Store
 from cloze.corpus.records import Records, RecordStore
 from cloze.errors import RecipeError
 from cloze.exercises.companions.append import Append
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.items.write_items import WriteItems
@@ -103,7 +103,7 @@ def test_a_template_puts_a_border_of_one_token_between_text_and_film(store: Reco
     facts = TokenFacts.of(tokenizer)
     edits = [WriteItems(tokenizer=facts), Frame("[CLS] {A} [>] {video} [SEP]", tokenizer=facts)]
     rows = rows_of(store)
-    made = Exercise([Placed(edit, "main") for edit in edits], 32)(rows, draw_of(rows))
+    made = Exercise([PlacedEdit(edit, "main") for edit in edits], 32)(rows, draw_of(rows))
     text, film = rows["tokens"][0, : rows["length"][0]], rows["items/frames/word"][0, : rows["item_length/frames"][0]]
     shown = [tokenizer.role("[CLS]"), *text, tokenizer.id("[>]"), *(film + tokenizer.id("[frames/0]")), tokenizer.role("[SEP]")]
     assert made["tokens"][0, : made["length"][0]].tolist() == shown

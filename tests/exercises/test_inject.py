@@ -10,7 +10,7 @@ import pytest
 
 from cloze.batching.collate import collate, one_per_row
 from cloze.errors import RecipeError
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.exercises.knowledge.inject import Inject
 from cloze.knowledge.fact_table import BoundFacts
 from cloze.rng import Draw
@@ -128,14 +128,14 @@ def test_in_a_batch_padding_sees_itself_and_a_batch_without_branches_has_no_matr
 
 
 def test_rows_of_entries_without_facts_see_everything() -> None:
-    joined = Rows.united([injected(rows([COOK, CLS])), rows([CLS])])
+    joined = Rows.concatenate_mixed([injected(rows([COOK, CLS])), rows([CLS])])
     assert joined["visible"].shape == (2, 4, 4) and joined["visible"][1, 0, 0] and joined["position_ids"][1, 0] == 0
 
 
 def test_packing_and_edits_that_move_tokens_later_are_refused() -> None:
     edit = Inject("facts", tables={"facts": COOKS})
     with pytest.raises(RecipeError, match=r"packing puts several examples into a row[\s\S]*packing: false"):
-        Exercise([Placed(edit)], 8, packed=True)
+        Exercise([PlacedEdit(edit)], 8, packed=True)
     made = injected(rows([CLS, COOK]))
     with pytest.raises(RecipeError, match=r"no edit can move tokens once inject .*: put it last"):
         made.splice(np.array([[0]]), np.array([1]))

@@ -11,7 +11,7 @@ import pytest
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.companions.mismatch import Mismatch
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.recipe.load import load_recipe
 from cloze.rng import Draw
@@ -72,7 +72,7 @@ def test_what_only_one_companion_has_is_left_out(draw: Callable[..., Draw]) -> N
 
 def test_the_frame_appends_the_chosen_text_to_the_row_with_its_language(draw: Callable[..., Draw], facts: TokenFacts) -> None:
     frame = Frame("[SEP] {A} [SEP] [SEP] {translation} [SEP]", restart=True, inputs={"language": "of_part"}, tokenizer=facts)
-    exercise = Exercise([Placed(Mismatch(set="paraphrase")), Placed(frame)], 20)
+    exercise = Exercise([PlacedEdit(Mismatch(set="paraphrase")), PlacedEdit(frame)], 20)
     assert {"distractor.tokens", "distractor.language", "translation.language"} <= exercise.wants
     assert "word_start" not in exercise.wants and "distractor.word_start" not in exercise.wants  # nobody reads it
     out = exercise(pairs(40), draw(40))

@@ -11,7 +11,7 @@ import torch
 from cloze.batch import Batch
 from cloze.errors import CorpusError, RecipeError
 from cloze.exercises import Exercise, TokenFacts
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.knowledge.replace_mentions import ReplaceMentions
 from cloze.exercises.noise.mask import Mask
@@ -130,8 +130,8 @@ def test_a_table_without_names_or_types_is_refused(lacks: Any, missing: str) -> 
 
 def test_every_mention_is_asked_for_at_the_tokens_around_it_and_none_is_masked() -> None:
     edits = [
-        Placed(edit(rate=0.5)), Placed(Frame("[CLS] {A} [SEP]", tokenizer=FACTS)),
-        Placed(Mask(rate=0.5, spare=["special", "entity"])), Placed(Label(set="kept", of="around", layer="kept")),
+        PlacedEdit(edit(rate=0.5)), PlacedEdit(Frame("[CLS] {A} [SEP]", tokenizer=FACTS)),
+        PlacedEdit(Mask(rate=0.5, spare=["special", "entity"])), PlacedEdit(Label(set="kept", of="around", layer="kept")),
     ]
     made = Exercise(edits, 30, keep=frozenset({"layers/kept", "labels/kept", "layers/entity", "masked"}))(block(), draw())
     assert not (made["masked"] & (made["layers/entity"] > 0)).any() and made["masked"].any()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cloze.errors import RecipeError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.companions.answer import DecoderAnswer
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.frame import Frame
 from cloze.exercises.noise.corrupt import Corrupt
 from cloze.exercises.noise.hide import Hide
@@ -45,7 +45,7 @@ def t5(length=512, **mask):
         Corrupt(infill="sentinels", tokenizer=FACTS),
         Frame("{A} [EOS]", tokenizer=FACTS),
     ]
-    return Exercise([Placed(edit) for edit in edits], length)
+    return Exercise([PlacedEdit(edit) for edit in edits], length)
 
 
 def rebuilt_t5(row):
@@ -158,7 +158,7 @@ def test_bart_asks_for_the_whole_text_before_any_noise():
         Mask(unit="infill", rate=0.3, rounding="up"), Corrupt(mask=0.9, random=0.1, keep=0, infill="one_mask", tokenizer=FACTS),
         Frame("[BOS] {A} [EOS]", tokenizer=FACTS),
     ]
-    exercise = Exercise([Placed(e) for e in edits], 64)
+    exercise = Exercise([PlacedEdit(e) for e in edits], 64)
     assert exercise.max_tokens == 62
     out = exercise(text(50, 62), draw(50))
     answer = [BOS, *range(100, 162), EOS]
@@ -205,7 +205,7 @@ def mass(length=64, **mask):
         Corrupt(tokenizer=FACTS),
         Hide(),
     ]
-    return Exercise([Placed(e) for e in edits], length)
+    return Exercise([PlacedEdit(e) for e in edits], length)
 
 
 def test_mass_worked_example():
@@ -273,14 +273,14 @@ def test_predict_after_corrupt_and_answer_agree_on_what_was_masked():
 
 def test_rows_with_a_second_sequence_are_not_packed():
     with pytest.raises(RecipeError, match="packing: false"):
-        Exercise([Placed(DecoderAnswer(tokenizer=FACTS))], 64, packed=True)
+        Exercise([PlacedEdit(DecoderAnswer(tokenizer=FACTS))], 64, packed=True)
 
 
 def test_edits_change_what_the_decoder_reads_and_not_what_it_is_asked():
     rows = Frame("[BOS] {A} [EOS]", tokenizer=FACTS)(text(20, 12), draw(20))
     corrupt = Corrupt(mask=1.0, random=0.0, keep=0.0, tokenizer=FACTS)
-    noise = [Placed(edit, "decoder") for edit in (Mask(rate=0.5, spare="none"), corrupt)]
-    answer = Placed(DecoderAnswer(tokenizer=FACTS))
+    noise = [PlacedEdit(edit, "decoder") for edit in (Mask(rate=0.5, spare="none"), corrupt)]
+    answer = PlacedEdit(DecoderAnswer(tokenizer=FACTS))
     (plain, noisy) = (Exercise([answer, *edits], 64)(rows, draw(20)) for edits in ([], noise))
     hidden = noisy["decoder.tokens"] == MASK
     assert 0.4 < hidden[noisy["decoder.tokens"] != 0].mean() < 0.6
@@ -290,7 +290,7 @@ def test_edits_change_what_the_decoder_reads_and_not_what_it_is_asked():
 
 def test_an_answer_in_another_view_makes_a_second_sequence_of_that_view():
     rows = text(3, 5).having_all({"hole.tokens": np.full((3, 2), 9, np.int32), "hole.length": np.full(3, 2, np.int32)})
-    exercise = Exercise([Placed(DecoderAnswer(tokenizer=FACTS, frame="{A}"), "hole")], 64)
+    exercise = Exercise([PlacedEdit(DecoderAnswer(tokenizer=FACTS, frame="{A}"), "hole")], 64)
     out = exercise(rows, draw(3))
     assert exercise.second == {"hole.decoder"} and "decoder.tokens" not in out
     assert out["hole.decoder.targets/main"].tolist() == [[9, 9]] * 3

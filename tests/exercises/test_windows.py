@@ -122,7 +122,7 @@ def test_columns_of_pairs_become_flat_places() -> None:
 
 def test_blocks_below_each_other_have_no_pair_where_one_has_fewer() -> None:
     parts = [WindowPairs(1, shrink="none", together=True)(block(1, width), draw(1)) for width in (4, 2)]
-    assert Rows.below(parts)["centers"].tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, -1, -1, -1, -1]]
+    assert Rows.concatenate(parts)["centers"].tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, -1, -1, -1, -1]]
 
 
 def test_a_shrinking_window_reaches_a_distance_in_proportion() -> None:

@@ -13,7 +13,7 @@ from cloze.errors import RecipeError
 from cloze.networks import Clock, PairAttention, Transformer
 from cloze.networks.network import TokenSequence
 from cloze.training.passes import Pass
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 VOCABULARY, WIDTH = 11, 6
 BOTH = frozenset({"vectors", "alignment"})
@@ -88,7 +88,7 @@ def test_a_transformer_reads_the_vectors_instead_of_its_table() -> None:
 @pytest.mark.parametrize("padded", [True, False])
 def test_in_a_step_the_other_sentence_comes_from_another_view_with_or_without_padding(padded: bool) -> None:
     network = build()
-    step = Step(
+    step = StepModule(
         networks={"recover": network}, objectives={}, clock=Clock(), entries={"main": [Pass("recover", "recover")]}
     )
     block = {"other.block": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])} if padded else {}

@@ -26,7 +26,7 @@ from cloze.recipe.load import distillation_recipe_names, load_recipe
 from cloze.recipe.recipe import Recipe
 from cloze.registry import lookup
 from cloze.runs.binds import open_stores
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.making import network_of
 
 SAMPLE = Path(__file__).resolve().parents[2] / "cloze" / "samples" / "english.txt"
@@ -53,7 +53,7 @@ class Taught:
     def recipe(self, name: str, *changes: str) -> Recipe:
         return load_recipe(name, overrides=[*SMALL, *changes], checkpoints=BoundCheckpoints({"teacher": self.folder}))
 
-    def step(self, recipe: Recipe) -> tuple[Step, Batch]:
+    def step(self, recipe: Recipe) -> tuple[StepModule, Batch]:
         """The step with the teacher's weights and without dropout, and its first batch."""
         step = build_step(recipe, vocab_size=self.tokenizer.size, seed=0, store=self.stores["main"], tokenizer=self.tokenizer)
         folders = {name: self.folder for name, network in recipe.networks.items() if network.origin}

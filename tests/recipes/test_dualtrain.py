@@ -25,7 +25,7 @@ from cloze.recipe.load import load_recipe
 from cloze.registry import lookup
 from cloze.runs.binds import make_tables, open_stores
 from cloze.text import Tokenizer
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 SAMPLE = Path(__file__).resolve().parents[2] / "cloze" / "samples" / "english.txt"
 SMALL = ["length=48", "training.batch=8", "training.held_out=0.0"]
@@ -50,7 +50,7 @@ class Pair:
         self.teacher, self.folder = folder / "teacher", folder
         Publisher(recipe, self.own)(self.teacher, step.state_dict(), 0)
 
-    def step(self, *changes: str, tokenizer: Path | None = None) -> tuple[Step, Batch, Tokenizer]:
+    def step(self, *changes: str, tokenizer: Path | None = None) -> tuple[StepModule, Batch, Tokenizer]:
         """The step of the recipe with its teacher and without dropout, its first batch, and the tokenizer of the text."""
         bound = BoundCheckpoints({"teacher": self.teacher})
         recipe = load_recipe("dualtrain", overrides=[*SMALL, *STUDENT, *changes], checkpoints=bound)

@@ -19,7 +19,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, make_tables, open_stores, parse_binds
 from cloze.runs.label_facts import with_classes
 from cloze.text import Tokenizer
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.samples import from_samples, items_of
 from tests.systems_at_tiny import distinct
 
@@ -119,7 +119,7 @@ def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
         assert losses[-1] < 0.6 * losses[0], f"{entry}: {losses[0]:.3f} to {losses[-1]:.3f}"
 
 
-def _adam(step: Step) -> torch.optim.Optimizer:
+def _adam(step: StepModule) -> torch.optim.Optimizer:
     fast = all(isinstance(network, FAST) for network in step.networks.values())
     return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=1e-2 if fast else 2e-3)
 

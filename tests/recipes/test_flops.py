@@ -17,7 +17,7 @@ from cloze.checkpoint.feeds import build_data
 from cloze.networks import Transformer
 from cloze.objectives import CooccurrenceRegression, Factorisation
 from cloze.training.carry import Carries
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 from .test_every_recipe import distinct, opened
 
@@ -29,7 +29,7 @@ def in_place(self_shape: Any, a: Any, b: Any, *rest: Any, out_shape: Any = None,
     return 2 * int(a[0]) * int(a[1]) * int(b[-1])
 
 
-def counted(step: Step, entry: str, batch: Batch) -> int:
+def counted(step: StepModule, entry: str, batch: Batch) -> int:
     """What torch counts of a forward and backward pass; a memory is full when it begins."""
     carries = Carries()
     carry = carries.of(entry, 0, len(batch["tokens"]), torch.device("cpu")) if step.carries else None
@@ -43,7 +43,7 @@ def counted(step: Step, entry: str, batch: Batch) -> int:
     return int(counter.get_total_flops())
 
 
-def without_shortcuts(step: Step) -> None:
+def without_shortcuts(step: StepModule) -> None:
     """Have a CPU compute the last layer everywhere, as other devices do."""
     for entry, passes in step._resolved_passes.items():
         plain = [isinstance(step.networks[one.pass_.network], Transformer) for one in passes]

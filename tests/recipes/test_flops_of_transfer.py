@@ -16,7 +16,7 @@ from cloze.networks import EncoderDecoder, Transformer
 from cloze.recipe.changes import type_of
 from cloze.recipe.parts import names
 from cloze.training.schedule.freezing import Freezing, unfreezing_of
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 from .test_every_recipe import opened
 from .test_flops import TOLERANCE, counted, without_padding, without_shortcuts
@@ -57,7 +57,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     recipe, stores, tokenizer, tables = opened(request.param, tmp_path_factory.mktemp("flops"), *rows)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
 
-    def step() -> Step:
+    def step() -> StepModule:
         return build_step(recipe, vocab_size=tokenizer.size, **given).train()
 
     entry = next(iter(recipe.step_entries))
@@ -76,7 +76,7 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
     build, entry, batch = made
     if way == "none" and not build().objectives.state_dict():
         return  # no head has parameters of its own: nothing would be trained
-    step: Step = build()
+    step: StepModule = build()
     whole = step.flops(entry, batch)
     if way in FOR and not all(map(FOR[way], step.networks.values())):
         pytest.raises(CheckpointError, change, step, way)
@@ -91,7 +91,7 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
     assert found < whole or way in ("sparsify", "lora", "quantise", "quantise_activations", "prune_heads", "replace_layers")
 
 
-def change(step: Step, way: str) -> None:
+def change(step: StepModule, way: str) -> None:
     """Change or freeze all networks of a step."""
     if way in CHANGES or way.startswith("lora"):
         for network in step.networks.values():
@@ -102,7 +102,7 @@ def change(step: Step, way: str) -> None:
     Freezing(step, dict(step.networks.items()), train=train).enter(epochs=0.0, share=0.0)
 
 
-def _network(step: Step, run: Any) -> Any:
+def _network(step: StepModule, run: Any) -> Any:
     return step.networks[run.pass_.network]
 
 

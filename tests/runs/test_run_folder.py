@@ -287,7 +287,7 @@ def test_a_run_that_a_signal_stops_ends_with_the_code_of_the_signal(
     real, sent = Session.write_log, []
 
     def log(session: Session) -> None:
-        if session.curriculum.step == 3 and not sent:
+        if session.run_progress.step == 3 and not sent:
             sent.append(number)
             os.kill(os.getpid(), number)
         real(session)

@@ -24,7 +24,7 @@ from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.curriculum import Curriculum
+from cloze.training.run_progress import RunProgress
 
 VALUES = ["training.batch=8", "training.epochs=2", "training.rate.peak=5e-3", "length=24", "task.patience=0"]
 
@@ -200,17 +200,17 @@ def test_a_mixture_that_was_killed_five_times_ends_bit_identical(
         pass
 
     run(tmp_path / "whole")
-    real = Curriculum.advance
+    real = RunProgress.advance
     for last in (1, 2, 3, 4, 5):
-        def deadly(self: Curriculum, *given: Any, last: int = last, **more: Any) -> Any:
+        def deadly(self: RunProgress, *given: Any, last: int = last, **more: Any) -> Any:
             if self.step == last:
                 raise Killed
             return real(self, *given, **more)
 
-        monkeypatch.setattr(Curriculum, "advance", deadly)
+        monkeypatch.setattr(RunProgress, "advance", deadly)
         with pytest.raises(Killed):
             run(tmp_path / "broken")
-    monkeypatch.setattr(Curriculum, "advance", real)
+    monkeypatch.setattr(RunProgress, "advance", real)
     assert run(tmp_path / "broken").outcomes[1].step == 6
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(one[name], other[name]) for name in one)

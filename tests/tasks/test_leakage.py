@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.training.curriculum import Curriculum
+from cloze.training.run_progress import RunProgress
 
 
 def rows(*numbers: int) -> str:
@@ -29,17 +29,17 @@ def test_shared_rows_are_counted_and_a_resumed_run_measures_the_test_file(
     texts = {"train": rows(*range(12)), "dev": rows(1, 2, 3, 20).replace("saw 3", "saw  3"), "test": rows(11, 30, 31)}
     for name, text in {**texts, "clean": rows(40, 41)}.items():
         Path(f"{name}.tsv").write_text(text)
-    real = Curriculum.advance
+    real = RunProgress.advance
 
-    def stop(curriculum: Curriculum, *given: object, **named: object) -> object:
-        if curriculum.step == 2:
+    def stop(run_progress: RunProgress, *given: object, **named: object) -> object:
+        if run_progress.step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(curriculum, *given, **named)  # type: ignore[arg-type]
+        return real(run_progress, *given, **named)  # type: ignore[arg-type]
 
     files = "--train train.tsv --dev dev.tsv"
     command = f"finetune base --task sentence_classification {files} --set length=16 --set training.batch=4"
     with monkeypatch.context() as patch:
-        patch.setattr(Curriculum, "advance", stop)
+        patch.setattr(RunProgress, "advance", stop)
         options = ["--set", "training.epochs=2", "--test", "test.tsv", "--out", "out", "--device", "cpu"]
         assert main([*command.split(), *options]) == 143
     said = capsys.readouterr().err

@@ -52,7 +52,7 @@ def stop_at(step: int, patch: pytest.MonkeyPatch, act: Callable[[], None]) -> No
 
     def after(session: Session, *given: Any, **named: Any) -> None:
         real(session, *given, **named)
-        if session.curriculum.step == step:
+        if session.run_progress.step == step:
             act()
 
     patch.setattr(Session, "after_update", after)

@@ -22,7 +22,7 @@ from cloze.corpus.records import Records
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError, TaskError
 from cloze.exercises.companions.separate import Separate
-from cloze.exercises.exercise import Exercise, Placed
+from cloze.exercises.exercise import Exercise, PlacedEdit
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
@@ -158,7 +158,7 @@ def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
     path.write_text("query\tpassage\nthe cat\t" + "the dog " * 9 + "\nthe cat saw the dog\tthe dog saw the cat\n")
     source = Records(text="query", text_b="passage", answer="match")
     store = source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=quiet)
-    exercise = Exercise([Placed(Separate())], 12)
+    exercise = Exercise([PlacedEdit(Separate())], 12)
     assert store.row_sizes.tolist() == [20, 10] and (exercise.row_max_tokens, exercise.text_max_tokens) == (24, 12)
     assert store.cut(exercise.row_max_tokens, exercise.text_max_tokens) == 1 and store.cut(19) == 1 and store.cut(20) == 0
     assert tuned.task_json["cut"] == {"train": 0, "dev": 0}

@@ -264,23 +264,23 @@ def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_
 def test_a_run_that_was_stopped_resumes_bit_for_bit(
     one_row: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.training.curriculum import Curriculum
+    from cloze.training.run_progress import RunProgress
 
     rows = tmp_path / "several.jsonl"
     rows.write_text("".join(json.dumps({"text": a, "target": [b, a, b + " " + a]}) + "\n" for a, b in ROWS))
     values = [*SHORT, "training.evaluate_every=epoch", "network.dropout=0.1"]
     tune(one_row("unilm"), rows, tmp_path / "whole", *values)
-    finished = Curriculum.advance
+    finished = RunProgress.advance
 
-    def killed(self: Curriculum, *given: Any, **more: Any) -> Any:
+    def killed(self: RunProgress, *given: Any, **more: Any) -> Any:
         if self.step == 3:
             raise KeyboardInterrupt
         return finished(self, *given, **more)
 
-    monkeypatch.setattr(Curriculum, "advance", killed)
+    monkeypatch.setattr(RunProgress, "advance", killed)
     with pytest.raises(KeyboardInterrupt):
         tune(one_row("unilm"), rows, tmp_path / "broken", *values)
-    monkeypatch.setattr(Curriculum, "advance", finished)
+    monkeypatch.setattr(RunProgress, "advance", finished)
     tune(one_row("unilm"), rows, tmp_path / "broken", *values)
     whole, resumed = (Checkpoints(tmp_path / name).load()[1] for name in ("whole", "broken"))
     assert all(torch.equal(tensor, resumed[key]) for key, tensor in whole.items())

@@ -220,20 +220,20 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
 def test_a_run_that_was_stopped_resumes_bit_for_bit(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloze.training.curriculum import Curriculum
+    from cloze.training.run_progress import RunProgress
 
     tune(folder("bert"), tables, tmp_path / "whole", *QUICK)
-    finished = Curriculum.advance
+    finished = RunProgress.advance
 
-    def killed(self: Curriculum, *given: Any, **more: Any) -> Any:
+    def killed(self: RunProgress, *given: Any, **more: Any) -> Any:
         if self.step == 12:
             raise KeyboardInterrupt
         return finished(self, *given, **more)
 
-    monkeypatch.setattr(Curriculum, "advance", killed)
+    monkeypatch.setattr(RunProgress, "advance", killed)
     with pytest.raises(KeyboardInterrupt):
         tune(folder("bert"), tables, tmp_path / "broken", *QUICK)
-    monkeypatch.setattr(Curriculum, "advance", finished)
+    monkeypatch.setattr(RunProgress, "advance", finished)
     outcome = tune(folder("bert"), tables, tmp_path / "broken", *QUICK).outcomes[1]
     whole, resumed = (Checkpoints(tmp_path / name) for name in ("whole", "broken"))
     assert all(torch.equal(tensor, resumed.load()[1][name]) for name, tensor in whole.load()[1].items())

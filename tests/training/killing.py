@@ -22,8 +22,8 @@ from tiny import Numbers, electra, export, tiny_run
 from cloze import whole
 from cloze.training import saving
 from cloze.training.checkpoints import checkpoint
-from cloze.training.curriculum import Curriculum
 from cloze.training.loop import train
+from cloze.training.run_progress import RunProgress
 from cloze.training.session import Session
 
 STEPS = 18
@@ -77,12 +77,12 @@ def die_inside(how: str) -> None:
     if how == "drop":  # step 3 goes when step 9 is there
         checkpoint.shutil.rmtree = deadly(shutil.rmtree, lambda path, **_: str(path).endswith("03.removed"))
     if how == "behind":
-        write, advance = checkpoint.write_tensors, Curriculum.advance
+        write, advance = checkpoint.write_tensors, RunProgress.advance
         checkpoint.write_tensors = lambda path, tensors: (
             time.sleep(60) if "03" in str(path) and path.stem == "optimizer" else None, write(path, tensors)
         )[1]  # fmt: skip
-        died = deadly(advance, lambda curriculum, *_, **__: curriculum.step == 5)
-        Curriculum.advance = died  # type: ignore[method-assign]
+        died = deadly(advance, lambda run_progress, *_, **__: run_progress.step == 5)
+        RunProgress.advance = died  # type: ignore[method-assign]
     if how == "rename":
         checkpoint.put = deadly(checkpoint.put, lambda partial, target: target.name.endswith("03"))
     if how == "twice":

@@ -15,7 +15,7 @@ from cloze.networks import Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives import token_prediction
 from cloze.training.passes import Pass, PassObjective
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from tests.making import network_of
 
 LENGTH, STEPS = 6, 5
@@ -59,7 +59,7 @@ class Lanes:
         return MicroBatch(batch, first, tokens.numel(), rows)
 
 
-def recurrent(*, memory: int = 8) -> Step:
+def recurrent(*, memory: int = 8) -> StepModule:
     """Token prediction on a Transformer-XL of two layers."""
     torch.manual_seed(0)
     clock = Clock(0)
@@ -67,6 +67,6 @@ def recurrent(*, memory: int = 8) -> Step:
         **{"memory.size": memory})
     head = token_prediction(tie=True, width=16, vocab_size=VOCABULARY, table=network.token_tables["tokens"])
     passes = [Pass("main", "main", objectives=(PassObjective("lm", "lm"),), order="left_to_right")]
-    step = Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
+    step = StepModule(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
     name_dropouts(step)
     return step

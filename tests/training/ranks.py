@@ -22,17 +22,17 @@ from cloze.training.loop import train
 from cloze.training.optimizers import muon
 from cloze.training.optimizers.muon import Muon
 from cloze.training.optimizers.optimizers import AdamW, OptimizerSpec
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
-def rounded() -> Step:
+def rounded() -> StepModule:
     """A network that learns the ranges of its activations."""
     step = bert()
     QuantiseActivations(bits=16, average=0.5).apply(step.networks["main"])
     return step
 
 
-SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
+SCENARIOS: dict[str, tuple[Callable[[], StepModule], dict[str, Any]]] = {
     "ddp-bert": (bert, {"strategy": "ddp"}),
     "ddp-electra": (electra, {"strategy": "ddp"}),
     "ddp-rounded": (rounded, {"strategy": "ddp"}),

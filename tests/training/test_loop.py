@@ -19,7 +19,6 @@ from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
 from cloze.training.checkpoints.checkpoint import Checkpoints
-from cloze.training.curriculum import Curriculum
 from cloze.training.distribution import Ranks
 from cloze.training.engine import ProgressUnit
 from cloze.training.loop import train
@@ -28,10 +27,11 @@ from cloze.training.optimizers.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.optimizers.stable_adamw import StableAdamW
 from cloze.training.passes import PassObjective
 from cloze.training.run import Run, RunIdentity
+from cloze.training.run_progress import RunProgress
 from cloze.training.schedule.phases import SchedulePhase
 from cloze.training.schedule.rates import Linear
 from cloze.training.schedule.untrained import require_trained
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -51,14 +51,14 @@ def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "step 40\n"
 
 
-def one_objective(weight: Any = 1.0) -> Step:
+def one_objective(weight: Any = 1.0) -> StepModule:
     """Token prediction alone."""
     made = bert(dropout=0.0)
     (pass_,) = made.entries["main"]
     asked = (PassObjective("token_prediction", "token_prediction", weight=weight),)
     heads = {"token_prediction": made.objectives["token_prediction"]}
     networks = dict(made.networks)
-    return Step(networks=networks, objectives=heads, entries={"main": [replace(pass_, objectives=asked)]}, clock=made.clock)
+    return StepModule(networks=networks, objectives=heads, entries={"main": [replace(pass_, objectives=asked)]}, clock=made.clock)
 
 
 def test_the_weight_of_the_only_objective_scales_gradients_and_not_the_loss_that_is_told(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_accumulation_gives_the_same_losses(tmp_path: Path, build: Any) -> None:
         assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
 
 
-def by_hand(step: Step, data: Numbers, *, steps: int, clip: float, peak: float, entries: tuple[str, ...]) -> dict[str, Any]:
+def by_hand(step: StepModule, data: Numbers, *, steps: int, clip: float, peak: float, entries: tuple[str, ...]) -> dict[str, Any]:
     """What the loop promises, written out with torch alone: its update rule, clock, clipping, means and held-out losses."""
     own = [p for p in step.parameters() if p.requires_grad]
     groups = [{"params": [p for p in own if p.dim() > 1], "weight_decay": 0.01},
@@ -353,12 +353,12 @@ def test_a_phase_may_change_dropouts_and_a_resumed_run_has_them_bit_for_bit(tmp_
     assert all(first) and not any(second)
 
 
-def mixture(dropout: float = 0.1) -> Step:
+def mixture(dropout: float = 0.1) -> StepModule:
     """Two entries over one network: both objectives, and relation prediction alone."""
     step = bert(dropout=dropout)
     (whole,) = step.entries["main"]
     alone = type(whole)("main", "main", objectives=whole.objectives[1:])
-    made = Step(
+    made = StepModule(
         networks=dict(step.networks),
         objectives=dict(step.objectives),
         clock=step.clock,
@@ -501,7 +501,7 @@ def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> Non
 
 
 def test_checkpoints_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Curriculum, "seconds_now", lambda curriculum: 10.0 * curriculum.step)
+    monkeypatch.setattr(RunProgress, "seconds_now", lambda run_progress: 10.0 * run_progress.step)
     timed = {"checkpoint_every": None, "checkpoint_seconds": 25.0, "keep": 9}
     train(tiny_run(tmp_path, budget="9steps", training=timed))  # before step 4, thirty seconds have passed
     assert Checkpoints(tmp_path).steps() == [0, 4, 7, 9]

@@ -11,7 +11,7 @@ from tiny import tiny_run, weights
 
 from cloze.errors import CheckpointError, UserError
 from cloze.training.checkpoints import mirror as module
-from cloze.training.checkpoints.mirror import Mirror, below
+from cloze.training.checkpoints.mirror import Mirror, join_url
 from cloze.training.loop import train
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
@@ -104,7 +104,7 @@ def test_the_run_folder_is_no_mirror_of_itself_and_stages_have_places_of_their_o
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be used: (File exists|Not a directory)"):
         Mirror(str(tmp_path / "file")).require_usable(tmp_path)
-    assert below("s3://bucket/run/", Path("cloze/stages/general")) == "s3://bucket/run/cloze/stages/general"
+    assert join_url("s3://bucket/run/", Path("cloze/stages/general")) == "s3://bucket/run/cloze/stages/general"
 
 
 @pytest.mark.parametrize(("url", "error"), [

@@ -17,7 +17,7 @@ from cloze.networks.transformer import Transformer
 from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
 from cloze.training.checkpoints.state import gather_parameters, load_parameters, part_state, with_shared_names
 from cloze.training.passes import Pass, PassObjective, Rewrite
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from cloze.training.tie import tie
 from tests.making import network_of
 
@@ -83,7 +83,7 @@ def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
         Pass("teacher", "teacher", grad=False),
         Pass("student", "student", take={"vectors": "teacher.hidden"}, objectives=(PassObjective("lm", "lm"),)),
     ]
-    step = Step(
+    step = StepModule(
         networks={"teacher": teacher, "student": student},
         objectives={"lm": head},
         entries={"main": passes},
@@ -113,7 +113,7 @@ def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -
     teacher = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)
     head = relation_prediction(width=16, clock=clock, dropout=0.5)
     passes = [Pass("teacher", "teacher", take={"note": Rewrite("note")}, objectives=(PassObjective("next", "next"),), grad=False)]
-    step = Step(
+    step = StepModule(
         networks={"teacher": teacher}, objectives={"next": head}, rewriters={"note": noting}, entries={"main": passes},
         clock=clock,
     ).train()
@@ -133,7 +133,7 @@ def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_wai
     tie(networks, [["teacher.embeddings.tokens", "student.embeddings.tokens"]])
     heads = {name: token_prediction(width=16, vocab_size=VOCABULARY) for name in networks}
     passes = [Pass(name, name, objectives=(PassObjective(name, name),), grad=name == "student") for name in networks]
-    step = Step(networks=networks, objectives=heads, entries={"main": passes}, clock=clock)
+    step = StepModule(networks=networks, objectives=heads, entries={"main": passes}, clock=clock)
     still = {name for name, parameter in step.named_parameters() if not parameter.requires_grad}
     assert still == {
         name for name, _ in step.named_parameters()
@@ -161,7 +161,7 @@ class Patches(Network):
 
 def test_a_network_may_read_a_view_without_tokens() -> None:
     network, head = Patches(), token_labelling(set="region", classes=3, width=4, clock=Clock())
-    step = Step(
+    step = StepModule(
         networks={"eye": network}, objectives={"regions": head},
         entries={"main": [Pass("eye", "eye", view="picture", objectives=(PassObjective("regions", "regions"),))]}, clock=Clock(),
     )
@@ -182,7 +182,7 @@ def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
     head = token_prediction(width=16, vocab_size=VOCABULARY)
     passes = [Pass("main", "main", objectives=(PassObjective("lm", "lm", read={"hidden": "query"}),))]
     with pytest.raises(RecipeError, match="query is read, but network 'main'.*gives: .*hidden"):
-        Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
+        StepModule(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
 
 
 def test_a_pass_reads_earlier_passes_only() -> None:
@@ -190,7 +190,7 @@ def test_a_pass_reads_earlier_passes_only() -> None:
     networks = {name: Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock) for name in "ab"}
     passes = [Pass("a", "a", take={"vectors": "b.hidden"}), Pass("b", "b")]
     with pytest.raises(RecipeError, match=r"'b.hidden'.*does not come before"):
-        Step(networks=networks, objectives={}, entries={"main": passes}, clock=clock)
+        StepModule(networks=networks, objectives={}, entries={"main": passes}, clock=clock)
 
 
 def test_ties_of_unequal_shape_name_both() -> None:
@@ -221,7 +221,7 @@ def test_a_live_weight_follows_the_share() -> None:
     assert weighted.weight_at(0.25) == 0.75
 
 
-def taught() -> Step:
+def taught() -> StepModule:
     """A student that learns from a teacher's scores of a vocabulary, where its own loss asks for other positions."""
     clock = Clock()
     networks = {name: network_of("transformer", layers=layers, width=16, heads=2, dropout=0.0, vocab_size=VOCABULARY, clock=clock)
@@ -238,7 +238,7 @@ def taught() -> Step:
             PassObjective("match", "match", read={"student": "student.learning", "teacher": "teacher.teaching"}),
         )),
     )  # fmt: skip
-    return Step(networks=networks, objectives={**heads, "match": match}, entries={"main": passes}, clock=clock)
+    return StepModule(networks=networks, objectives={**heads, "match": match}, entries={"main": passes}, clock=clock)
 
 
 def test_scores_that_are_only_compared_are_not_computed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:

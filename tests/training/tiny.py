@@ -21,7 +21,7 @@ from cloze.training.passes import Pass, PassObjective, Rewrite
 from cloze.training.run import Run, RunIdentity, Training
 from cloze.training.schedule.budget import Budget
 from cloze.training.schedule.rates import Linear
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 from cloze.training.tie import tie
 from tests.making import network_of
 
@@ -94,7 +94,7 @@ class Numbers:
         return MicroBatch(batch, first_row, int(fields["block"].sum()), len(rows))
 
 
-def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
+def bert(*, seed: int = 0, dropout: float = 0.1) -> StepModule:
     """Token prediction and relation prediction on one network."""
     torch.manual_seed(seed)
     clock = Clock(seed)
@@ -116,12 +116,12 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
             ),
         )
     ]
-    step = Step(networks={"main": network}, objectives=objectives, entries={"main": passes}, clock=clock)
+    step = StepModule(networks={"main": network}, objectives=objectives, entries={"main": passes}, clock=clock)
     name_dropouts(step)
     return step
 
 
-def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
+def electra(*, seed: int = 0, dropout: float = 0.1) -> StepModule:
     """A generator and a discriminator that share their embeddings."""
     torch.manual_seed(seed)
     clock = Clock(seed)
@@ -147,7 +147,7 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
             objectives=(PassObjective("token_labelling", "token_labelling", weight=5.0),),
         ),
     ]
-    step = Step(
+    step = StepModule(
         networks=networks,
         objectives=objectives,
         rewriters={"sample": Sample(clock=clock)},
@@ -166,7 +166,7 @@ def export(folder: Path, state: Mapping[str, Tensor], step: int) -> None:
 
 
 def tiny_run(
-    folder: Path, *, step: Step | None = None, data: Any = None, budget: str = "12steps", **changes: Any
+    folder: Path, *, step: StepModule | None = None, data: Any = None, budget: str = "12steps", **changes: Any
 ) -> Run:
     """A run of the tiny BERT, fp32 on the CPU."""
     values = {

@@ -9,7 +9,7 @@ from cloze.checkpoint.checks.check_model import check_model
 from cloze.checkpoint.checks.checked import Checked, EditLine, made_of
 from cloze.document import Where
 from cloze.errors import ClozeError, propose
-from cloze.exercises.exercise import Placed
+from cloze.exercises.exercise import PlacedEdit
 from cloze.recipe import parts
 from cloze.recipe.building import build, schedules, stand_ins
 from cloze.recipe.faults import Faults
@@ -152,7 +152,7 @@ def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
     edit = made_of(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
     if edit is not None:
         with faults.catching(spec.part.where, spec.part.path):
-            Placed(edit, spec.view, schedules(parts.builder_of("edit", spec.part.name), as_plain_data(spec.part.arguments)))
+            PlacedEdit(edit, spec.view, schedules(parts.builder_of("edit", spec.part.name), as_plain_data(spec.part.arguments)))
             return edit
     return None
 

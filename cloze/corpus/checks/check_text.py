@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.documents import Document, read_documents
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.corpus.shards.manifest import ShardedStore
 from cloze.corpus.stores.store import COUNTS, Store
 from cloze.text import Normalise
@@ -42,7 +42,7 @@ _TRADITIONAL = frozenset("們這國說時會對發經過還進開關長問門東
 class Findings:
     """What a check found: numbers, and advice in words."""
 
-    report: Report
+    report: CorpusReport
     characters: int = 0
     lengths: dict[str, float] = field(default_factory=dict)
     duplicates: int = 0
@@ -87,7 +87,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
 
     Raises `CorpusError` for what cannot be read at all, as a build would.
     """
-    report = Report()
+    report = CorpusReport()
     findings = Findings(report)
     seen: dict[int, str] = {}
     per_document, per_sentence = LengthCounts(), LengthCounts()

@@ -16,7 +16,7 @@ from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, RequestedFormat, no_column, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.corpus.readers.tables import column_of
 from cloze.errors import CorpusError, MissingExtra
 from cloze.text.encodings import as_utf8, find_encoding
@@ -52,7 +52,7 @@ class Block:
         return len(self.data) if isinstance(self.data, bytes) else sum(map(len, self.data))
 
 
-def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
+def read_blocks(paths: Sequence[str | Path], format: str, report: CorpusReport, *, size: int = BLOCK) -> Iterator[Block]:
     """The blocks of a corpus in order. Formats and anomalies are added to `report`."""
     files = find_files(paths, report.odd)
     has_text = False
@@ -64,7 +64,7 @@ def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, siz
 
 
 def read_files(
-    files: Sequence[TextFile], requested: RequestedFormat, report: Report, *, size: int = BLOCK, only: bool = False
+    files: Sequence[TextFile], requested: RequestedFormat, report: CorpusReport, *, size: int = BLOCK, only: bool = False
 ) -> Iterator[Block]:
     """The blocks of some files, or pieces of files, in order. An empty file is noted; if it is the `only` one, it is an error."""
     for file in files:
@@ -73,11 +73,11 @@ def read_files(
 
 def corpus_size(paths: Sequence[str | Path]) -> int | None:
     """Bytes of text, estimated for packed files; None if unknown."""
-    sizes = [file.size for file in find_files(paths, Report().odd)]
+    sizes = [file.size for file in find_files(paths, CorpusReport().odd)]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _file_blocks(file: TextFile, requested: RequestedFormat, report: Report, size: int, *, only: bool) -> Iterator[Block]:
+def _file_blocks(file: TextFile, requested: RequestedFormat, report: CorpusReport, size: int, *, only: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.name
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
@@ -115,7 +115,7 @@ def _file_blocks(file: TextFile, requested: RequestedFormat, report: Report, siz
             yield block
 
 
-def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Report, size: int) -> Iterator[Block]:
+def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: CorpusReport, size: int) -> Iterator[Block]:
     line, carry, fresh, within = 1, b"", sample.removeprefix(b"\xef\xbb\xbf"), False
     while True:
         more = stream.read(max(1, size - len(fresh)))
@@ -175,7 +175,7 @@ def _line_ends(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _note_long_lines(data: bytes, name: str, line: int, report: Report, *, within: bool, broken: bool = False) -> None:
+def _note_long_lines(data: bytes, name: str, line: int, report: CorpusReport, *, within: bool, broken: bool = False) -> None:
     """Note each line of more than a megabyte once: a block that begins `within` a line was noted before."""
     start = 0 if not within else data.find(b"\n") + 1 or len(data)
     while start + LONG_LINE < len(data):
@@ -242,7 +242,7 @@ def _parquet(path: str, size: int, column: str) -> Iterator[Block]:
         raise CorpusError(f"{path}: a damaged Parquet file ({reason}).\n  Copy or write it again.") from None
 
 
-def _catalogue(file: TextFile, content: bytes, report: Report) -> Iterator[Block]:
+def _catalogue(file: TextFile, content: bytes, report: CorpusReport) -> Iterator[Block]:
     """The translations of a catalogue of gettext, a document each."""
     catalogue = read_catalogue(file.path.removesuffix(file.packing), content)
     left_out = f"; left out: {catalogue.left_out}" if catalogue.left_out else ""
@@ -251,7 +251,7 @@ def _catalogue(file: TextFile, content: bytes, report: Report) -> Iterator[Block
     yield Block(file.name, "gettext", list(texts), lines[0] if lines else 1, last=True, lines=list(lines))
 
 
-def _python_docs(report: Report, size: int) -> Iterator[Block]:
+def _python_docs(report: CorpusReport, size: int) -> Iterator[Block]:
     from cloze.corpus.readers.python_docs import python_docs
 
     report.add_file(PYTHON_DOCS, "python-docs", "the documentation that every Python installation carries")

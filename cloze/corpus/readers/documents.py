@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloze.corpus.readers.blocks import BLOCK, Block, read_blocks
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import FileFaults, Report
+from cloze.corpus.readers.report import CorpusReport, FileFaults
 
 LONGEST = 8 << 20  # characters
 
@@ -29,7 +29,7 @@ class Document:
 
 
 def read_documents(
-    paths: Sequence[str | Path], *, format: str = "auto", report: Report | None = None, block_bytes: int = BLOCK,
+    paths: Sequence[str | Path], *, format: str = "auto", report: CorpusReport | None = None, block_bytes: int = BLOCK,
     longest: int = LONGEST,
 ) -> Iterator[Document]:
     """The documents of files, folders, globs, "-" (standard input) or "python-docs", in order and in constant memory.
@@ -39,11 +39,11 @@ def read_documents(
     `report`. A document of more than `longest` characters is returned in parts, cut between sentences; all but the first are
     marked `goes_on`. Raises `CorpusError` for a file that is not text.
     """
-    account = Report() if report is None else report
+    account = CorpusReport() if report is None else report
     return documents_of(read_blocks(paths, format, account, size=block_bytes), account, longest=longest)
 
 
-def documents_of(blocks: Iterable[Block], report: Report, *, longest: int = LONGEST) -> Iterator[Document]:
+def documents_of(blocks: Iterable[Block], report: CorpusReport, *, longest: int = LONGEST) -> Iterator[Document]:
     """The documents of blocks. Documents that a block border cut are joined again, up to `longest` characters."""
     held: Document | None = None  # a document that may continue
     size = 0
@@ -81,7 +81,7 @@ def add_faults(sum_: FileFaults, more: FileFaults) -> FileFaults:
     )
 
 
-def _finished(document: Document | None, report: Report) -> Iterator[Document]:
+def _finished(document: Document | None, report: CorpusReport) -> Iterator[Document]:
     if document is None:
         return
     if document.sentences:

@@ -13,7 +13,7 @@ from typing import IO
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
 from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
-from cloze.corpus.readers.report import Report
+from cloze.corpus.readers.report import CorpusReport
 from cloze.errors import CorpusError, nearest_path
 from cloze.text.encodings import not_utf8
 
@@ -96,7 +96,7 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
     return corpora
 
 
-def read_pairs(paths: Sequence[str | Path], report: Report) -> tuple[tuple[str, ...], Iterator[Block]]:
+def read_pairs(paths: Sequence[str | Path], report: CorpusReport) -> tuple[tuple[str, ...], Iterator[Block]]:
     """The names of the languages, in the order of their first mention, and the blocks of parallel text."""
     corpora = find_pairs(paths)
     names = tuple(dict.fromkeys(language for corpus in corpora for language in corpus.languages))
@@ -105,7 +105,7 @@ def read_pairs(paths: Sequence[str | Path], report: Report) -> tuple[tuple[str, 
     return names, _blocks(corpora, names, report)
 
 
-def _blocks(found: list[Parallel], names: tuple[str, ...], report: Report) -> Iterator[Block]:
+def _blocks(found: list[Parallel], names: tuple[str, ...], report: CorpusReport) -> Iterator[Block]:
     for corpus in found:
         left_out = f"; left out: {corpus.left_out}" if isinstance(corpus, Messages) and corpus.left_out else ""
         report.add_file(corpus.name, PAIRS, f"{corpus.languages[0]} and {corpus.languages[1]}{left_out}")

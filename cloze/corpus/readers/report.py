@@ -52,7 +52,7 @@ class Oddities:
 
 
 @dataclass
-class Report:
+class CorpusReport:
     """The report on one pass over a corpus."""
 
     documents: int = 0

@@ -20,7 +20,7 @@ from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.gettext import CATALOGUES
-from cloze.corpus.readers.report import Oddities, Report
+from cloze.corpus.readers.report import CorpusReport, Oddities
 from cloze.corpus.stores.build import finish_store, store_writer, write_blocks
 from cloze.corpus.stores.encode import BlockEncoder, EncodedBlock
 from cloze.corpus.stores.store import SHARDS, TOKENIZER, Store
@@ -77,7 +77,7 @@ def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens:
 def bytes_per_token(paths: Sequence[str], encode: BlockEncoder, format: str) -> float:
     """Bytes of text per token, measured at the beginning of the text."""
     seen, tokens = 0, 0
-    for block in read_blocks(paths, format, Report(), size=_SAMPLE):
+    for block in read_blocks(paths, format, CorpusReport(), size=_SAMPLE):
         seen, tokens = seen + block.bytes, tokens + len(encode(block).ids)
         if seen >= _SAMPLE:
             break
@@ -135,7 +135,7 @@ def build_task(
     Raises `CorpusError` for text that cannot be read, `RunError` for a full disk.
     """
     copy_tokenizer = partial(shutil.copytree, store / TOKENIZER)
-    account = Report()
+    account = CorpusReport()
     blocks = _Blocks(((block, encode(block)) for block in _blocks(pieces, format, account)), tokens)
     names: list[str] = []
     matches: dict[str, frozenset[int]] = {}
@@ -176,7 +176,7 @@ def record_of(store: Path, number: int) -> Mapping[str, Any] | None:
     return record if is_complete else None
 
 
-def _blocks(pieces: Sequence[FilePiece], format: str, account: Report) -> Iterator[Block]:
+def _blocks(pieces: Sequence[FilePiece], format: str, account: CorpusReport) -> Iterator[Block]:
     for piece in pieces:
         file = TextFile(piece.path, piece.start, piece.stop)
         requested = wanted(format)

@@ -243,9 +243,9 @@ def write_manifest(path: Path, names: Sequence[str]) -> Store:
 
 def _united(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The report of the whole build."""
-    from cloze.corpus.readers.report import Oddities, Report
+    from cloze.corpus.readers.report import CorpusReport, Oddities
 
-    total = Report()
+    total = CorpusReport()
     for report in reports:
         total.documents += report.get("documents", 0)
         total.sentences += report.get("sentences", 0)

@@ -253,7 +253,7 @@ class BoundShards(_Shards):
             places.append(index)
         if len(blocks) == 1:
             return blocks[0]
-        return Rows.below(blocks).take(np.argsort(np.concatenate(places), kind="stable"))
+        return Rows.concatenate(blocks).take(np.argsort(np.concatenate(places), kind="stable"))
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, shard, epoch (0 if static) and row."""
@@ -297,7 +297,7 @@ class BoundShardStreams(_Shards):
             (index, bound.read(bound.plan(plan.epoch, plan.max_tokens), row[index], want))
             for number, index in by_shard(shard) for bound in [self._bound(number)]
         ]
-        rows = Rows.below([block for _, block in blocks])
+        rows = Rows.concatenate([block for _, block in blocks])
         return dict(rows.take(np.argsort(np.concatenate([index for index, _ in blocks]))))
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:

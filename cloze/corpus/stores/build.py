@@ -20,7 +20,7 @@ from cloze.corpus.readers.documents import add_faults, documents_of
 from cloze.corpus.readers.files import find_files
 from cloze.corpus.readers.pair_files import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.readers.report import FileFaults, Oddities, Report
+from cloze.corpus.readers.report import CorpusReport, FileFaults, Oddities
 from cloze.corpus.stores.encode import BlockEncoder, EncodedBlock, WordsApart
 from cloze.corpus.stores.languages import language_folders, language_sizes, read_languages, smoothed
 from cloze.corpus.stores.store import Store
@@ -54,7 +54,7 @@ def build_store(
     of the corpus. Raises `CorpusError` if input is missing, empty, binary, in another encoding or badly paired, `RunError` if the
     disk is full.
     """
-    account = Report()
+    account = CorpusReport()
     names, blocks, total = _corpus(paths, format, languages, account)
     count = _workers(workers, total)
     annotations = (annotations or Annotations()).of_words(tokenizer)
@@ -86,7 +86,7 @@ def build_store_from_texts(
     annotations: Annotations | None = None, report: Say = lambda line: None,
 ) -> Store:
     """Encode documents that are already strings; blank lines end their paragraphs. One process."""
-    account = Report()
+    account = CorpusReport()
     account.add_file(origin, "texts", "given as strings")
     annotations = (annotations or Annotations()).of_words(tokenizer)
     annotations.require_files()
@@ -112,7 +112,7 @@ def train_tokenizer_from(
     evenly over the corpus, and `report` gets details. With `languages` (see `build_store`) each language's share is smoothed with
     the exponent `smooth`; small ones are repeated.
     """
-    account = Report()
+    account = CorpusReport()
     if isinstance(trainer_of(spec), Streaming):
         _, every, total = _corpus(paths, format, languages, account)
         return _counting(spec_of(spec), every, total, workers, size, report)
@@ -154,7 +154,7 @@ def _counting(
 
 
 def _corpus(
-    paths: Sequence[str | Path], format: str, languages: bool, account: Report
+    paths: Sequence[str | Path], format: str, languages: bool, account: CorpusReport
 ) -> tuple[tuple[str, ...], Iterator[Block], int | None]:
     """Names of the languages (none unless requested), blocks, and the total bytes if known."""
     if format == PAIRS:
@@ -178,7 +178,7 @@ def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: b
 
 
 def _smoothed(
-    paths: Sequence[str | Path], format: str, smooth: float, budget: int, account: Report
+    paths: Sequence[str | Path], format: str, smooth: float, budget: int, account: CorpusReport
 ) -> Iterator[str]:
     folders = language_folders(paths)
     texts = {
@@ -211,7 +211,7 @@ def store_writer(
 
 
 def write_blocks(
-    encoded: Iterable[tuple[Block, EncodedBlock]], writer: StoreWriter, account: Report, progress: Callable[[], None]
+    encoded: Iterable[tuple[Block, EncodedBlock]], writer: StoreWriter, account: CorpusReport, progress: Callable[[], None]
 ) -> dict[str, frozenset[int]]:
     """Append every block to the store. Returns the records of each annotator's file that the text matches."""
     matches: dict[str, frozenset[int]] = {}
@@ -248,7 +248,7 @@ def write_blocks(
     return matches
 
 
-def _note_empty(found: EncodedBlock, kept: Any, goes_on: bool, block: Block, account: Report) -> None:
+def _note_empty(found: EncodedBlock, kept: Any, goes_on: bool, block: Block, account: CorpusReport) -> None:
     """Note documents that are certainly empty; those that cross a block border are not judged."""
     certain = ~kept
     if goes_on:
@@ -259,7 +259,7 @@ def _note_empty(found: EncodedBlock, kept: Any, goes_on: bool, block: Block, acc
         account.odd.note("empty_document", f"{block.path}:{line}")
 
 
-def finish_store(writer: StoreWriter, save_tokenizer: Callable[[Path], object], account: Report) -> Store:
+def finish_store(writer: StoreWriter, save_tokenizer: Callable[[Path], object], account: CorpusReport) -> Store:
     """Make a store of what was written. Raises `CorpusError` if that holds no token."""
     if writer.tokens == 0:
         raise CorpusError(f"the corpus is empty: no token in {account.bytes:,} bytes of text. Nothing was written.")
@@ -267,7 +267,7 @@ def finish_store(writer: StoreWriter, save_tokenizer: Callable[[Path], object], 
     return writer.finish(account.as_dict(), save_tokenizer)
 
 
-def _counted(blocks: Iterable[Block], account: Report) -> Iterator[Block]:
+def _counted(blocks: Iterable[Block], account: CorpusReport) -> Iterator[Block]:
     for block in blocks:
         account.bytes += block.bytes
         yield block

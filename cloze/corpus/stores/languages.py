@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, NoText, find_files
-from cloze.corpus.readers.report import Oddities, Report
+from cloze.corpus.readers.report import CorpusReport, Oddities
 from cloze.errors import CorpusError, RecipeError
 
 Int64 = NDArray[np.int64]
@@ -107,7 +107,7 @@ def _holds_text(folder: Path) -> bool:
         return False
 
 
-def read_languages(folders: Mapping[str, list[str]], format: str, report: Report) -> Iterator[Block]:
+def read_languages(folders: Mapping[str, list[str]], format: str, report: CorpusReport) -> Iterator[Block]:
     """The blocks of all languages, one language after the other."""
     for number, paths in enumerate(folders.values()):
         for block in read_blocks(paths, format, report):

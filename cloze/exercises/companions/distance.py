@@ -9,7 +9,7 @@ import numpy as np
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, integers_below
 from cloze.rows import Rows, before, count_true
 
 
@@ -46,10 +46,10 @@ class Distance(Edit):
         sentence, length = rows["sentence"], rows["length"].astype(np.int64)
         inside = before(length, sentence.shape[1])
         last = np.where(inside, sentence, 0).max(axis=1).astype(np.int64)
-        kind = below(draw.bits("distance"), np.full(rows.count, 3))
+        kind = integers_below(draw.bits("distance"), np.full(rows.count, 3))
         kind = np.where(last == 0, 2, np.where((last == 1) & (kind == 1), 0, kind))
         pairs = np.where(kind == 0, last, last * (last - 1) // 2)  # how many pairs of sentences have this distance
-        pick = below(draw.bits("distance.pair"), np.where(kind == 2, last + 1, np.maximum(pairs, 1)))
+        pick = integers_below(draw.bits("distance.pair"), np.where(kind == 2, last + 1, np.maximum(pairs, 1)))
         first, second = pick, pick + 1
         # The pairs (i, j) with j ≥ i + 2, counted back from the last first sentence: i = last - 2 has one, the one before two, …
         back = ((np.sqrt(8.0 * pick + 1) - 1) // 2).astype(np.int64)

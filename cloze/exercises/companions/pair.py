@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
-from cloze.rng import Draw, UInt32, below
+from cloze.rng import Draw, UInt32, integers_below
 from cloze.rows import Rows, before, count_true
 
 Ints = NDArray[np.int64]
@@ -164,7 +164,7 @@ class Pair(Edit):
         """(B,) 0 for a true pair, else which of the `ways` it is wrong in, from 1."""
         if "apart" not in rows:
             way = (bits < self.rate * 2.0**32).astype(np.int64)
-            return way * (1 + below(draw.bits("pair.way"), len(self.ways))) if len(self.ways) > 1 else way
+            return way * (1 + integers_below(draw.bits("pair.way"), len(self.ways))) if len(self.ways) > 1 else way
         random = 1 + self.ways.index("random_document")
         way = np.where(rows["apart"], random, 0)
         if len(self.ways) > 1:  # the rest of the rate falls on the other way, among pairs whose B is not random
@@ -177,7 +177,7 @@ class Pair(Edit):
         if "border" in rows:
             return rows["border"]
         if self.cut == "border":
-            return (1 + below(bits, np.maximum(last, 1))).astype(np.int32)
+            return (1 + integers_below(bits, np.maximum(last, 1))).astype(np.int32)
         half = np.maximum(rows["target_length"].astype(np.int64) // 2, 1)
         beyond = rows["sentence"][np.arange(rows.count), np.minimum(half, rows["length"]) - 1]  # it reaches the half
         in_first = (beyond == 0) | (bits < 2**31) | (half > rows["length"])

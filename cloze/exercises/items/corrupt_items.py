@@ -13,7 +13,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, integers_below
 from cloze.rows import Rows, where
 
 
@@ -65,7 +65,7 @@ class CorruptItems(Edit):
         originals = items[row, column]
         new = originals.copy()
         if self.other and table.size > 2:  # a table of one item has no other
-            drawn = 1 + below(draw.bits_at("corrupt_items.other", row, column), table.size - 2).astype(originals.dtype)
+            drawn = 1 + integers_below(draw.bits_at("corrupt_items.other", row, column), table.size - 2).astype(originals.dtype)
             np.copyto(new, drawn + (drawn >= originals), where=coin < self.other)
         np.copyto(new, 0, where=(coin >= self.other) & (coin < self.other + self.drop))
         if self.mask:

@@ -16,7 +16,7 @@ from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, integers_below
 from cloze.rows import Rows, before, where
 
 Ints = NDArray[np.int64]
@@ -125,10 +125,10 @@ class ReplaceMentions(Edit):
         owned = groups.owned[found.entity]
         for number in range(_TRIES):
             bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
-            at = np.where(owned > 0, groups.first_owned[found.entity] + below(bits[:, 0], owned), 0)
+            at = np.where(owned > 0, groups.first_owned[found.entity] + integers_below(bits[:, 0], owned), 0)
             kind, member = groups.kind[at], groups.place[at]
             candidates = groups.sizes[kind] - (member >= 0)  # the members without the mentioned entity, if it is one
-            drawn = below(bits[:, 1], np.maximum(candidates, 1))
+            drawn = integers_below(bits[:, 1], np.maximum(candidates, 1))
             drawn += (member >= 0) & (drawn >= member)
             real = (owned > 0) & (candidates > 0)
             drawn = groups.members[np.where(real, groups.first[kind] + drawn, 0)]

@@ -15,7 +15,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
-from cloze.rng import Draw, UInt32, below
+from cloze.rng import Draw, UInt32, integers_below
 from cloze.rows import Inserted, Rows, true_positions, where
 
 
@@ -107,7 +107,7 @@ class Corrupt(Edit):
         """Random ordinary ids."""
         ordinary = self._ordinary
         if self.replacements == "uniform":
-            return ordinary[below(bits, len(ordinary))]
+            return ordinary[integers_below(bits, len(ordinary))]
         return ordinary[np.searchsorted(self._shares, bits, side="right")]
 
     @cached_property

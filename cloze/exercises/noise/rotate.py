@@ -10,7 +10,7 @@ from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.noise.rearrange import OfOrdinaryTokens, by_key, ordinals, ordinary
 from cloze.registry import register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, integers_below
 from cloze.rows import Rows
 
 
@@ -34,7 +34,7 @@ class Rotate(OfOrdinaryTokens):
         coins = draw.bits("rotate", 2)
         free = ordinary(rows)
         row, column, ordinal, number = ordinals(free)
-        start = np.where(coins[:, 0] < self.rate * 2.0**32, below(coins[:, 1], number), 0)
+        start = np.where(coins[:, 0] < self.rate * 2.0**32, integers_below(coins[:, 1], number), 0)
         key = np.zeros(free.shape, np.int64)
         key[row, column] = (ordinal - start[row]) % number[row]
         return by_key(rows, free, key)

@@ -12,7 +12,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.noise.rearrange import OfOrdinaryTokens, by_key, sentences_of
 from cloze.exercises.units.unit_request import exactly, keyed
 from cloze.registry import register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, integers_below
 from cloze.rows import Rows
 
 
@@ -47,7 +47,7 @@ class Reorder(OfOrdinaryTokens):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         free, sentence = sentences_of(rows)
         sentences = np.where(free.any(axis=1), sentence.max(axis=1), 0) + 1
-        segments = 1 + below(draw.bits("reorder.segments"), np.minimum(sentences, self.most))
+        segments = 1 + integers_below(draw.bits("reorder.segments"), np.minimum(sentences, self.most))
         width = max(int(sentences.max(initial=1)) - 1, 1)
         borders = np.arange(width) < (sentences - 1)[:, None]  # border b stands after sentence b
         cut = exactly(segments - 1, borders, draw.bits("reorder.cut", width))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.unit_request import UnitRequest, numbered
-from cloze.rng import below
+from cloze.rng import integers_below
 
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
@@ -16,7 +16,7 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     `last`, else uniformly anywhere (microsoft/MASS `restricted_mask_sent`)."""
     mask, draw, free = request.mask, request.draw, request.free
     max_tokens = np.count_nonzero(free, axis=1) - request.number
-    begin = below(draw.bits("mask.start"), max_tokens + 1)
+    begin = integers_below(draw.bits("mask.start"), max_tokens + 1)
     if mask.start:
         first, last = mask.start.get("first", 0.0), mask.start.get("last", 0.0)
         coin = draw.uniform("mask.end")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.exercises.units.unit_request import UnitRequest, exactly, numbered
-from cloze.rng import below
+from cloze.rng import integers_below
 
 #: XLNet's: p(n) in proportion to 1/n for n up to 5.
 LENGTHS = {"inverse": 5.0}
@@ -35,7 +35,7 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
         at = np.full(len(active), attempt)
         size = np.minimum(drawn(odds, draw.bits_at("mask.length", active, at)), goal[active] - chosen[active])
         context = size * every
-        offset = below(draw.bits_at("mask.offset", active, at), context)
+        offset = integers_below(draw.bits_at("mask.offset", active, at), context)
         begin = following[active, np.minimum(cursor[active] + offset, width)]
         fits = begin + size < end[active]
         active, begin, size, after = active[fits], begin[fits], size[fits], (context - offset)[fits]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.exercises.units.unit_request import UnitRequest, columns_of, numbered
-from cloze.rng import below
+from cloze.rng import integers_below
 
 #: SpanBERT's.
 LENGTHS = {"geometric": {"p": 0.2, "max_length": 10.0}}
@@ -31,7 +31,7 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     active, attempt = np.flatnonzero(left > 0), 0
     while len(active):
         at = np.full(len(active), attempt)
-        anchor = columns[active, below(draw.bits_at("mask.anchor", active, at), available[active])]
+        anchor = columns[active, integers_below(draw.bits_at("mask.anchor", active, at), available[active])]
         length = drawn(odds, draw.bits_at("mask.length", active, at))
         fresh = ~masked[active, anchor]
         row = active[fresh]

@@ -139,7 +139,7 @@ class Mirror:
                 time.sleep(_WAIT * 2**number)
 
 
-def below(url: str, part: Path) -> str:
+def join_url(url: str, part: Path) -> str:
     """The URL of a folder in the mirror of a run: stages have theirs where they are in the run folder."""
     return f"{url.rstrip('/')}/{part.as_posix()}"
 

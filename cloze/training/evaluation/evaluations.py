@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from cloze.training.carry import Carries
-from cloze.training.curriculum import Curriculum
 from cloze.training.evaluation.learning_check import LearningCheck
 from cloze.training.evaluation.patience import Patience
 from cloze.training.events import Events
 from cloze.training.meter import Meter, StepTotals
 from cloze.training.optimizers.averaged import averages, observe_loss
 from cloze.training.run import Run
+from cloze.training.run_progress import RunProgress
 from cloze.training.schedule.rates import observe_losses
 from cloze.training.trainee import Trainee
 
@@ -29,10 +29,10 @@ class Evaluations:
     """
 
     def __init__(
-        self, run: Run, trainee: Trainee, curriculum: Curriculum, events: Events, patience: Patience,
+        self, run: Run, trainee: Trainee, run_progress: RunProgress, events: Events, patience: Patience,
         check: LearningCheck, saved: Mapping[str, Any] | None,
     ) -> None:
-        self.run, self.trainee, self.curriculum, self.events = run, trainee, curriculum, events
+        self.run, self.trainee, self.run_progress, self.events = run, trainee, run_progress, events
         self.patience, self.check = patience, check
         self.held_out: float | None = (saved or {}).get("held_out")
         self.history: list[float] = []
@@ -63,7 +63,7 @@ class Evaluations:
     def warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""
         warning = self.check.warning(
-            self.by_objective, share=share, updates=self.curriculum.step, learning_rate=self.trainee.learning_rate
+            self.by_objective, share=share, updates=self.run_progress.step, learning_rate=self.trainee.learning_rate
         )
         if warning is not None:
             self.events.say(warning)
@@ -71,7 +71,7 @@ class Evaluations:
     def describe(self) -> tuple[str, str]:
         """The held-out loss, to follow other words, and lines that compare it with baselines and with the best step."""
         loss = "" if self.held_out is None else f", held-out loss {self.held_out:.4f}"
-        return loss, self.check.compare(self.by_objective) + self.patience.describe(self.curriculum.step)
+        return loss, self.check.compare(self.by_objective) + self.patience.describe(self.run_progress.step)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
@@ -88,12 +88,12 @@ class Evaluations:
             name = self.trainee.log_name
             self.by_objective |= {name(entry, objective): loss for objective, loss in means["objectives"].items()}
             self.check.add_metrics({name(entry, metric): value for metric, value in means["metrics"].items()})
-            step, spent = self.curriculum.step, self.curriculum.spent_now()
+            step, spent = self.run_progress.step, self.run_progress.spent_now()
             record = self.events.write("held_out", step, entry=entry, **spent, **means)
             if record is not None and self.run.verbose:
                 self.events.say(f"step {step:,}  held-out loss of {entry}: {means['loss']:.3f}")
         if losses:
-            self.held_out = combined(losses, None if self.run.mixing == "all" else self.curriculum.odds)
+            self.held_out = combined(losses, None if self.run.mixing == "all" else self.run_progress.odds)
 
     @torch.no_grad()
     def _means(self, entry: str) -> dict[str, Any] | None:
@@ -101,7 +101,7 @@ class Evaluations:
 
         Every evaluation has the random numbers of step 0, so that only the model differs.
         """
-        trainee, ranks, share = self.trainee, self.trainee.ranks, self.curriculum.share
+        trainee, ranks, share = self.trainee, self.trainee.ranks, self.run_progress.share
         micros = list(self.run.data.held_out(entry))
         if ranks.sharded:
             micros = micros[: int(ranks.least(len(micros)))]
@@ -110,22 +110,22 @@ class Evaluations:
             meter.add_losses(trainee.forward(
                 trainee.model, entry, micro, step=0, share=share, first_row=micro.first_row, carries=carries
             ))
-            meter.add_step(self.curriculum.step, None, StepTotals(trainee.model.count(entry, micro.batch)), weights)
+            meter.add_step(self.run_progress.step, None, StepTotals(trainee.model.count(entry, micro.batch)), weights)
         meter.add_ranks(ranks)
         return meter.means(ranks) if any(meter.targets.values()) else None
 
     def _write_samples(self) -> None:
         """Write what a report shows of the model, such as filled masks. All ranks make the samples, the first writes."""
-        samples = None if self.run.samples is None else self.run.samples(self.curriculum.step)
+        samples = None if self.run.samples is None else self.run.samples(self.run_progress.step)
         if samples:
-            self.events.write("samples", self.curriculum.step, **samples)
+            self.events.write("samples", self.run_progress.step, **samples)
 
     def _measure_dev(self) -> float | None:
         """Measure a run that chooses among its checkpoints: a `dev` event, and the metric as a loss.
 
         None if the run does not choose, or chooses by the held-out losses that are measured already.
         """
-        selection, step = self.run.selection, self.curriculum.step
+        selection, step = self.run.selection, self.run_progress.step
         if selection is None:
             return None
         if selection.measure is None:
@@ -133,7 +133,7 @@ class Evaluations:
             return None
         metrics = dict(selection.measure())
         self.patience.add(step, metrics)
-        spent = self.curriculum.spent_now()
+        spent = self.run_progress.spent_now()
         self.events.write("dev", step, **spent, metrics=metrics)
         when = f"step {step:,}  epoch {spent['epochs']:.2f}" if step else "frozen start, network untouched"
         self.events.say(f"{when}  dev: {'  '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")

@@ -74,10 +74,10 @@ def pace(run: Run, engines: Sequence[Engine], *, seconds: float = _SECONDS) -> P
         try:
             worker = EngineLoop(session, choice.engine)
             worker.step(interrupt)  # it may compile
-            before, began = Spent(**asdict(session.curriculum.progress.spent)), time.perf_counter()
+            before, began = Spent(**asdict(session.run_progress.progress.spent)), time.perf_counter()
             while time.perf_counter() - began < seconds:
                 worker.step(interrupt)
-            took, after = time.perf_counter() - began, session.curriculum.progress.spent
+            took, after = time.perf_counter() - began, session.run_progress.progress.spent
         finally:
             session.close()
     epochs = after.epochs - before.epochs

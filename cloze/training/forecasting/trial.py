@@ -15,7 +15,7 @@ from cloze.training.carry import Carry
 from cloze.training.forecasting.memory import peaks
 from cloze.training.optimizers.optimizers import OptimizerSpec
 from cloze.training.precision import casting
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 _SECONDS = 0.12  # the least that the larger trial takes, unless memory or `limit` ends it before
 _ONCE = 0.5      # a row that takes longer predicts the time of many well enough
@@ -54,7 +54,7 @@ class RowCosts:
 
 
 def tried(
-    step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device,
+    step: StepModule, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device,
     free_bytes: int, elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
 ) -> RowCosts:
     """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `free_bytes`.
@@ -117,7 +117,8 @@ def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> Li
 
 
 def run(
-    step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device, halfway: Callable[[], None] = lambda: None
+    step: StepModule, entry: str, micro: MicroBatch, precision: Any, device: torch.device,
+    halfway: Callable[[], None] = lambda: None,
 ) -> None:
     """One forward and backward pass without lasting effects; `halfway` is called between the two."""
     training, clock = step.training, step.clock
@@ -164,7 +165,7 @@ def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = Fa
     return UpdateCosts(seconds / size, sum(value.numel() * value.element_size() for value in states) / size + mean)
 
 
-def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:
+def _timed(step: StepModule, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:
     started = time.perf_counter()
     run(step, entry, micro, precision, device)
     return time.perf_counter() - started

@@ -14,17 +14,17 @@ from cloze.training.clock import Stopwatch
 from cloze.training.run import Progress, Run
 from cloze.training.schedule.budget import Spent
 from cloze.training.schedule.phases import phase_at
-from cloze.training.step import Step
+from cloze.training.step import StepModule
 
 
-class Curriculum:
+class RunProgress:
     """The progress of a run and the phase that it is in.
 
     `saved` is the state of the checkpoint that the run continues from, `first` whether this is rank 0. `worked`: this
     process has done a step; `new_epoch`: the last step began one.
     """
 
-    def __init__(self, run: Run, model: Step, *, first: bool, saved: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, run: Run, model: StepModule, *, first: bool, saved: Mapping[str, Any] | None = None) -> None:
         self.run, self.model, self.first = run, model, first
         if saved is None:
             self.progress = Progress(Spent(seconds=run.begun), {entry: Cursor() for entry in model.entries})
