@@ -56,16 +56,22 @@ class Setting:
 class HeadTable:
     """A head that transformers knows.
 
-    `role` names it among the architecture's classes. `sign` are the tensors whose presence shows that a file contains it. `lines`
-    apply whether tied or not; `tied` or `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
-    repeat another one: a file need not contain them, and copies are written because transformers looks for them. `shares` are
-    untied tensors that transformers takes from the token table if a file lacks them. `tie` is the value of our argument where the
-    head is tied. `objections(head, network arguments)`
-    returns the reasons why a head of that part does not fit. `read` binds its readings to states, as in `PortableHead`.
-    `keys` are the keys of config.json that belong to the head, with the required value, which is also transformers'
-    default except for those in `absent`; with another value, the head is a different one that cloze lacks. `says(head)`
-    returns further keys that express an argument of the head. `by_class`: another head has tensors of the same names,
-    so only a folder that names a class with this role contains this one.
+    Attributes:
+        role: Its name among the architecture's classes.
+        sign: The tensors whose presence shows that a file contains it.
+        lines: The lines of its table that apply whether it is tied or not.
+        tied: Further lines if its output rows are the token table.
+        untied: Further lines if they are not.
+        repeats: Tied tensors that repeat another one: a file need not contain them.
+        copies: Untied tensors that repeat another one; they are written because transformers looks for them.
+        shares: Untied tensors that transformers takes from the token table if a file lacks them.
+        tie: The value of our argument where the head is tied.
+        objections: From the head and the network's arguments, the reasons why a head of that part does not fit.
+        read: Binds its readings to states, as in `PortableHead`.
+        keys: The keys of config.json that belong to the head, with the required value, which is also transformers' default
+            except for those in `absent`. With another value, it is a different head, which cloze lacks.
+        says: Further keys that express an argument of the head.
+        by_class: Another head has tensors of the same names, so only a folder that names a class with this role contains it.
     """
 
     role: str
@@ -114,26 +120,38 @@ class ModelClass:
 class Architecture:
     """Everything that cloze knows about one `model_type`.
 
-    Kind: `part` is the network part that it expresses, `orders` are its possible orders, the usual one first (`order_of(config)`
-    reads the order), `reading` is how it reads text if the folder does not state it, and `usual(model, tokenizer kind)` is how
-    much a model resembles this system (0: not more than any other; the highest wins among equally good choices).
-
-    Arguments, all by their paths: `settings` pair one argument with one key. `read(config)` returns the arguments that are not in
-    a single key, and raises `ValueError` with a message for users if a value is unknown; `write(arguments, order)` returns their
-    keys. `fixed` are arguments with only one possible value in the architecture, `assumed` are arguments that a folder does not
-    contain; every other argument must have its builder's default. `against(arguments)` returns further reasons why arguments do
-    not fit. `legal` are keys of config.json with the values that cloze supports. `tokens` are keys of config.json that hold an
-    id, with the possible roles, the best first. `beware(arguments)` returns remarks on how transformers reads such a model
-    differently by default. `ties(config)` tells whether the output rows are the token table. `recipe(model)` names the recipe for
-    such a model, for a folder that does not state how it was trained.
-
-    Tensors: `body` are the lines of every network, `further(arguments)` the lines that depend on the arguments, `segments` is the
-    line of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
-    `counts(arguments)` returns the range of `{i}`, `{j}` and `{k}`, `sizes(arguments)` gives letters besides those of `facts`.
-    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
-    zero because our network lacks them. `shifted`: positions begin after the id of [PAD]. `pooled`: the class without heads has
-    a pooling layer. `generates`: transformers generates with it. `until` is the last version of transformers that has the
-    classes (None: the newest has them).
+    Attributes:
+        settings: Each pairs one argument of the network, by its path, with one key of config.json.
+        fixed: Arguments that have only one possible value in the architecture.
+        assumed: Arguments that a folder does not contain. All others must have their builder's default.
+        legal: Keys of config.json with the values that cloze supports.
+        body: The lines of every network.
+        reading: How it reads text if the folder does not say so.
+        recipe: The name of the recipe for such a model, for a folder that does not say how it was trained.
+        part: The network part that it expresses.
+        orders: Its possible orders, the usual one first.
+        order_of: Reads the order from a config.
+        usual: From a model and the kind of its tokenizer, how much it resembles this system. 0: not more than any other; the
+            highest wins among choices that are equally good.
+        read: From a config, the arguments that are not in a single key. Raises `ValueError` with a message for users if a value
+            is unknown.
+        write: From the arguments and the order, the keys that `read` reads.
+        against: Further reasons why arguments do not fit.
+        beware: Remarks on how transformers reads such a model differently by default.
+        ties: Whether the output rows are the token table.
+        tokens: Keys of config.json that hold an id, with the possible roles, the best first.
+        further: Lines that depend on the arguments.
+        counts: The ranges of `{i}`, `{j}` and `{k}`.
+        sizes: Letters besides those of `facts`.
+        segments: The line of the segment table; None: it has none.
+        project: The line between embeddings and layers of different widths.
+        copies: Names under which files repeat the token table.
+        ignored: Buffers in old files.
+        blank: Buffers that must be zero because our network lacks them.
+        shifted: Positions begin after the id of [PAD].
+        pooled: The class without heads has a pooling layer.
+        generates: transformers generates with it.
+        until: The last version of transformers that has the classes; None: the newest has them.
     """
 
     name: str

@@ -39,34 +39,35 @@ def wide(x: Tensor) -> Tensor:
 
 
 class Objective(nn.Module, ABC):
-    """A head and a loss.
-
-    `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads.
-    `at` are the fields with the flat positions that it reads of a state; none: it may read all of it.
-    `set` is the set of targets that it predicts.
-
-    `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
-    together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step: it is
-    a `StepObjective` (see training/together.py). `least_rows`: with fewer rows in a step it has nothing to compare.
-
-    `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
-    targets' negative log-likelihood. `of_tokens`: its targets are tokens of the vocabulary. `of_texts`: its positions are the
-    ends of two texts. `of_records`: it is about whole records and needs no column of answers. `over_vocabulary`: one table
-    scores every token. `weighs_classes`: its classes may have weights.
-
-    `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
-    words that occur together; None for other objectives.
-
-    `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
-
-    `linear`: its `loss_apart` is a convex function of `head.output`, which can be fitted to the states of a frozen network.
-
-    `takes_over` are other parts whose heads have the same tensors: it starts from theirs.
-
-    `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
-    readings for which it takes another head's scores as a `Product`, too.
+    """A head and a loss: the base class of every objective.
 
     Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
+
+    Attributes:
+        takes: The batch fields that it needs.
+        optional: The batch fields that it uses if they are present.
+        set: The set of targets that it predicts.
+        reads: The names of the states that it reads.
+        at: The fields with the flat positions that it reads of a state; none: it may read all of it.
+        scope: `row` if the loss of a batch is the sum of the losses of its rows. With `batch`, the rows of a step must stay
+            together, which excludes accumulation and several processes. With `step`, rows are compared with all others of the
+            step: it is a `StepObjective` (see training/together.py).
+        least_rows: With fewer rows in a step there is nothing to compare.
+        kind: What commands may use the trained head for; None: they find it by its name only.
+        likelihood: The loss is the negative log-likelihood of the targets.
+        of_tokens: Its targets are tokens of the vocabulary.
+        of_texts: Its positions are the ends of two texts.
+        of_records: It is about whole records and needs no column of answers.
+        over_vocabulary: One table scores every token.
+        weighs_classes: Its classes may have weights.
+        linear: `loss_per_target` is a convex function of the output of `head.output`, which can be fitted to the states of a
+            frozen network.
+        vectors_from: What vectors of words are learned from: `windows` of a text, or `cells`, the counts of words that occur
+            together; None: it learns none.
+        width_arguments: Arguments that may name a reading in place of a number: the width of the network that it comes from.
+        in_training_alone: No command has a use for it, so a checkpoint holds it for its parameters alone.
+        takes_over: Other parts whose heads have the same tensors: it starts from theirs.
+        factored: Readings for which it takes another head's scores as a `Product`, too.
     """
 
     takes: frozenset[str]

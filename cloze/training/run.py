@@ -34,13 +34,19 @@ PAUSED = "paused"
 class Training:
     """The values of a recipe's `training` and of the command line that the loop itself reads.
 
-    `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
-    budget, and one five-hundredth. `checkpoint_seconds` are seconds of training between checkpoints, in place of steps. `keep` is
-    how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept. A loss is divided by its targets, by the
-    rows of the step or by nothing (`divide`); `engine` is the engine that may train it. `average`: the decay of an exponential
-    mean of the weights, which is measured and exported in their place (None: the weights themselves). `growth`: the part of the
-    batch that a step has, by the share of the budget spent (None: all of it); the data follow it. `shard`: under FSDP, how many
-    ranks hold the parameters once (None: all).
+    Attributes:
+        evaluate_every: A share of the budget, or `epoch`.
+        checkpoint_every: Steps between checkpoints; None: a tenth of the budget.
+        checkpoint_seconds: Seconds of training between checkpoints, in place of steps.
+        keep: How many of the last checkpoints stay.
+        keep_steps: Steps whose checkpoints are made and kept.
+        log_every: Steps between lines of the log; None: one five-hundredth of the budget.
+        divide: What a loss is divided by: its targets, the rows of the step, or nothing.
+        engine: The engine that may train it.
+        average: The decay of an exponential mean of the weights, which is measured and exported in their place; None: the
+            weights themselves.
+        growth: The part of the batch that a step has, by the share of the budget spent; None: all of it. The data follow it.
+        shard: Under FSDP, how many ranks hold the parameters once; None: all.
     """
 
     clip: float | None = 1.0
@@ -102,20 +108,27 @@ class Verifies(Protocol):
 
 @dataclass
 class Run:
-    """Everything `train` needs. `runs/preparing.py` builds it; the loop changes nothing in it but `step`'s parameters.
+    """Everything that `train` needs. `runs/preparing.py` builds it; the loop changes nothing in it but the parameters of `step`.
 
-    `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
-    of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
-    masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
-    `micro_batch` is how many rows are read at once, and `fitted` the values that fit the recipe to the budget, both for the
-    record: a run that resumes has the same. `command` is the command line that started it, empty where there was none.
-    `borrowed` are parts of the step (`networks.teacher`) from elsewhere that are never trained: no checkpoint holds them. `train`
-    says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
-    compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
-    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint. `begun` are the seconds
-    that were spent on tables before the first step (`table_start.py`); a resumed run has those of its record.
-    `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
-    what a checkpoint says of its networks. `verification` compares the checksums of the text in the background.
+    Attributes:
+        export: `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every
+            parameter of `step`, whole and on the CPU, under all its names.
+        exports: One `export` for each phase, where phases differ in what a checkpoint says of its networks.
+        odds: Those of the mixture's entries (default: equal).
+        micro_batch: How many rows are read at once; recorded, so that a run that resumes has the same.
+        fitted: The values that fit the recipe to the budget; recorded as well.
+        borrowed: Parts of `step` (`networks.teacher`) that come from elsewhere and are never trained: no checkpoint holds them.
+        train: When each depth group of a network is trained, by network (default: always).
+        layerwise: The rate of each depth group.
+        samples: `samples(step)` returns what a report should show, such as filled masks; it is called at every evaluation, on
+            every rank.
+        baselines: What the losses of objectives are compared with, by their names in the log.
+        selection: Chooses the checkpoint that the run gives; None: the last.
+        command: The command line that started it; empty where there was none.
+        until: The share of the budget at which the run pauses, with a held-out loss and a checkpoint.
+        setup_seconds: Spent on tables before the first step (`table_start.py`); a resumed run has those of its record.
+        mirror: A URL for copies of its checkpoints.
+        verification: Compares the checksums of the text in the background.
     """
 
     folder: Path

@@ -21,16 +21,23 @@ class Address(TypedDict, total=False):
 class Source(ABC):
     """The base class of every source.
 
-    `gives` are the fields of its rows, `length` the most tokens of a row. `builds_store`: it reads its own files, such
-    as labelled text or triples, and builds them into a store (`knowing`, `build_store`); `answer` is the kind of answer
-    of its records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no
-    `text`. `lanes`: row i of a step continues row i of the step before, so `bind` takes the number of `lanes`.
-    `of_one_length`: rows of similar length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without
-    tokens keeps the tokens of its template. `puts_back`: the second part of a passage may begin the next one, so `bind`
-    takes `put_back`, the share of the passages whose second part other text replaces. `static`: rows have the same
-    random numbers in every epoch. `smooth`: the exponent of the shares of its languages; None: their own proportions.
-    `needs_whole` says in words why it cannot read a store shard by shard, or nothing. `text_format` is the format that
-    its files must have; None: any. `of_rows` are the arguments that change rows and not the store.
+    Attributes:
+        gives: The fields of its rows.
+        length: The most tokens of a row.
+        builds_store: It reads files of its own, such as labelled text or triples, and builds them into a store (`knowing`,
+            `build_store`).
+        answer: The type of label of its records.
+        own_vocabulary: Its store has a vocabulary of its own, so that a recipe without another source needs no `text`.
+        lanes: Row i of a step continues row i of the step before, so `bind` takes the number of `lanes`.
+        of_one_length: Rows of similar length share batches, so `bind` takes the `batch`.
+        keeps_empty: A text without tokens keeps the tokens of its template.
+        puts_back: The second part of a passage may begin the next one, so `bind` takes `put_back`, the share of the passages
+            whose second part is replaced by other text.
+        static: Rows have the same random numbers in every epoch.
+        smooth: The exponent of the shares of its languages; None: their own proportions.
+        needs_whole: Why it cannot read a store shard by shard, in words; empty: it can.
+        text_format: The format that its files must have; None: any.
+        of_rows: The arguments that change rows and not the store.
     """
 
     builds_store: ClassVar[bool] = False
