@@ -63,7 +63,7 @@ def bound(path: Path, seed: int = 0) -> Any:
     """The training passages of the store."""
     from cloze.corpus import Passages, Store
 
-    return Store.open(path).bound(
+    return Store.open(path).bind_source(
         Passages(length=128), lanes=LANES, options={}, seed=seed, entry="main", held_out=0.01, part="train"
     )
 

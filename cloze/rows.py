@@ -256,7 +256,7 @@ def _columns(width: int) -> Array:
     return columns
 
 
-def before(stop: Array, width: int) -> NDArray[np.bool_]:
+def columns_before(stop: Array, width: int) -> NDArray[np.bool_]:
     """(B, width) the columns that come before the `stop` (B,) of their row; a stop is at most `width`."""
     columns = _columns(width)
     return columns < stop.astype(columns.dtype)[:, None]
@@ -274,7 +274,7 @@ def true_positions(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray
     return flat, rows, flat - rows * chosen.shape[1]
 
 
-def where(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def rows_and_columns(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns of the true positions of a (B, L) array, row by row; three times as fast as `np.nonzero` in 2-D."""
     return true_positions(chosen)[1:]
 

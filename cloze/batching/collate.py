@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.errors import RecipeError
-from cloze.rows import Rows, before, true_positions
+from cloze.rows import Rows, columns_before, true_positions
 
 Arrays = dict[str, NDArray[Any]]
 Lay = Callable[[NDArray[Any], int], NDArray[Any]]
@@ -51,7 +51,7 @@ def collate(rows: Rows, layout: BatchLayout, *, takes: frozenset[str], padding: 
     example's first token when rows are packed. Where a row is padding, `tokens` has the id `padding`, every other field 0.
     """
     length = rows["length"] if "length" in rows else np.zeros(rows.count, np.int32)
-    is_token = before(length, rows.width if layout.packed else layout.width)
+    is_token = columns_before(length, rows.width if layout.packed else layout.width)
     lay = _packed(layout, is_token) if layout.packed else _padded(is_token)
     items = _most_items(rows, layout)
     out: Arrays = {}

@@ -38,11 +38,11 @@ class CursorLike(Protocol):
     def epoch(self) -> int: ...
 
     @property
-    def item(self) -> int: ...
+    def row(self) -> int: ...
 
 
 class MicroBatch(NamedTuple):
-    """What one forward pass reads: a batch, the number of its first row in the step, and its tokens and examples."""
+    """What one forward pass reads: a batch, the number of its first row in the step, and how many tokens and examples it has."""
 
     batch: Batch
     first_row: int
@@ -149,7 +149,7 @@ class Data:
         moves."""
         feed = self.feeds[entry]
         feed = feed.for_length(length) if length is not None and length != feed.length else feed
-        runs, _ = feed.advance(Cursor(item=int(at * feed.rows(0))), rows)
+        runs, _ = feed.advance(Cursor(row=int(at * feed.row_count(0))), rows)
         (micro,) = feed.micro_batches(runs, [rows])
         return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)
 
@@ -161,9 +161,9 @@ class Data:
             (micro,) = feed.micro_batches(runs, [min(size, rows - first)])
             yield MicroBatch(to_batch(micro), first, micro.tokens, micro.examples)
 
-    def items(self, entry: str) -> int:
+    def rows_in_epoch(self, entry: str) -> int:
         """The rows of an entry's first epoch at the current length."""
-        return self.feeds[entry].rows(0)
+        return self.feeds[entry].row_count(0)
 
     def spans(self) -> list[tuple[int, int]]:
         """(first row, rows) of each of this rank's micro-batches in a step; every rank has the same number, and each has rows."""
@@ -177,7 +177,7 @@ class Data:
 
     def next(self, entry: str, cursor: CursorLike, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
         """The micro-batches of the step that starts at `cursor` at a share of the budget, and the cursor of the next step."""
-        begin = Cursor(cursor.epoch, cursor.item)
+        begin = Cursor(cursor.epoch, cursor.row)
         self._grow(share)
         if (entry, begin) not in self._made:
             self._fill(entry, begin, share)
@@ -196,7 +196,7 @@ class Data:
         if isinstance(feed, Feed) and isinstance(feed.source, InLanes):
             yield from self._held_out_lanes(feed)
             return
-        share = min(feed.rows(0), self.held_out_rows) // self.ranks
+        share = min(feed.row_count(0), self.held_out_rows) // self.ranks
         first = self.rank * share
         for start in range(first, first + share, self.micro_batch):
             chosen = np.arange(start, min(start + self.micro_batch, first + share))
@@ -205,7 +205,7 @@ class Data:
 
     def _held_out_lanes(self, feed: Feed) -> Iterator[MicroBatch]:
         """Steps as in training, beginning with the first, so that each row continues the memory of its lane."""
-        for start in range(0, min(feed.rows(0), max(self.held_out_rows, self.batch)), self.batch):
+        for start in range(0, min(feed.row_count(0), max(self.held_out_rows, self.batch)), self.batch):
             spans = self.spans()
             chosen = [(0, np.arange(start + first, start + first + size)) for first, size in spans]
             for micro, (first, size) in zip(feed.micro_batches(chosen, [size for _, size in spans]), spans, strict=True):
@@ -218,7 +218,7 @@ class Data:
         self._made.clear()
         feed = self.feeds[entry]
         spans = self.spans()
-        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.rows(cursor.epoch) // self._rows)))
+        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.row_count(cursor.epoch) // self._rows)))
         if feed.changes:
             steps = make_steps(feed.when(share), cursor, self._rows, spans, 1)
         elif not self.workers:

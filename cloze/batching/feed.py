@@ -28,7 +28,7 @@ class Cursor(NamedTuple):
     """The position of an entry in its data: the epoch and the next row of it. This is the complete state of the data."""
 
     epoch: int = 0
-    item: int = 0
+    row: int = 0
 
 
 class MicroArrays(NamedTuple):
@@ -76,7 +76,7 @@ class Feed:
         self.packing = packing
         self.fixed = fixed
         self.targets_multiple = targets_multiple
-        self._packed = self._several() if packing else None
+        self._packed = self._packed_source() if packing else None
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
     def for_length(self, length: int) -> Feed:
@@ -111,7 +111,7 @@ class Feed:
         self.__dict__.update(state)
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
-    def _several(self) -> PackedRows | PackedShards:
+    def _packed_source(self) -> PackedRows | PackedShards:
         source, packing = self.source, Packing(self.exercise.max_tokens, self.length)
         return PackedShards(source, packing) if isinstance(source, BoundShards) else PackedRows(source, packing)
 
@@ -119,55 +119,56 @@ class Feed:
         """The plan of an epoch: of packed rows, if rows are packed, else that of the source."""
         return (self.source if self._packed is None else self._packed).plan(epoch, self.exercise.max_tokens)
 
-    def rows(self, epoch: int) -> int:
+    def row_count(self, epoch: int) -> int:
         """How many rows the epoch has."""
         return len(self._plans(epoch))
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, NDArray[np.int64]]], Cursor]:
-        """The next `count` rows as (epoch, row numbers) runs, across epochs if necessary, and the next cursor."""
-        runs = []
+        """The next `count` rows as stretches, (epoch, row numbers) each, across epochs if necessary, and the next cursor."""
+        stretches = []
         epoch, row = cursor
         while count:
-            left = self.rows(epoch) - row
+            left = self.row_count(epoch) - row
             if left <= 0:
                 epoch, row = epoch + 1, 0
                 continue
             number = min(count, left)
-            rows = np.arange(row, row + number)
-            runs.append((epoch, self.source.by_lane(rows) if isinstance(self.source, BoundShards) else rows))
+            numbers = np.arange(row, row + number)
+            stretches.append((epoch, self.source.by_lane(numbers) if isinstance(self.source, BoundShards) else numbers))
             row, count = row + number, count - number
-        return runs, Cursor(epoch, row)
+        return stretches, Cursor(epoch, row)
 
-    def widths(self, runs: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
-        """How many rows of the batch each row of these runs makes; None if each makes one."""
+    def widths(self, stretches: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
+        """How many rows of the batch each row of these stretches makes; None if each makes one."""
         source, spread = self.source, self.exercise.spread
         if spread is not None:
-            return np.concatenate([spread.widths(source, self._plans(epoch), rows) for epoch, rows in runs])
+            return np.concatenate([spread.widths(source, self._plans(epoch), numbers) for epoch, numbers in stretches])
         if isinstance(source, Spreading):
-            return np.concatenate([source.widths(self._plans(epoch), rows) for epoch, rows in runs])
+            return np.concatenate([source.widths(self._plans(epoch), numbers) for epoch, numbers in stretches])
         return None
 
-    def examples(self, epoch: int, rows: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
-        """The examples of these rows as a block, and, unless each row has one example, the row (0, 1, …) of each example."""
+    def examples(self, epoch: int, numbers: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
+        """The examples of the rows with these numbers as a block, and, unless each row has one example, the row (0, 1, …) of
+        each example."""
         plan = self._plans(epoch)
         if self._packed is not None:
-            block, draw, row_of = self._packed.read(plan, rows, self.exercise.wants)
+            block, draw, row_of = self._packed.read(plan, numbers, self.exercise.wants)
             return self.exercise(block, draw), row_of
-        block, draw = self.source.read(plan, rows, self.exercise.wants), self.source.draw(plan, rows)
+        block, draw = self.source.read(plan, numbers, self.exercise.wants), self.source.draw(plan, numbers)
         if isinstance(self.source, Spreading):  # the rows of one item draw the same random numbers
             draw = draw.take(block["owner"])
         examples = self.exercise(block, draw)
         return examples, examples.get("owner")
 
-    def micro_batches(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
-        """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""
-        runs = _merged(runs)
-        blocks = [self.examples(epoch, rows) for epoch, rows in runs]
+    def micro_batches(self, stretches: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
+        """The rows of `stretches` cut into micro-batches of `sizes` rows, laid out as arrays."""
+        stretches = _merged(stretches)
+        blocks = [self.examples(epoch, numbers) for epoch, numbers in stretches]
         row_of = None
         if self.packing or self.spreads:
-            before = np.cumsum([0] + [len(rows) for _, rows in runs])
-            row_of = np.concatenate([of + first for (_, of), first in zip(blocks, before, strict=False) if of is not None])
-        return self.laid_out(Rows.concatenate([rows for rows, _ in blocks]), row_of, sizes)
+            firsts = np.cumsum([0] + [len(numbers) for _, numbers in stretches])
+            row_of = np.concatenate([of + first for (_, of), first in zip(blocks, firsts, strict=False) if of is not None])
+        return self.laid_out(Rows.concatenate([block for block, _ in blocks]), row_of, sizes)
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[MicroArrays]:
         """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several

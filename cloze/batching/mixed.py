@@ -23,7 +23,7 @@ _SERIES = 1 << 20
 class MixedFeed:
     """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck assigns.
 
-    It has the interface of a `Feed` with one endless epoch: the cursor's item is the number of rows so far, which determines how
+    It has the interface of a `Feed` with one endless epoch: the cursor's row is the number of rows so far, which determines how
     many of them each entry has had. A row has no targets for objectives that its entry lacks.
     """
 
@@ -75,13 +75,13 @@ class MixedFeed:
         mixture.__dict__.update(self.__dict__, feeds={name: feed.when(share) for name, feed in self.feeds.items()})
         return mixture
 
-    def rows(self, epoch: int) -> int:
+    def row_count(self, epoch: int) -> int:
         """The rows of the first epochs of all entries together, which count as one epoch of the mixture."""
-        return sum(feed.rows(0) for feed in self.feeds.values())
+        return sum(feed.row_count(0) for feed in self.feeds.values())
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, Ints]], Cursor]:
         """The next `count` rows as one run, and the next cursor."""
-        return [(cursor.epoch, np.arange(cursor.item, cursor.item + count))], Cursor(cursor.epoch, cursor.item + count)
+        return [(cursor.epoch, np.arange(cursor.row, cursor.row + count))], Cursor(cursor.epoch, cursor.row + count)
 
     def widths(self, runs: Sequence[tuple[int, Ints]]) -> None:
         """Each makes one row."""
@@ -122,7 +122,7 @@ class MixedFeed:
             chosen = series == series_number
             ends = self._ends.setdefault((name, int(series_number)), [0])
             while ends[-1] <= int(nth[chosen].max()):
-                ends.append(ends[-1] + feed.rows(int(series_number) * _SERIES + len(ends) - 1))
+                ends.append(ends[-1] + feed.row_count(int(series_number) * _SERIES + len(ends) - 1))
             passed = np.searchsorted(ends, nth[chosen], side="right") - 1
             epoch[chosen] = int(series_number) * _SERIES + passed
             row[chosen] = nth[chosen] - np.asarray(ends)[passed]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sources.plan import Packed, PassagePlan
+from cloze.corpus.sources.plan import Packed, RowPlan
 from cloze.errors import RecipeError
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -55,7 +55,7 @@ class PackedRows:
     def plan(self, epoch: int, max_tokens: int) -> PackedPlan:
         """The packed rows of an epoch. Raises `RecipeError` if the source plans no lengths."""
         plan = self.source.plan(epoch, max_tokens)
-        if not isinstance(plan, PassagePlan):
+        if not isinstance(plan, RowPlan):
             raise RecipeError(
                 "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
                 "  Write training: {packing: false}."

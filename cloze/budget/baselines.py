@@ -40,7 +40,7 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: StepModule) -> dic
             (run, objective) for run in entry.passes for objective in run.objectives
             if objective.set is not None and objective.weight != 0
         ]
-        most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
+        most = _ROWS if recipe.task is None else min(_ROWS, data.rows_in_epoch(name))
         fields = partial(step.fields, name)
         counted = _counted(_training(data, name, most), objectives, fields)
         measured = _counted(data.held_out(name), objectives, fields)

@@ -111,7 +111,7 @@ def annotators_read(folder: Path, given: Sequence[str]) -> dict[str, dict[str, A
     return {layer: annotator for layer, annotator in parse_annotators(given).items() if layer in annotators}
 
 
-def require_met(annotations: Annotations, given: Sequence[str]) -> None:
+def require_matches(annotations: Annotations, given: Sequence[str]) -> None:
     """Raise `CorpusError` if a file of `--annotate` that names its texts has named none of those that were read."""
     for layer in parse_annotators(given):
         annotator = annotations.layers[layer]

@@ -36,7 +36,7 @@ def build_data(
                 recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,
                 compiled=compiled, tables=tables,
             )
-            if part == "train" or feed.rows(0):
+            if part == "train" or feed.row_count(0):
                 entry_feeds[part][name] = feed
     feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in entry_feeds.items()}
     return Data(
@@ -65,7 +65,7 @@ def build_feed(
     options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
     arguments: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
     return Feed(
-        store.bound(source, lanes=recipe.training.lanes, options=options, **arguments),
+        store.bind_source(source, lanes=recipe.training.lanes, options=options, **arguments),
         edits,
         length=length,
         takes=frozenset(takes),

@@ -92,7 +92,7 @@ def scale_heads(step: StepModule, data: Data, keys: Collection[str]) -> None:
     training = step.training
     step.eval()
     for entry in step.entries:
-        step(entry, data.sample(entry, min(ROWS, data.items(entry))).batch)
+        step(entry, data.sample(entry, min(ROWS, data.rows_in_epoch(entry))).batch)
     step.train(training)
     for hook in hooks:
         hook.remove()

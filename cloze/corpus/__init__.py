@@ -16,7 +16,7 @@ from cloze.corpus.shards.manifest import ShardedStore
 from cloze.corpus.sources.lines import BoundLines, Lines
 from cloze.corpus.sources.pairs import BoundPairs, Pairs
 from cloze.corpus.sources.passages import BoundPassages, Passages
-from cloze.corpus.sources.plan import PassagePlan
+from cloze.corpus.sources.plan import RowPlan
 from cloze.corpus.sources.sentences import Sentences
 from cloze.corpus.sources.streams import BoundStreams, Streams
 from cloze.corpus.sources.word_pairs import BoundWordPairs, WordPairs
@@ -32,6 +32,6 @@ from cloze.corpus.tables.vector_table import BoundVectors, PretrainedVectors
 __all__ = [
     "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords", "BoundStreams",
     "BoundTermDocuments", "BoundTextVectors", "BoundVectors", "BoundWordPairs", "Cooccurrences", "HashedNGrams", "Lexicon",
-    "Lines", "LookUp", "Pairs", "Passages", "PassagePlan", "PretrainedVectors", "RecordStore", "Records", "Sentences",
+    "Lines", "LookUp", "Pairs", "Passages", "RowPlan", "PretrainedVectors", "RecordStore", "Records", "Sentences",
     "ShardedStore", "Source", "Store", "Streams", "TermDocuments", "TextVectors", "TripleStore", "WordPairs",
 ]

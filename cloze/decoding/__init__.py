@@ -1,6 +1,6 @@
 """Using a network: mask filling, generation, vectors of texts, scores of sentences.
 May import: interop, networks, objectives, exercises, text and the foundation; never training, tasks or recipes.
-Add one: a file with one function that takes a `Reader` and a head and streams its results; then a verb in cloze/cli.
+To add a use: a file with one function that takes a `Reader` and a head and streams its results; then a verb in cloze/cli.
 Contract: tests/decoding, one file per module here.
 """
 

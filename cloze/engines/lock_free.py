@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batching import Feed
 from cloze.corpus.sources.lines import BoundLines
-from cloze.corpus.sources.plan import Cut, PassagePlan
+from cloze.corpus.sources.plan import Cut, RowPlan
 from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import AlignedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
@@ -187,7 +187,7 @@ class LockFreeTrainer(Threads):
             pieces.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), keys))
         return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
-    def plan(self, epoch: int) -> PassagePlan[Cut]:
+    def plan(self, epoch: int) -> RowPlan[Cut]:
         """The rows of an epoch."""
         return self.source.plan(epoch, self.shape.feed.exercise.max_tokens)
 

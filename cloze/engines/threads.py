@@ -44,7 +44,7 @@ class Threads(ABC):
         source: Any = feed.source
         self.tokens = np.asarray(source.store.tokens)
         check_ids(self.tokens, source.store.vocab_size, source.store.path)
-        tokens_per_row = max(source.tokens / max(feed.rows(0), 1), 1.0)
+        tokens_per_row = max(source.tokens / max(feed.row_count(0), 1), 1.0)
         self.steps_per_job = max(int(_WORDS_PER_JOB / (tokens_per_row * self.batch)), 1)
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.lock = threading.Lock()
@@ -106,7 +106,7 @@ class Threads(ABC):
             if self.over:
                 return None
             batch, cursor = self.batch, self.steps.cursor
-            many = min(self.steps_per_job, max((self.feed.rows(cursor.epoch) - cursor.item) // batch, 1))
+            many = min(self.steps_per_job, max((self.feed.row_count(cursor.epoch) - cursor.row) // batch, 1))
             runs, after = self.feed.advance(cursor, many * batch)
             rows = self.gather(runs)
             lengths = rows[1]
@@ -114,7 +114,7 @@ class Threads(ABC):
             while len(rates) < many and not self.over and self.steps.ready():
                 rates.append(self.steps.rate())
                 done = len(rates)
-                here = after if done == many else Cursor(cursor.epoch, cursor.item + done * batch)
+                here = after if done == many else Cursor(cursor.epoch, cursor.row + done * batch)
                 words = float(lengths[(done - 1) * batch : done * batch].sum())
                 if self.steps.count(here, tokens=words, examples=batch, flops=words * self.flops_per_word):
                     self.over = True

@@ -126,14 +126,14 @@ class TranslationTrainer:
         """Steps of some 20,000 facts together, or fewer if something is due."""
         self.table.take()
         feed, cursor, rates = self.feed, self.steps.cursor, list[float]()
-        left = max((feed.rows(cursor.epoch) - cursor.item) // self.batch, 1)
+        left = max((feed.row_count(cursor.epoch) - cursor.row) // self.batch, 1)
         many = min(max(_FACTS_AT_ONCE // self.batch, 1), left)
         runs, after = feed.advance(cursor, many * self.batch)
         tokens = self.unit.tokens * self.batch
         while len(rates) < many and self.steps.ready():
             rates.append(self.steps.rate())
             done = len(rates)
-            here = after if done == many else Cursor(cursor.epoch, cursor.item + done * self.batch)
+            here = after if done == many else Cursor(cursor.epoch, cursor.row + done * self.batch)
             if self.steps.count(here, tokens=tokens, examples=self.batch, flops=0.0):
                 break
         facts, keys = self._items(runs, len(rates) * self.batch)

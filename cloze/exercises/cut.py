@@ -11,7 +11,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, where
+from cloze.rows import Rows, rows_and_columns
 
 
 @register("edit", "cut")
@@ -45,7 +45,7 @@ class CutView(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         view = rows.view(self.of)
         text = view.get("original", view["tokens"])
-        row, column = where(view["masked"])
+        row, column = rows_and_columns(view["masked"])
         length = np.bincount(row, minlength=rows.count)
         tokens = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
         tokens[row, slots(length)] = text[row, column]

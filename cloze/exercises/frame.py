@@ -17,7 +17,7 @@ from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Inserted, Rows, before
+from cloze.rows import Inserted, Rows, columns_before
 
 OWN = "reading"  # as a template: that of the checkpoint that the recipe starts from
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>\[[^\[\]{}]*\]|[^\[\{]+|[\[\{])")
@@ -179,7 +179,7 @@ class Frame(Edit):
         starts -= widths
         width = int(total.max())
         borders = [starts[:, first] for first in pieces.first[1:]]  # where the parts after the first begin
-        beyond = [~before(border, width) for border in borders]
+        beyond = [~columns_before(border, width) for border in borders]
         shifts = [begins[:, part] - starts[:, piece] for part, piece in enumerate(pieces.parts)]
         inserted = self._inserted(pieces, starts, widths, width)
         framed = rows.splice_stretches(width, shifts, beyond, total.astype(np.int32), inserted)
@@ -199,7 +199,7 @@ class Frame(Edit):
         """The segment of each token, (B, L), or () where all have one; the token that ends the template may have one more."""
         numbers = self.segments or range(len(beyond) + 1)
         if len(numbers) > len(beyond) + 1:
-            beyond = [*beyond, ~before(starts[:, -1], width)]
+            beyond = [*beyond, ~columns_before(starts[:, -1], width)]
         segments = np.array(numbers[0], np.int32)
         for (last, number), after in zip(pairwise(numbers), beyond, strict=True):
             segments = segments + after.astype(np.int32) * np.int32(number - last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.rows import Rows, before
+from cloze.rows import Rows, columns_before
 
 
 def begins(rows: Rows, layer: str) -> NDArray[np.bool_]:
@@ -18,4 +18,4 @@ def begins(rows: Rows, layer: str) -> NDArray[np.bool_]:
     if f"labels/{layer}" in rows:  # two units that touch where the second has lost its first token
         labels = rows[f"labels/{layer}"]
         first[:, 1:] |= inside[:, 1:] & (labels[:, 1:] != labels[:, :-1])
-    return first & before(rows["length"], marks.shape[1])
+    return first & columns_before(rows["length"], marks.shape[1])

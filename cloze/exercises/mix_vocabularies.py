@@ -16,7 +16,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before
+from cloze.rows import Rows, columns_before
 from cloze.text.edges import word_edges
 
 
@@ -111,7 +111,7 @@ class MixVocabularies(Edit):
         begins = rows["word_start"] | special
         begins[:, 1:] |= special[:, :-1]
         begins[:, :1] = True
-        begins &= before(length, width)
+        begins &= columns_before(length, width)
         mixtures = [self._row(*row) for row in zip(tokens, length, special, begins, coins, strict=True)]
         sizes = np.array([sum(map(len, words)) for _, words in mixtures], np.int32)
         shape = len(mixtures), max(int(sizes.max(initial=0)), 1)

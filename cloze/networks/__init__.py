@@ -1,8 +1,8 @@
 """Networks: tensors in, states out. Part of the model tower.
 
-May import: fields, batch, registry, rng, errors and torch; never the data tower, never objectives.
+May import the foundation and torch; never the data tower, never objectives.
 To add one: one file with a class decorated `@register("network", name)`, and its import line below.
-Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round trip).
+Contract: test_leaks.py and test_recipes.py in tests/contracts; tests/networks/ (padding, packing, gradients, round trip).
 """
 
 from __future__ import annotations

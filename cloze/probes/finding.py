@@ -44,7 +44,12 @@ class Plot:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe found. `data` is plain JSON by the name of the checkpoint; `remarks` say what to know about the figures."""
+    """What a probe found.
+
+    Attributes:
+        data: Plain JSON by checkpoint, or by pair of checkpoints (`A, B`).
+        remarks: What to know about the figures.
+    """
 
     kind: str
     title: str

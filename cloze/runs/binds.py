@@ -118,7 +118,7 @@ def _require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
             )
 
 
-def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
+def make_tables(recipe: Recipe, stores: Mapping[str, Store], origins: Mapping[str, Path] | None = None) -> dict[str, Any]:
     """What the parts of a recipe look up by name: its tables, and how networks with a tokenizer of their own read (`reading_of`).
 
     Tables come from the checkpoints that the networks start from; others are built for the first source's store.
@@ -128,9 +128,9 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
 
     store = next(iter(stores.values()))
     restored_tables: dict[str, Any] = {}
-    for folder in (begin or {}).values() if recipe.tables else ():
+    for folder in (origins or {}).values() if recipe.tables else ():
         restored_tables |= restored(import_folder(folder).model.tables)
-    tables: dict[str, Any] = other_readings(recipe, store, begin or {})
+    tables: dict[str, Any] = other_readings(recipe, store, origins or {})
     for name, spec in recipe.tables.items():
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
         if name in restored_tables and (table.has_weights or spec.arguments.get(table.bound_to) is None):
@@ -153,7 +153,7 @@ def naming_table(name: str) -> Iterator[None]:
         raise type(error)(message) from None
 
 
-def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:
+def other_readings(recipe: Recipe, store: Store, origins: Mapping[str, Path]) -> dict[str, OtherReading]:
     """How each network with a tokenizer of its own reads the texts of a store, by its name: those whose states the exported one
     reads (`fuse`), and those that read the ids of both tokenizers (`join_vocabulary`)."""
     from cloze.checkpoint.saved_change import open_folder
@@ -166,9 +166,9 @@ def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> d
             "  Export the network that reads the ids of the text alone: `export: student`."
         )
     for name in [*read_by_export(recipe), *joined]:
-        if name not in begin:
+        if name not in origins:
             continue
-        checkpoint = open_folder(begin[name])
+        checkpoint = open_folder(origins[name])
         orders = {str(entry.order) for entry in recipe.entries.values()}
         if orders != {checkpoint.model.order}:
             raise CheckpointError(

@@ -42,7 +42,7 @@ def examples(
         source = build(lookup(spec.kind, spec.name), as_plain_data(spec.arguments), {"tables": tables})
         store = stores[entry.source]
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
-        bound = store.bound(
+        bound = store.bind_source(
             source, lanes=recipe.training.lanes, options=source_options(source, edits, lanes=rows), seed=seed, entry=entry.name,
             held_out=0.0, part="train",
         )

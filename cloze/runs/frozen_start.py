@@ -112,7 +112,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     if not keys:
         return
     began = time.perf_counter()
-    rows = {entry: min(ROWS, data.items(entry)) for entry in step.entries}
+    rows = {entry: min(ROWS, data.rows_in_epoch(entry)) for entry in step.entries}
     training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // (2 * FOLDS)))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
     dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)

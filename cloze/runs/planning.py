@@ -26,7 +26,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.runs.request import Request, bound_to, requested, run_origins, the_budget
 from cloze.runs.run import to_budget, within
 from cloze.runs.text_distance import text_distance
 from cloze.training.forecasting.forecast import Forecast, Trials, forecast
@@ -85,9 +85,9 @@ def _runs(recipe: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
 def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
     with _nowhere() as folder:
         trials: Trials = {}
-        begin = begin_of(recipe, request, {})
-        fit = to_budget(recipe, request, folder, spend, begin, trials)
-        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), begin, probe=True)
+        origins = run_origins(recipe, request, {})
+        fit = to_budget(recipe, request, folder, spend, origins, trials)
+        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), origins, probe=True)
         try:
             engine = pace(run, engines()) if learns_words(fit.recipe) else None
             if engine is not None:
@@ -95,7 +95,7 @@ def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
             else:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fit.recipe)
             plan = plan_of(fit.recipe, request, run, stores, fit, cost)
-            start = begin.get(recipe.export)
+            start = origins.get(recipe.export)
             return plan if start is None or request.later else replace(plan, distance=_distance(start, recipe, request, stores))
         finally:
             run.data.close()

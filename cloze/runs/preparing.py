@@ -52,60 +52,76 @@ from cloze.training.schedule.budget import Budget
 from cloze.training.selection import Selection
 from cloze.training.step import StepModule
 
-MOST_BEGUN = 0.5  # of a budget in time, that what comes before the first step counts for
+MAX_SETUP_SHARE = 0.5  # at most this share of a budget in seconds is charged for what precedes the first step
 
 
 def prepare(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
-    made: Fitted | None = None, trials: Trials | None = None,
+    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], *, probe: bool = False,
+    fitted: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
     """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
 
-    `out` is the run folder, `spend` the budget, `begin` the folder of the checkpoint that each network starts from, by network.
-    With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
-    for it.
+    `out` is the run folder, `spend` the budget, `origins` the folder of the checkpoint that each network starts from, by network.
+    With `probe`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements that
+    fitted it.
     """
     old = _require_recipe(recipe, request, out)
+    run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, probe=probe, fitted=fitted)
+    if not probe:
+        if rank() == 0:
+            run.verification = Verification([*stores.values(), *dev_stores.values()])
+        _plan(recipe, request, run, stores, old, fitted=fitted, trials=trials)
+    return run, stores
+
+
+def _build_run(
+    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], old: Mapping[str, Any] | None, *,
+    probe: bool, fitted: Fitted | None,
+) -> tuple[Run, dict[str, Store], dict[str, Store]]:
+    """The run with weights, heads and data, its stores, and its stores of dev rows; `old` is the record of the run in `out`."""
     options = request.options
-    phases, say, seed = phases_of(recipe), request.say, options.seed
+    say, seed, ranks = request.say, options.seed, processes()
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
-    stores, dev_stores, tokenizer, record = opened(recipe, request, out, begin, old)
+    stores, dev_stores, tokenizer, record = opened(recipe, request, out, origins, old)
     recipe = with_classes(recipe, stores)
     description = None if recipe.task is None else describe_task(recipe, stores)
-    tables = make_tables(recipe, stores, begin)
+    tables = make_tables(recipe, stores, origins)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
     require_memory(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
-    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(begin), **arguments)
-    ranks = processes()
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=seed, filled=frozenset(origins), **arguments)
     require_one_process(recipe, step, ranks, options.strategy)
-    phases = with_positions(with_dropouts(phases, recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
+    phases = with_positions(with_dropouts(phases_of(recipe), recipe, step, vocab_size=tokenizer.size, **arguments), recipe)
+
     resumes = bool(Checkpoints(out).steps())
     drawn_heads = load_origins(
-        step, recipe, begin, tokenizer, resumes=resumes, say=say, tables=tables,
+        step, recipe, origins, tokenizer, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, recipe, vocab_size=tokenizer.size, seed=seed, **arguments),
         labels=(description or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("begun", 0.0))
     if not resumes and not probe:
-        setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, begin=begin, seed=seed, say=say)
+        setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, origins=origins, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
-        spend = replace(spend, begun=min(setup_seconds, spend.amount * MOST_BEGUN))
+        spend = replace(spend, setup_seconds=min(setup_seconds, spend.amount * MAX_SETUP_SHARE))
+
     build = partial(_build_data, recipe, stores, dev_stores, step, tokenizer, compiled=compiled, tables=tables)
     data = build(seed=seed, process=rank(), ranks=ranks)
     for entry in recipe.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
-    if recipe.training.new_heads == "scaled" and not probe:
+    new_heads = recipe.training.new_heads
+    if new_heads == "scaled" and not probe:
         scale_heads(step, data, drawn_heads)
-    if recipe.training.new_heads == "fitted" and not probe:  # every process fits them to the same rows
+    if new_heads == "fitted" and not probe:  # every process fits them to the same rows
         fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
+
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
         description = describe_examples(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
-        selection = replace(selection, from_start=bool(drawn_heads) and recipe.training.new_heads == "fitted")
-    publisher = publisher_of(recipe, out, begin, stores, tokenizer, tables, description)
+        selection = replace(selection, from_start=bool(drawn_heads) and new_heads == "fitted")
+    publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
@@ -121,22 +137,26 @@ def prepare(
         layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
-        verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
-        mirror=options.mirror, begun=setup_seconds,
+        verbose=options.verbose, command=request.command, fitted=() if fitted is None else fitted.kept, until=options.until,
+        mirror=options.mirror, setup_seconds=setup_seconds,
     )
     run.check()
-    if probe:
-        return run, stores
-    if rank() == 0:
-        run.verification = Verification([*stores.values(), *dev_stores.values()])
-    memory = choose_micro_batch(
-        run, recipe, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
-        pace=None if made is None else made.pace,
+    return run, stores, dev_stores
+
+
+def _plan(
+    recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], old: Mapping[str, Any] | None, *,
+    fitted: Fitted | None, trials: Trials | None,
+) -> None:
+    """Choose how many rows are read at once, and print the forecast and the reference losses of a new run."""
+    ranks = processes()
+    forecast = choose_micro_batch(
+        run, recipe, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=request.say, trials=trials,
+        pace=None if fitted is None else fitted.pace,
     )
-    plan = plan_of(recipe, request, run, stores, made, memory, ranks=ranks)
+    plan = plan_of(recipe, request, run, stores, fitted, forecast, ranks=ranks)
     if old is None and rank() == 0 and plan.outlook():
-        say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
-    return run, stores
+        request.say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
 
 
 def _build_data(
@@ -156,11 +176,11 @@ def _max_tokens(data: Any) -> dict[str, Any]:
     return {name: (exercise.row_max_tokens, exercise.text_max_tokens) for name, exercise in exercises.items()}
 
 
-def require_same(recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
+def require_same(recipe: Recipe, request: Request, out: Path, origins: Mapping[str, Path]) -> None:
     """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
     old = _require_recipe(recipe, request, out)
     require_seed(out, request.options.seed, old)
-    opened(recipe, request, out, begin, old)
+    opened(recipe, request, out, origins, old)
 
 
 def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
@@ -182,20 +202,21 @@ class Opened(NamedTuple):
 
 
 def opened(
-    recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
+    recipe: Recipe, request: Request, out: Path, origins: Mapping[str, Path], old: Mapping[str, Any] | None
 ) -> Opened:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
     options = request.options
     paths = bound_paths(recipe, request.corpus, request.binds)
     stores, tokenizer = open_stores(
-        recipe, paths, out, tokenizer=tokenizer_for(recipe, request, begin), text_format=options.text_format, seed=options.seed,
+        recipe, paths, out, tokenizer=tokenizer_for(recipe, request, origins), text_format=options.text_format, seed=options.seed,
         say=request.say, began=old is not None,
     )
     old_inputs = (old or {}).get("inputs")
     if options.held_out:
         require_held_out_known(out, old_inputs, options.held_out)
     dev_stores = open_dev_stores(request, recipe, stores, out, tokenizer, began=old is not None)
-    inputs = require_inputs(out, old_inputs, inputs_of(recipe, request, paths, stores, tokenizer, dev_stores, begin, old_inputs))
+    new_inputs = inputs_of(recipe, request, paths, stores, tokenizer, dev_stores, origins, old_inputs)
+    inputs = require_inputs(out, old_inputs, new_inputs)
     code = files_of(recipe)
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
@@ -204,22 +225,22 @@ def opened(
 
 
 def publisher_of(
-    recipe: Recipe, out: Path, begin: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    recipe: Recipe, out: Path, origins: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
     tables: Mapping[str, Any], description: Mapping[str, Any] | None,
 ) -> Publisher:
     """What writes the folders of a run; `description` is that of its task."""
-    never, read = borrowed(recipe), read_by_export(recipe)
+    borrowed_names, read = borrowed(recipe), read_by_export(recipe)
     return Publisher(
         recipe, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(recipe),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-        references={label: reference_to(begin[label], out) for label in never - {recipe.export, *read}},
-        needed={label: begin[label] for label in read if label in never},
+        references={label: reference_to(origins[label], out) for label in borrowed_names - {recipe.export, *read}},
+        needed={label: origins[label] for label in read if label in borrowed_names},
     )
 
 
 def plan_of(
-    recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
+    recipe: Recipe, request: Request, run: Run, stores: Mapping[str, Store], fitted: Fitted | None, forecast: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
     """The plan for the budget of a run; its baselines are counted here."""
@@ -229,11 +250,11 @@ def plan_of(
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(recipe, data, store, run.step)
     plan = Plan(
-        recipe, run.budget, made, cost, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
+        recipe, run.budget, fitted, forecast, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
         held_out=not unheld or recipe.task is not None,
-        starts=tuple(described_starts(recipe, stores, begin={name or recipe.export for name in request.init})),
+        starts=tuple(described_starts(recipe, stores, origins={name or recipe.export for name in request.init})),
     )
-    tokens = plan.worth if cost is not None else made.tokens if made is not None else None
+    tokens = plan.worth if forecast is not None else fitted.tokens if fitted is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)
     plan = replace(plan, made_later=made_later(recipe), prospects=tuple(prospects_of(
         recipe, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(recipe)
@@ -246,14 +267,14 @@ def plan_of(
 
 def inputs_of(
     recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    dev_stores: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
+    dev_stores: Mapping[str, Store], origins: Mapping[str, Path], known: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The inputs of a run as `run.json` records them; `known` is the present record.
 
     An earlier stage is part of the recipe, so its weights are recorded only for networks that the run's own checkpoints do not
     hold.
     """
-    never, init = borrowed(recipe), begin.get(recipe.export) if recipe.exported.origin is None else None
+    borrowed_names, init = borrowed(recipe), origins.get(recipe.export) if recipe.exported.origin is None else None
     old = (known or {}).get("networks", {})
     return {
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
@@ -262,21 +283,22 @@ def inputs_of(
         "dev": {name: store_input(dev_stores[name], paths) for name, paths in request.dev.items() if name in dev_stores},
         "init": None if init is None else weights_input(init, (known or {}).get("init")),
         "networks": {
-            label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
+            label: {"from": network.origin, **weights_input(origins[label], old.get(label))}
             for label, network in recipe.networks.items()
-            if _starts_elsewhere(label, network, recipe, request, begin, never)
+            if _starts_elsewhere(label, network, recipe, request, origins, borrowed_names)
         },
         **record_of(files_of(recipe)),
     }
 
 
 def _starts_elsewhere(
-    label: str, network: NetworkSpec, recipe: Recipe, request: Request, begin: Mapping[str, Path], never: Collection[str]
+    label: str, network: NetworkSpec, recipe: Recipe, request: Request, origins: Mapping[str, Path],
+    borrowed_names: Collection[str],
 ) -> bool:
     """Whether a network starts from a checkpoint that is recorded by its name; the exported one that of `--init` is `init`."""
     if network.origin is None:
-        return label in begin and label != recipe.export
-    return network.origin in request.checkpoints or label in never
+        return label in origins and label != recipe.export
+    return network.origin in request.checkpoints or label in borrowed_names
 
 
 def open_dev_stores(

@@ -31,7 +31,7 @@ from cloze.training.schedule.budget import Budget
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is made of: the `options` as the user gave them, and what is read from them.
+    """What a run is asked for: the `options` as the user gave them, and what is derived from them.
 
     `corpus` are the paths of this run, which may be a stage. `binds` are paths of sources by name, `checkpoints` the folders of
     the checkpoints that networks come `from`. `fit`: fit the recipe to the budget; otherwise it is trained as written. `dev` are
@@ -79,8 +79,8 @@ def requested(options: PretrainOptions) -> tuple[Recipe, Request]:
     cache = ShardCache.parse(options.cache)
     paths = [options.corpus] if isinstance(options.corpus, (str, Path)) else options.corpus
     options = replace(
-        options, corpus=[_near(_path(path), cache) for path in paths],
-        held_out=None if options.held_out is None else [_near(path, cache) for path in options.held_out],
+        options, corpus=[_local_path(_path(path), cache) for path in paths],
+        held_out=None if options.held_out is None else [_local_path(path, cache) for path in options.held_out],
         text_format=with_column(options.text_format, options.column, options.encoding), column=None, encoding=None,
         init=[f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
     )
@@ -106,8 +106,8 @@ def _was_fitted(out: Path) -> bool:
     return any(record.get("fitted") for record in records if record is not None)
 
 
-def _near(path: str, cache: ShardCache) -> str:
-    """A path; of a store at an address, the folder through which it is read."""
+def _local_path(path: str, cache: ShardCache) -> str:
+    """The path itself; for a remote store, the local folder through which it is read."""
     return str(local_store(path, cache)) if is_address(path) else path
 
 
@@ -200,7 +200,7 @@ def bound_to(stage: Stage, recipe: Recipe, request: Request) -> tuple[list[str],
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
 
 
-def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
+def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
     """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
 
     `--init` is for networks without `from`, by default for the exported one.
@@ -228,7 +228,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     return dict(sorted(folders.items(), key=lambda item: item[0] != recipe.export))
 
 
-def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> Path | None:
+def tokenizer_for(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> Path | None:
     """The tokenizer for the text: the given one, else that of the checkpoint to start from.
 
     None if there is neither, or if a change maps the rows of one vocabulary to another: then a tokenizer is trained on the text.
@@ -237,7 +237,7 @@ def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -
         return request.options.tokenizer
     is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
     by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
-    for label, folder in begin.items():
+    for label, folder in origins.items():
         network = recipe.networks[label]
         own_tokenizer = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
         if not own_tokenizer and not any(type_of(part.name).changes_vocabulary for part in network.change):

@@ -26,7 +26,7 @@ from cloze.runs.held_texts import HeldTexts, record, trained_on
 from cloze.runs.options import PretrainOptions, takes
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
-from cloze.runs.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.runs.request import Request, bound_to, requested, run_origins, the_budget
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.mirror import Mirror, join_url
 from cloze.training.distribution import check_launch
@@ -76,7 +76,7 @@ def run_request(recipe: Recipe, request: Request) -> Outcome:
                 )
             return run_stages(recipe, request, out, budget)
         spend = the_budget(recipe, budget, out, extend=options.extend)
-        return run_stage(recipe, request, out, spend, begin_of(recipe, request, {}))
+        return run_stage(recipe, request, out, spend, run_origins(recipe, request, {}))
 
 
 def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
@@ -102,7 +102,7 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 later=stage.recipe.exported.origin in done,
             ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else join_url(mirror, folder.relative_to(out))),
-            folder, spends[stage.name], begin_of(stage.recipe, request, done),
+            folder, spends[stage.name], run_origins(stage.recipe, request, done),
         )
         if not outcome.finished:
             break
@@ -112,26 +112,26 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
 
 
 def run_stage(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
+    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path]
 ) -> Outcome:
-    """One run of a checked recipe within a budget; `begin` are the checkpoints that its networks start from."""
+    """One run of a checked recipe within a budget; `origins` are the checkpoints that its networks start from."""
     with claimed(out):
         trials: Trials = {}
-        fit = to_budget(recipe, request, out, spend, begin, trials)
+        fit = to_budget(recipe, request, out, spend, origins, trials)
         recipe = fit.recipe
         if fit.changes:
             request.say(fit.table(spend.typed, request.options.stage))
         if request.closed:
-            require_same(recipe, request, out, begin)
+            require_same(recipe, request, out, origins)
             described = read_json(out / "cloze" / "network.json", "the network of a run")
             return Outcome(out, int(described.get("step") or 0), finished=True, reason="budget", held_out=None)
         if read_run_record(out) is None and rank() == 0:
-            _advise(recipe, request, begin)
+            _advise(recipe, request, origins)
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, within(fit, request, spend), begin, made=fit, trials=trials)
-        before = texts.figures(begin.get(recipe.export), device=request.options.device)
+        run, _ = prepare(recipe, request, out, within(fit, request, spend), origins, fitted=fit, trials=trials)
+        before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
         try:
@@ -148,25 +148,25 @@ def run_stage(
     return outcome
 
 
-def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None:
+def _advise(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> None:
     """What the normalisation costs the text of a new run."""
-    folder = request.options.tokenizer or next(iter(begin.values()), None)
+    folder = request.options.tokenizer or next(iter(origins.values()), None)
     paths = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))
     sample = sample_for(recipe, paths, request.options.text_format)
     for line in advise_on_text(recipe, sample, None if folder is None else Tokenizer.load(folder)) if sample else ():
         request.say(line)
 
 
-def within(made: Fitted, request: Request, spend: Budget) -> Budget:
+def within(fitted: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
-    sets_epochs = any(value.startswith("training.epochs=") for value in (*made.kept, *request.options.overrides))
-    ends = sets_epochs and request.fit and spend.timed and learns_words(made.recipe)
-    return replace(spend, passes=made.recipe.training.epochs) if ends else spend
+    sets_epochs = any(value.startswith("training.epochs=") for value in (*fitted.kept, *request.options.overrides))
+    ends = sets_epochs and request.fit and spend.timed and learns_words(fitted.recipe)
+    return replace(spend, passes=fitted.recipe.training.epochs) if ends else spend
 
 
 def to_budget(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
+    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
     if not request.fit:
@@ -185,8 +185,8 @@ def to_budget(
     first = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))  # a tokenizer is trained on it
     return fitted(
         recipe, request.options.load, budget=spend, corpus=first,
-        tokenizer=request.options.tokenizer or next(iter(begin.values()), None),
-        prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
+        tokenizer=request.options.tokenizer or next(iter(origins.values()), None),
+        prepare=lambda recipe: prepare(recipe, request, out, spend, origins, probe=True)[0], trials=trials,
         continued=request.continues(recipe), text_format=request.options.text_format,
     )
 

@@ -213,7 +213,7 @@ class Building:
         for record in records:
             for layer, ids in record["met"].items():
                 labels[layer] = labels.get(layer, frozenset()) | frozenset(ids)
-        self.annotations.require_met(labels)
+        self.annotations.require_matches(labels)
         return write_manifest(self.out, [name for record in records for name in record["shards"]])
 
 

@@ -23,18 +23,18 @@ def start_tables(
     stores: Mapping[str, Store],
     *,
     dev_stores: Collection[str],
-    begin: Collection[str],
+    origins: Collection[str],
     seed: int,
     say: Callable[[str], None],
 ) -> float:
     """Start the rows of token tables as the recipe says; returns the seconds that it took.
 
     Only text that the run trains on is counted: all of a source that has a text of its own `dev_stores` for held-out losses. The
-    networks `begin` have the rows of a checkpoint, which stay.
+    networks `origins` have the rows of a checkpoint, which stay.
     """
     seconds, began = 0.0, time.perf_counter()
     for label, network in recipe.networks.items():
-        if network.start is None or label in begin:
+        if network.start is None or label in origins:
             continue
         entry = _first_entry(recipe, label)
         store = stores[entry.source].sample
@@ -53,10 +53,10 @@ def start_tables(
     return seconds
 
 
-def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, begin: Collection[str]) -> Iterator[str]:
+def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, origins: Collection[str]) -> Iterator[str]:
     """What `start_tables` will do, a line for each table."""
     for label, network in recipe.networks.items():
-        if network.start is not None and label not in begin:
+        if network.start is not None and label not in origins:
             size = stores[_first_entry(recipe, label).source].sample.size
             tokens = min(network.start.arguments.get("tokens", size), size)
             yield f"the table of {label} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"

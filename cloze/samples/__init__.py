@@ -5,6 +5,6 @@ vectors of frequent words of english.txt (trained on it with cloze: word2vec-ski
 english.txt names twenty things, whose ids are words that have such a vector; entities.tsv has their names and types,
 candidates.tsv the words for them, with other candidates of our own.
 May import: nothing.
-Add one: a text file of our own words, one sentence per line, a blank line between documents, and its name in the line above.
+To add a text: a file of our own words, one sentence per line, a blank line between documents, and its name in the line above.
 Contract: tests/recipes/.
 """

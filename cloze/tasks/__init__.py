@@ -1,6 +1,6 @@
 """Downstream tasks by type: a reader of examples, a learner that predicts, metrics.
 May import: training, decoding, interop and what is below them; never recipes, reports or cli.
-Add one: a file in `kinds/` with a function `@register("task", name)` that returns a `Task`, and its import line below.
+To add a task type: a file in `kinds/` with a function `@register("task", name)` that returns a `Task`, and its import line below.
 Contract: tests/contracts/test_tasks.py; each task type has its own tests in tests/tasks, such as test_regression.py.
 """
 

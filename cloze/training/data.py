@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cloze.batching import Cursor, MicroBatch
 
 
-class Examples(Protocol):
+class TrainingData(Protocol):
     """This rank's part of the examples. Everything is a pure function of the arguments and of the last `change`."""
 
     def next(self, entry: str, cursor: Cursor, share: float = 0.0) -> tuple[Sequence[MicroBatch], Cursor]:
@@ -20,13 +20,13 @@ class Examples(Protocol):
         """This rank's part of the held-out examples; the same at every call."""
         ...
 
-    def items(self, entry: str) -> int:
-        """The items of an epoch of the entry at the current length."""
+    def rows_in_epoch(self, entry: str) -> int:
+        """The rows of an epoch of the entry at the current length."""
         ...
 
     def change(self, values: Mapping[str, Any]) -> bool:
         """Apply what a phase sets, of which `length`, `batch` and the `odds.` of entries that share batches concern the data.
-        Returns whether the items change (a new length, other odds), so that cursors into the old epoch are invalid and the next
+        Returns whether the rows change (a new length, other odds), so that cursors into the old epoch are invalid and the next
         epoch starts. It does not depend on earlier phases: a run resumed in this one has the same data."""
         ...
 

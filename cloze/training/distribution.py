@@ -85,7 +85,7 @@ class Ranks:
         dist.all_gather(blocks, padded)
         return [block[:count] for block, count in zip(blocks, counts, strict=True)]
 
-    def share(self, tensor: torch.Tensor) -> torch.Tensor:
+    def broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
         """The first rank's tensor on every rank; the others give one of its shape and type, which may be on `meta`."""
         if self.world == 1:
             return tensor
@@ -94,24 +94,24 @@ class Ranks:
             dist.broadcast((sent := sent.contiguous()).reshape(-1).view(torch.uint8), src=0)
         return sent
 
-    def share_data(self, data: Any = None) -> Any:
+    def broadcast_data(self, data: Any = None) -> Any:
         """The first rank's plain data (JSON) on every rank."""
         if self.world == 1:
             return data
         text = json.dumps(data).encode() if self.first else b""
         size = int(self.add([float(len(text))])[0])
         sent = torch.frombuffer(bytearray(text), dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
-        return json.loads(bytes(self.share(sent).tolist()))
+        return json.loads(bytes(self.broadcast(sent).tolist()))
 
-    def share_tensors(self, tensors: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+    def announce_tensors(self, tensors: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The names of the first rank's tensors with the tensors themselves there, and on `meta` on all other ranks.
 
-        `share` then brings them one by one, so that no other rank ever holds all of them.
+        `broadcast` then brings them one by one, so that no other rank ever holds all of them.
         """
         if self.world == 1:
             return dict(tensors or {})
         layouts = {name: [list(tensor.shape), NAMES[tensor.dtype]] for name, tensor in (tensors or {}).items()}
-        layouts = self.share_data(layouts)
+        layouts = self.broadcast_data(layouts)
         if self.first:
             return dict(tensors or {})
         kinds = {name: kind for kind, name in NAMES.items()}

@@ -12,7 +12,7 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
 
     `compiled`: a compiled engine has trained.
     """
-    run_progress, patience = session.run_progress, session.patience
+    run_progress, selection_state = session.run_progress, session.selection_state
     if session.stopping:
         session.checkpoint()
         _stop(session, f"stopped by {interrupt.name or 'a signal'}")
@@ -20,11 +20,11 @@ def end(session: Session, interrupt: Interrupt, *, compiled: bool) -> Outcome:
         if run_progress.worked:
             _finish(session)
         _stop(session, _why(session))
-    paused = run_progress.reached and run_progress.share < 1 and not patience.over
+    paused = run_progress.reached and run_progress.share < 1 and not selection_state.over
     reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
     return Outcome(
         session.run.folder, run_progress.step, finished=not session.stopping and not paused, reason=reason,
-        held_out=session.evaluations.held_out, compiled=compiled, standing=patience.standing,
+        held_out=session.evaluations.held_out, compiled=compiled, standing=selection_state.standing,
     )
 
 

@@ -72,7 +72,7 @@ class EngineSteps:
 
     def ready(self) -> bool:
         """Whether another step may begin."""
-        self.run_progress.clock.start()
+        self.run_progress.stopwatch.start()
         self.run_progress.set_seconds(self.run_progress.seconds_now())
         return not self.interrupt and not self.run_progress.reached
 

@@ -77,7 +77,7 @@ class Loop:
         session.enter_phase()
         entries = run_progress.entries()
         pieces, cursors = _fetch(session, entries)
-        run_progress.clock.start()
+        run_progress.stopwatch.start()
 
         # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
         totals = _count(session, entries, pieces, interrupt).over(session.ranks)

@@ -15,7 +15,7 @@ from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, Parameter, RecipeError
 from cloze.training.baselines import Baseline
 from cloze.training.checkpoints.checkpoint import Export
-from cloze.training.data import Examples
+from cloze.training.data import TrainingData
 from cloze.training.distribution import Strategy
 from cloze.training.optimizers.optimizers import OptimizerSpec
 from cloze.training.precision import Precision
@@ -133,7 +133,7 @@ class Run:
 
     folder: Path
     step: StepModule
-    data: Examples
+    data: TrainingData
     export: Export
     budget: Budget
     optimizer: OptimizerSpec
@@ -161,7 +161,7 @@ class Run:
     command: tuple[str, ...] = ()
     until: float = 1.0
     mirror: str | None = None
-    begun: float = 0.0
+    setup_seconds: float = 0.0
     verification: Verifies | None = None
 
     def require_sound(self) -> None:
@@ -322,7 +322,7 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
         "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
         "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
         "micro_batch": run.micro_batch, "fitted": list(run.fitted), "command": list(run.command),
-        **({"begun": run.begun} if run.begun else {}),
+        **({"begun": run.setup_seconds} if run.setup_seconds else {}),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

@@ -10,11 +10,11 @@ from typing import Any
 from cloze.batching import Cursor
 from cloze.batching.deck import Deck
 from cloze.networks.blocks.dropout import set_dropouts
-from cloze.training.clock import Stopwatch
 from cloze.training.run import Progress, Run
 from cloze.training.schedule.budget import Spent
 from cloze.training.schedule.phases import phase_at
 from cloze.training.step import StepModule
+from cloze.training.stopwatch import Stopwatch
 
 
 class RunProgress:
@@ -27,13 +27,13 @@ class RunProgress:
     def __init__(self, run: Run, model: StepModule, *, first: bool, saved: Mapping[str, Any] | None = None) -> None:
         self.run, self.model, self.first = run, model, first
         if saved is None:
-            self.progress = Progress(Spent(seconds=run.begun), {entry: Cursor() for entry in model.entries})
+            self.progress = Progress(Spent(seconds=run.setup_seconds), {entry: Cursor() for entry in model.entries})
         else:
             self.progress = Progress.from_json(saved)
             if str(run.budget) != saved["budget"]:  # --extend: shares of the old budget mean nothing under the new one
                 self.progress.share = self.share
                 self.progress.phase = phase_at(run.phases, self.share)
-        self.clock = Stopwatch(self.progress.spent)
+        self.stopwatch = Stopwatch(self.progress.spent)
         self.worked = self.new_epoch = False
         self._set_phase(self.progress.phase)
 
@@ -54,7 +54,7 @@ class RunProgress:
 
     def seconds_now(self) -> float:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
-        return self.clock.now() if self.first else 0.0
+        return self.stopwatch.now() if self.first else 0.0
 
     def set_seconds(self, seconds: float) -> None:
         """Set the seconds of training that all ranks agree on."""
@@ -76,7 +76,7 @@ class RunProgress:
             self.progress.phase += 1
             if self._set_phase(self.progress.phase):
                 self.progress.cursors = {
-                    entry: Cursor(cursor.epoch + 1, 0) if cursor.item else cursor
+                    entry: Cursor(cursor.epoch + 1, 0) if cursor.row else cursor
                     for entry, cursor in self.progress.cursors.items()
                 }
 
@@ -104,7 +104,7 @@ class RunProgress:
         epochs_before = spent.epochs
         for entry, after in cursors.items():
             before = self.progress.cursors[entry]
-            read = after.epoch - before.epoch + (after.item - before.item) / max(self.run.data.items(entry), 1)
+            read = after.epoch - before.epoch + (after.row - before.row) / max(self.run.data.rows_in_epoch(entry), 1)
             spent.epochs = _whole(spent.epochs + read * self.odds[entry] / total)
             self.progress.cursors[entry] = after
         self.new_epoch = math.floor(spent.epochs) > math.floor(epochs_before)

@@ -1,6 +1,6 @@
 """Saves and restores the state of a run over its ranks: the first rank alone keeps, writes and reads it.
 
-A checkpoint is written behind the training: the state is copied, and a thread writes the copy while the next steps train. At most
+A checkpoint is written in the background: the state is copied, and a thread writes the copy while the next steps train. At most
 one is being written. A process that is killed meanwhile leaves the checkpoint before it, which is whole, and resumes from that.
 """
 
@@ -71,8 +71,8 @@ class Saver:
     def load(self) -> Saved | None:
         """The last checkpoint; None if there is none.
 
-        The first rank reads them. On the others the tensors of parameters and optimiser are on `meta`; `ranks.share` brings them
-        one by one. Raises `CheckpointError` where the checkpoint is damaged, and `RunError` on the other ranks.
+        The first rank reads them. On the others the tensors of parameters and optimizer are on `meta`; `ranks.broadcast` brings
+        them one by one. Raises `CheckpointError` where the checkpoint is damaged, and `RunError` on the other ranks.
         """
         state: dict[str, Any] = {}
         parts: list[dict[str, Tensor]] = [{}, {}, {}]
@@ -84,27 +84,27 @@ class Saver:
             except ClozeError as error:
                 failure = error
         self._fail_together(failure, "could not read the checkpoint")
-        state = self.ranks.share_data(state)
+        state = self.ranks.broadcast_data(state)
         if not state:
             return None
-        parameters, optimizer, carry = map(self.ranks.share_tensors, parts)
-        return Saved(state, parameters, optimizer, {name: self.ranks.share(tensor) for name, tensor in carry.items()})
+        parameters, optimizer, carry = map(self.ranks.announce_tensors, parts)
+        return Saved(state, parameters, optimizer, {name: self.ranks.broadcast(tensor) for name, tensor in carry.items()})
 
     def restore(self, saved: Saved, trainee: Trainee) -> None:
         """Give the model, its optimizer and its lanes the tensors of a checkpoint. A collective."""
-        where, fetch = str(self.checkpoints.path(saved.state["step"])), self.ranks.share
+        where, fetch = str(self.checkpoints.path(saved.state["step"])), self.ranks.broadcast
         load_parameters(trainee.model, saved.parameters, where=where, borrowed=self.run.borrowed, fetch=fetch)
         load_optimizer(trainee.optimizer, trainee.model, saved.optimizer, where=where, fetch=fetch)
         trainee.restore_carries(saved.carry)
 
-    def save(self, state: Mapping[str, Any], trainee: Trainee, *, behind: bool) -> None:
-        """Write the checkpoint of `state["step"]` on the first rank, `behind` the steps that follow or at once.
+    def save(self, state: Mapping[str, Any], trainee: Trainee, *, background: bool) -> None:
+        """Write the checkpoint of `state["step"]` on the first rank, in the `background` or at once.
 
-        Raises what the writing raised on the first rank and `RunError` on the others, for a write behind the steps at the next
+        Raises what the writing raised on the first rank and `RunError` on the others, for a write in the background at the next
         `save` or `finish`.
         """
         self.finish()
-        gathering = Gathering(kept=self.ranks.first, apart=behind)
+        gathering = Gathering(kept=self.ranks.first, copied=background)
         model, optimizer = trainee.model, trainee.optimizer
         parameters = gather_parameters(model, gathering)
         exported = averaged(optimizer, lambda: gather_parameters(model, gathering)) or parameters
@@ -124,11 +124,11 @@ class Saver:
                 self._copy()
 
             self._background.start(write)
-        if not behind:
+        if not background:
             self.finish()
 
     def publish_last(self) -> None:
-        """Publish the run's checkpoint again and copy what the mirror lacks, behind the training.
+        """Publish the run's checkpoint again and copy what the mirror lacks, in the background.
 
         The process may have been killed before it had done so. Raises `RunError` if the disk is full.
         """

@@ -9,7 +9,7 @@ from cloze.training.distribution import Ranks
 from cloze.training.due import Due
 from cloze.training.evaluation.evaluations import Evaluations
 from cloze.training.evaluation.learning_check import LearningCheck
-from cloze.training.evaluation.patience import Patience
+from cloze.training.evaluation.selection_state import SelectionState
 from cloze.training.events import Events
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.meter import Meter
@@ -35,10 +35,10 @@ class Session:
             self.trainee.model.begin_averages()
         else:
             self.saver.restore(saved, self.trainee)
-        self.patience = Patience(run.selection, self.saver.checkpoints, state)
+        self.selection_state = SelectionState(run.selection, self.saver.checkpoints, state)
         self.run_progress = RunProgress(run, self.trainee.model, first=ranks.first, saved=state)
-        self.check = LearningCheck(run)
-        parts = self.trainee, self.run_progress, self.events, self.patience, self.check
+        self.learning_check = LearningCheck(run)
+        parts = self.trainee, self.run_progress, self.events, self.selection_state, self.learning_check
         self.evaluations = Evaluations(run, *parts, saved=state)
         self.due = Due(run, self.run_progress)
         self.matrix_rate = matrix_rate(ranks.device, self.trainee.precision)  # FLOP/s of this rank
@@ -57,7 +57,7 @@ class Session:
         self.events.open(self.run_progress, machine, resumed=resumed)
         if resumed:
             self.saver.publish_last()
-            self.events.say_resumed(self.run_progress, stalled=self.patience.over)
+            self.events.say_resumed(self.run_progress, stalled=self.selection_state.over)
             return
         if hint is not None:
             self.events.say(hint)
@@ -68,7 +68,7 @@ class Session:
     @property
     def over(self) -> bool:
         """Whether the run ends here: by its budget, by patience or by a signal."""
-        return self.run_progress.reached or self.patience.over or self.stopping
+        return self.run_progress.reached or self.selection_state.over or self.stopping
 
     def enter_phase(self) -> None:
         """Apply what the share spent has reached: frozen depth groups, and the values of the phase."""
@@ -97,9 +97,9 @@ class Session:
         if evaluating:
             self.evaluate()
             self.evaluations.warn(share)
-            saving |= self.patience.leads(self.run_progress.step)
+            saving |= self.selection_state.is_best(self.run_progress.step)
         if saving:
-            self.checkpoint(behind=True)
+            self.checkpoint(background=True)
 
     def write_log(self) -> None:
         """Write a `train` event: means over the steps since the last one. A collective: all ranks must call it."""
@@ -108,14 +108,14 @@ class Session:
         self.meter.check()
         means, step = self.meter.means(self.ranks), self.run_progress.step
         if step == 1:
-            self.check.add_first(means["objectives"])
+            self.learning_check.add_first(means["objectives"])
         record = self.events.write(
             "train", step, **self.run_progress.spent_now(), **means, learning_rate=self.trainee.learning_rate,
             **self.meter.speed(self.matrix_rate * self.ranks.world),
         )
         if record is not None:
-            self.check.add_metrics(means["metrics"])
-            self.events.line.show(record, self.check.baselines)
+            self.learning_check.add_metrics(means["metrics"])
+            self.events.line.show(record, self.learning_check.baselines)
         self.meter.clear()
 
     def evaluate(self, *, observed: bool = True) -> None:
@@ -125,12 +125,12 @@ class Session:
         self.due.record_evaluation()
         self.meter.clear()  # the time of an evaluation is not training time
 
-    def checkpoint(self, *, behind: bool = False) -> None:
-        """Write a checkpoint of this step, on rank 0, at once or `behind` the next steps; all fail together. A collective."""
+    def checkpoint(self, *, background: bool = False) -> None:
+        """Write a checkpoint of this step, on rank 0, at once or in the `background`; all fail together. A collective."""
         self.write_log()
         self.meter.check()
         self.run.require_sound()
-        self.saver.save(self._state(), self.trainee, behind=behind)
+        self.saver.save(self._state(), self.trainee, background=background)
         self.due.record_checkpoint()
         self.meter.clear()  # the time of writing a checkpoint is not training time
 
@@ -140,7 +140,7 @@ class Session:
         return {
             "step": run_progress.step, **run_progress.to_json(), "seed": run.seed, "budget": str(run.budget),
             "recipe_hash": run.record.recipe_hash, **self.evaluations.to_json(), "ranks": self.ranks.world,
-            **self.patience.to_json(),
+            **self.selection_state.to_json(),
         }
 
     def close(self) -> None:

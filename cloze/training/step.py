@@ -72,7 +72,7 @@ class StepModule(nn.Module):
         self.averages = nn.ModuleDict(averages or {})
         self.entries = {name: tuple(passes) for name, passes in entries.items()}
         self.clock = clock
-        self._resolved_passes = {name: self._wire(passes) for name, passes in self.entries.items()}
+        self._resolved_passes = {name: self._resolve_passes(passes) for name, passes in self.entries.items()}
         self._freeze()
 
     def begin_averages(self) -> None:
@@ -121,7 +121,7 @@ class StepModule(nn.Module):
         return losses
 
     @torch.no_grad()
-    def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
+    def states_of(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
         passes = []
         for resolved in self._resolved_passes[entry]:
@@ -150,7 +150,7 @@ class StepModule(nn.Module):
         live: set[str] = set()  # the passes whose states need a gradient
         for resolved in self._resolved_passes[entry]:
             pass_ = resolved.pass_
-            fields = self._fields_before(pass_, batch)
+            fields = self._static_fields(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
             sources = {path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)}
             operations = Operations(needs_grad=pass_.grad and bool(sources & live), gradients=pass_.grad)
@@ -197,7 +197,7 @@ class StepModule(nn.Module):
         """The fields of the pass's view, and of the further sequences that its network takes."""
         return seen_by(self._network(pass_), batch, pass_.view)
 
-    def _fields_before(self, pass_: Pass, batch: Batch) -> Batch:
+    def _static_fields(self, pass_: Pass, batch: Batch) -> Batch:
         """The fields of the pass that exist before any pass has run: of its view, and what it takes from others."""
         fields = {**self._view_fields(pass_, batch)}
         for name, path in pass_.take.items():
@@ -209,7 +209,7 @@ class StepModule(nn.Module):
         return Batch(fields, checked=True)
 
     def _freeze(self) -> None:
-        """Turn off gradients of parts that only passes without gradient run; with several processes DDP would wait for them."""
+        """Turn off gradients of parts that are used only in passes without gradient; DDP would wait for them."""
         with_gradient = [resolved for resolved in self._all_passes if resolved.pass_.grad]
         run = {id(self._network(resolved.pass_)) for resolved in with_gradient if self._runs_network(resolved)}
         idle = {id(self._network(resolved.pass_)) for resolved in with_gradient} - run
@@ -262,13 +262,13 @@ class StepModule(nn.Module):
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
         states: dict[str, Any] = {}
-        runs: dict[str, int] = {}  # earlier passes of each network
+        repeats: dict[str, int] = {}  # earlier passes of each network
         for resolved in passes:
             pass_ = resolved.pass_
             network = self._network(pass_)
-            repeat = runs[pass_.network] = runs.get(pass_.network, -1) + 1
+            repeat = repeats[pass_.network] = repeats.get(pass_.network, -1) + 1
             with self._drawing(repeat), nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
-                fields = self._fields(pass_, batch, states)
+                fields = self._pass_inputs(pass_, batch, states)
                 want = resolved.want & network.gives.keys()
                 outputs = self._run_network(resolved, want, fields, carry) if want else {}
                 if PARAMETERS in resolved.want:
@@ -326,7 +326,7 @@ class StepModule(nn.Module):
                 is_tensor = isinstance(scores, Tensor)
                 losses[weighted.name] = objective.loss(scores, fields) if is_tensor else objective(readings, fields)
 
-    def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
+    def _pass_inputs(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass, with those that `take` supplies."""
         view_fields = self._view_fields(pass_, batch)
         if not pass_.take:
@@ -368,7 +368,7 @@ class StepModule(nn.Module):
         reads = self._objective(weighted).reads
         return any(weighted.read.get(name, name) == state for name in reads)
 
-    def _wire(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
+    def _resolve_passes(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
         outside: set[str] = set()  # the paths (`pass.state`) that a later pass, `take` or a rewriter reads

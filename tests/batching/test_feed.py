@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed, collate
 from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
-from cloze.corpus.sources.plan import PassagePlan
+from cloze.corpus.sources.plan import RowPlan
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import PlacedEdit
@@ -38,7 +38,7 @@ class Numbers:
     def plan(self, epoch: int, max_tokens: int) -> Any:
         length = np.minimum(3 + np.arange(self.count) % 9, max_tokens)
         order = permutation(self.count, self.seed, "main", "order", epoch)
-        return PassagePlan(epoch, max_tokens, order, SimpleNamespace(length=length))
+        return RowPlan(epoch, max_tokens, order, SimpleNamespace(length=length))
 
     def read(self, plan: Any, items: np.ndarray, want: frozenset[str]) -> Rows:
         k = plan.order[items]
@@ -146,7 +146,7 @@ def test_tokens_of_a_micro_batch_are_the_real_ones_of_both_sequences():
 @pytest.mark.parametrize("packing", [False, True])
 def test_an_epoch_visits_every_passage_once(packing):
     source = feed(packing=packing)
-    rows = source.rows(0)
+    rows = source.row_count(0)
     block, _ = source.examples(0, np.arange(rows))
     original = np.where(block["tokens"][:, 1] == 4, 0, block["tokens"][:, 1])
     assert block.count == 23

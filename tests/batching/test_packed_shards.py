@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def feed(
     store: Store, source: object = None, *, lanes: int = 4, part: str = "train", hide: float = 0.3, packing: bool = True
 ) -> Feed:
-    bound = store.bound(
+    bound = store.bind_source(
         source or Passages(), lanes=lanes, options={}, seed=7, entry="main", held_out=0.1, part=part,  # type: ignore[arg-type]
     )  # fmt: skip
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS)]
@@ -81,7 +81,7 @@ def passages(store: Store) -> Iterator[list[int]]:
 
 def seen(of: Feed, epoch: int) -> list[list[list[int]]]:
     """The examples of every row of an epoch, without [CLS] and [SEP]."""
-    (made,) = of.micro_batches([(epoch, np.arange(of.rows(epoch)))], [of.rows(epoch)])
+    (made,) = of.micro_batches([(epoch, np.arange(of.row_count(epoch)))], [of.row_count(epoch)])
     tokens, block = made.arrays["tokens"], made.arrays["block"]
     assert (block.max(1) >= 1).all()
     return [
@@ -121,7 +121,7 @@ def test_the_rows_of_a_step_do_not_depend_on_the_number_of_processes(store: Stor
 
 
 def test_a_run_resumes_in_the_middle_of_an_epoch_and_over_its_end(store: Store) -> None:
-    rows = feed(store).rows(0)
+    rows = feed(store).row_count(0)
     number = -(-rows // 8) + 3
     straight = steps(store, number)
     data, cursor = Data({"main": feed(store)}, batch=8), Cursor()
@@ -129,12 +129,12 @@ def test_a_run_resumes_in_the_middle_of_an_epoch_and_over_its_end(store: Store) 
         if at in (2, number - 2):
             assert steps(store, number - at, cursor=cursor) == straight[at:]
         _, cursor = data.next("main", cursor)
-    assert cursor.epoch == 1 and isinstance(cursor.item, int)
+    assert cursor.epoch == 1 and isinstance(cursor.row, int)
 
 
 def test_a_feed_that_was_sent_to_a_worker_makes_the_same_rows(store: Store) -> None:
     made = feed(store)
-    made.rows(0)
+    made.row_count(0)
     assert seen(pickle.loads(pickle.dumps(made)), 1) == seen(feed(store), 1)
 
 
@@ -146,12 +146,12 @@ def test_a_store_of_one_shard_is_packed_as_the_ordinary_store_is(tmp_path: Path)
 
 
 def test_rows_are_counted_once_for_all_epochs_and_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    single = feed(store, Sentences(), packing=False).rows(0)
-    rows = feed(store, Sentences()).rows(0)
+    single = feed(store, Sentences(), packing=False).row_count(0)
+    rows = feed(store, Sentences()).row_count(0)
     assert rows < 0.6 * single
     monkeypatch.setattr("cloze.batching.packing.pack", lambda *given: pytest.fail("packed again"))
     again = feed(store, Sentences())
-    assert again.rows(0) == rows == again.rows(5) == again.for_length(LENGTH).rows(1)
+    assert again.row_count(0) == rows == again.row_count(5) == again.for_length(LENGTH).row_count(1)
 
 
 def test_which_passages_share_a_row_is_mapped_from_a_file_where_a_shard_is_large(
@@ -167,7 +167,7 @@ def test_which_passages_share_a_row_is_mapped_from_a_file_where_a_shard_is_large
 
 def test_held_out_rows_are_packed_too_apart_from_training_and_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held = feed(store, part="held_out")
-    rows = np.arange(held.rows(0))
+    rows = np.arange(held.row_count(0))
     first = held.micro_batches([(0, rows)], [len(rows)])
     monkeypatch.setattr(type(store), "shard", lambda self, number: pytest.fail("opened again"))
     again = held.micro_batches([(0, rows)], [len(rows)])

@@ -189,12 +189,12 @@ def assert_same_state(found: torch.nn.Module, expected: torch.nn.Module) -> None
 
 
 def test_every_change_and_every_network_is_in_the_contract() -> None:
-    assert set(CHANGES) == set(names("change"))
+    assert set(CHANGES) == set(names("change")), "add the new change to CHANGES"
     kinds = set()
     for name in SYSTEMS:
         recipe = load_recipe(name)
         kinds |= {network.part.name for network in recipe.networks.values() if network.part is not None}
-    assert set(names("network")) - HELPERS <= kinds
+    assert set(names("network")) - HELPERS <= kinds, "add a recipe of the new network to SYSTEMS"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

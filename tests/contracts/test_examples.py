@@ -59,7 +59,7 @@ def test_a_row_is_the_same_alone_and_in_a_block(name: str, system: Callable[...,
     step = opened.step()
     for entry in opened.recipe.entries.values():
         feed = opened.feed(entry, step)
-        ((epoch, rows),) = feed.advance(Cursor(1, 0), min(24, feed.rows(1)))[0]
+        ((epoch, rows),) = feed.advance(Cursor(1, 0), min(24, feed.row_count(1)))[0]
         block, row_of = feed.examples(epoch, rows)
         for place in range(0, len(rows), 5):
             alone, _ = feed.examples(epoch, rows[place : place + 1])

@@ -187,7 +187,7 @@ def assert_wide(step: StepModule, entry: str, batch: Batch, scored: str, loss: f
     ln Σ exp of V normal scores of deviation s is ln V + s²/2. What a position has just read stays in its state and scores up to
     its own length times that of its embedding, 1 · √D, so that the loss has an upper bound and no more.
     """
-    scores = step.run(entry, batch, frozenset({scored}))[scored]
+    scores = step.states_of(entry, batch, frozenset({scored}))[scored]
     shown = {int(i) for n, ids in batch.items() if n.endswith("tokens") for i in ids.flatten()}
     shown |= {int(i) for n, ids in batch.items() if fields.split(n).field == "targets" for i in ids.flatten()}
     absent = torch.tensor([i for i in range(vocabulary) if i not in shown])
@@ -206,7 +206,7 @@ def assert_wide_of_its_own(step: StepModule, entry: str, batch: Batch, scored: s
     An id that is the share w of the answers adds w · score to their mean, so that the mean's deviation is √Σw² at most (where
     all states are alike).
     """
-    scores = step.run(entry, batch, frozenset({scored}))[scored]
+    scores = step.states_of(entry, batch, frozenset({scored}))[scored]
     assert scores.shape[1] == vocabulary and scores.std() == pytest.approx(1.0, abs=0.05)
     expected = math.log(vocabulary) + 0.5
     assert float(torch.logsumexp(scores, 1).mean()) == pytest.approx(expected, abs=0.1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloze.corpus import BoundPassages, Lines, PassagePlan, Passages, Sentences, Store, Streams
+from cloze.corpus import BoundPassages, Lines, Passages, RowPlan, Sentences, Store, Streams
 from cloze.corpus.sources import plan as plans
 from cloze.corpus.sources.bound import split_documents
 from cloze.errors import CorpusError, RecipeError
@@ -20,7 +20,7 @@ documents_of = st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def rows_of(bound: BoundPassages, plan: PassagePlan, block: int = 7) -> list[dict[str, list[int]]]:
+def rows_of(bound: BoundPassages, plan: RowPlan, block: int = 7) -> list[dict[str, list[int]]]:
     """Every passage in canonical order, cut to its length, read in blocks of the plan's order."""
     found: dict[int, dict[str, list[int]]] = {}
     for first in range(0, len(plan), block):
@@ -381,7 +381,7 @@ def test_planning_takes_less_than_half_a_byte_of_memory_per_token(tmp_path: Path
     store = SimpleNamespace(sentence_starts=starts, document_sentences=np.arange(10_001) * 40, languages=(), pairs=False)
     split = plans.Split.of(store, np.arange(10_000), joined=False, separated=False)  # type: ignore[arg-type]
     tracemalloc.start()
-    plans.by_sentence(store, split, 128, None, overrun=False)  # type: ignore[arg-type]
+    plans.cut_by_sentence(store, split, 128, None, overrun=False)  # type: ignore[arg-type]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     fixed = 20_000_000  # the sentences laid out at a time, whatever the size of the store

@@ -49,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tokens(store: Store) -> list[list[int]]:
-    bound = store.bound(Passages(length=8), **GIVEN)  # type: ignore[arg-type]
+    bound = store.bind_source(Passages(length=8), **GIVEN)  # type: ignore[arg-type]
     plan = bound.plan(0, 8)
     items = np.arange(len(plan))
     blocks = [bound.read(plan, items[low : low + 8], frozenset({"tokens"}))["tokens"].tolist() for low in range(0, len(items), 8)]
@@ -98,7 +98,7 @@ def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str,
         there.shard(1)
     assert held.tokens[0] == 10 and other.tokens[0] == 3010
     with pytest.raises(CorpusError, match=r"2 lanes over 1 machine need [\d.]+ kB for shards"):
-        there.bound(Passages(length=8), **GIVEN)
+        there.bind_source(Passages(length=8), **GIVEN)
     with pytest.raises(CorpusError, match=r"DIR:SIZE; with [\d.]+ kB no step waits for a shard, or fewer lanes"):
         there.require_room(1, 2)
 
@@ -213,7 +213,7 @@ def test_a_cache_that_was_found_large_enough_holds_what_is_read(store: Store, ad
     for side in (store, there):
         rows: list[int] = []
         for epoch, part in ((0, "held_out"), (0, "train"), (1, "held_out"), (1, "train")):
-            bound = side.bound(Passages(length=8), **{**GIVEN, "lanes": 1, "held_out": 0.2, "part": part})  # type: ignore[arg-type]
+            bound = side.bind_source(Passages(length=8), **{**GIVEN, "lanes": 1, "held_out": 0.2, "part": part})  # type: ignore[arg-type]
             plan = bound.plan(epoch, 8)
             for low in range(0, len(plan), 8):
                 block = bound.read(plan, np.arange(low, min(low + 8, len(plan))), frozenset({"tokens"}))

@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def bind(store: Store, source: object = None, *, lanes: int = 4, part: str = "train", **given: object) -> BoundShards:
     given = {"seed": 7, "entry": "main", "held_out": 0.1, "options": {}, **given}
-    return store.bound(source or Passages(length=16), lanes=lanes, part=part, **given)  # type: ignore[no-any-return, arg-type]
+    return store.bind_source(source or Passages(length=16), lanes=lanes, part=part, **given)  # type: ignore[no-any-return, arg-type]
 
 
 def firsts(bound: BoundShards, epoch: int, block: int = 10**9) -> list[int]:
@@ -183,7 +183,7 @@ def test_a_store_of_one_shard_is_an_ordinary_store(tmp_path: Path) -> None:
     alone = Store.open(tmp_path / "alone")
     assert type(made) is Store and made.header["files"] == alone.header["files"]
     given = {"seed": 1, "entry": "main", "held_out": 0.1, "part": "train"}
-    one, other = (s.bound(Passages(length=16), lanes=64, options={}, **given).plan(2, 12).order for s in (made, alone))
+    one, other = (s.bind_source(Passages(length=16), lanes=64, options={}, **given).plan(2, 12).order for s in (made, alone))
     assert one.tolist() == other.tolist()
 
 

@@ -93,7 +93,7 @@ def test_in_a_step_the_other_sentence_comes_from_another_view_with_or_without_pa
     )
     block = {"other.block": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])} if padded else {}
     x, y = ids(2, 3, 1), ids(2, 4, 2)
-    made = step.run("main", Batch({"tokens": x, "other.tokens": y, **block}), frozenset({"recover.alignment"}))
+    made = step.states_of("main", Batch({"tokens": x, "other.tokens": y, **block}), frozenset({"recover.alignment"}))
     expected = run(network, x, y, block=block.get("other.block"))
     assert torch.equal(made["recover.alignment"], expected["alignment"])
 

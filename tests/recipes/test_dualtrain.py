@@ -123,7 +123,7 @@ def test_without_words_of_the_text_s_vocabulary_the_teacher_predicts_as_it_did_b
     states = old.network(tokens=own(mixed["tokens"]), order="open", want=frozenset({"hidden"}), **given)
     weighed = {**mixed, "weights/main": asked.float()}
     expected = old.heads["token_prediction"](states, Batch({**weighed, "targets/main": own(mixed["targets/main"])}))
-    hidden = step.run("main", batch, frozenset({"teacher.hidden"}))["teacher.hidden"]
+    hidden = step.states_of("main", batch, frozenset({"teacher.hidden"}))["teacher.hidden"]
     found = step.objectives["joined_prediction"]({"hidden": hidden}, Batch(weighed))
     torch.testing.assert_close(hidden, states["hidden"], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.total, expected.total, rtol=1e-5, atol=1e-4)

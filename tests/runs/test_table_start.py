@@ -87,11 +87,11 @@ def test_the_rows_of_a_checkpoint_stay(run: Path, train: Train, tmp_path: Path) 
 
 def test_the_seconds_of_the_start_are_part_of_the_budget(train: Train, tmp_path: Path) -> None:
     train(tmp_path / "run", STARTED, budget="2s")
-    begun = json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())["begun"]
+    setup_seconds = json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())["begun"]
     events = [json.loads(line) for line in (tmp_path / "run" / "cloze" / "log.jsonl").read_text().splitlines()]
-    assert events[0]["seconds"] == pytest.approx(begun, abs=1e-3) and begun > 0
+    assert events[0]["seconds"] == pytest.approx(setup_seconds, abs=1e-3) and setup_seconds > 0
     assert events[-1]["seconds"] >= 2 and events[-1]["share"] >= 1
-    assert events[1]["share"] == pytest.approx((events[1]["seconds"] - begun) / (2 - begun), abs=0.01)
+    assert events[1]["share"] == pytest.approx((events[1]["seconds"] - setup_seconds) / (2 - setup_seconds), abs=0.01)
 
 
 def test_a_run_whose_tables_are_drawn_has_spent_nothing_before_its_first_step(train: Train, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_run_whose_tables_are_drawn_has_spent_nothing_before_its_first_step(tr
 
 
 def test_a_share_of_a_budget_is_one_of_what_is_left_after_the_start() -> None:
-    budget = Budget("seconds", 60, begun=10)
+    budget = Budget("seconds", 60, setup_seconds=10)
     assert [budget.share(Spent(seconds=seconds)) for seconds in (10, 35, 60)] == [0, 0.5, 1]
     assert str(budget) == "60seconds"
 

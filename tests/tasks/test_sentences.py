@@ -92,7 +92,7 @@ def twins(rate: float) -> tuple[torch.Tensor, torch.Tensor, Any]:
     tokens = torch.arange(20).view(4, 5) % 11
     fields = {"tokens": tokens, "segments": torch.zeros_like(tokens), "position_ids": torch.arange(5).expand(4, 5)}
     batch = Batch({**fields, **{f"twin.{name}": value for name, value in fields.items()}}, checked=True)
-    states = step.train().run("main", batch, frozenset({"one.summary", "twin.summary"}))
+    states = step.train().states_of("main", batch, frozenset({"one.summary", "twin.summary"}))
     assert step.clock.numbers == (5, 3, 8) and int(step.clock.first_row) == 8
     return states["one.summary"], states["twin.summary"], (step, batch)
 

@@ -39,7 +39,7 @@ class Lanes:
         for step in range(2):
             yield self._micro(step, self.rank * self.share, self.share, 2)
 
-    def items(self, entry: str) -> int:
+    def rows_in_epoch(self, entry: str) -> int:
         return STEPS * self.batch
 
     def change(self, values: Mapping[str, Any]) -> bool:

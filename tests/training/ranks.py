@@ -83,7 +83,7 @@ def copy_while_training(folder: Path, rank: int, ranks: int) -> None:
     """A copy of the parameters, of which every rank has all, is compared after they have changed."""
     step = electra()
     Ranks(rank, ranks, torch.device("cpu"), "fsdp", 1).wrap(step)
-    copied = gather_parameters(step, Gathering(apart=True))
+    copied = gather_parameters(step, Gathering(copied=True))
     before = {name: tensor.clone() for name, tensor in copied.items()}
     with torch.no_grad():
         for parameter in step.parameters():

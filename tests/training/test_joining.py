@@ -130,19 +130,19 @@ def test_a_lost_process_is_explained_and_other_errors_stay(two: pytest.MonkeyPat
 def test_a_rank_that_does_not_keep_the_state_holds_nothing_and_a_copy_stays_as_it_was() -> None:
     step = electra()
     assert gather_parameters(step, Gathering(kept=False)) == {}
-    shared, apart = gather_parameters(step), gather_parameters(step, Gathering(apart=True))
-    assert shared.keys() == apart.keys()
+    shared, copied = gather_parameters(step), gather_parameters(step, Gathering(copied=True))
+    assert shared.keys() == copied.keys()
     name, parameter = next(iter(step.named_parameters()))
-    before = apart[name].clone()
+    before = copied[name].clone()
     with torch.no_grad():
         parameter.add_(1.0)
-    assert torch.equal(apart[name], before) and torch.equal(shared[name], parameter)
+    assert torch.equal(copied[name], before) and torch.equal(shared[name], parameter)
 
 
 def test_alone_there_is_nobody_to_share_with() -> None:
     ranks, tensor = Ranks(0, 1, torch.device("cpu")), torch.ones(2)
-    assert ranks.share(tensor) is tensor and ranks.share_data({"step": 3}) == {"step": 3}
-    assert ranks.share_tensors({"a": tensor}) == {"a": tensor}
+    assert ranks.broadcast(tensor) is tensor and ranks.broadcast_data({"step": 3}) == {"step": 3}
+    assert ranks.announce_tensors({"a": tensor}) == {"a": tensor}
 
 
 def test_work_behind_tells_its_failure_once_and_to_the_one_who_waits() -> None:

@@ -69,7 +69,7 @@ def test_losses_start_near_the_logarithm_of_the_classes() -> None:
 
 def test_run_gives_states_and_scores_without_losses() -> None:
     step, batch = electra().eval(), first().batch
-    made = step.run("main", batch, frozenset({"generator.token_prediction", "discriminator.hidden"}))
+    made = step.states_of("main", batch, frozenset({"generator.token_prediction", "discriminator.hidden"}))
     assert made["generator.token_prediction"].shape == (len(batch["targets/main"]), VOCABULARY)
     assert made["discriminator.hidden"].shape == (8, 12, 16)
 
@@ -120,7 +120,7 @@ def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -
     batch, made = first().batch, []
     for number in (0, 1):
         clock.set(seed=0, step=number, first_row=0, share=0.0)
-        made.append(step.run("main", batch, frozenset({"teacher.next"}))["teacher.next"])
+        made.append(step.states_of("main", batch, frozenset({"teacher.next"}))["teacher.next"])
     assert torch.equal(*made)
     assert noting.seen == [False, False]
     assert all(module.training for module in step.modules())
@@ -243,7 +243,7 @@ def taught() -> StepModule:
 
 def test_scores_that_are_only_compared_are_not_computed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     step, batch = taught(), first().batch
-    whole = {name: step.run("main", batch, frozenset({name}))[name] for name in ("teacher.teaching", "student.learning")}
+    whole = {name: step.states_of("main", batch, frozenset({name}))[name] for name in ("teacher.teaching", "student.learning")}
     for name in ("teaching", "learning"):
         monkeypatch.setattr(step.objectives[name], "scores", None)
     losses = step("main", batch)

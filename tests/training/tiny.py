@@ -61,7 +61,7 @@ class Numbers:
         share = 8 // self.ranks
         yield self._micro([(-1, self.rank * share + item) for item in range(share)], self.rank * share)
 
-    def items(self, entry: str) -> int:
+    def rows_in_epoch(self, entry: str) -> int:
         return self.epoch_items
 
     def change(self, values: Mapping[str, Any]) -> bool:

@@ -159,7 +159,7 @@ def plan(
     for length in dict.fromkeys([first_length(loaded), *lengths]):
         data.change({"length": length})
         for name in data.feeds:
-            typer.echo(f"{name}: {data.items(name):,} rows of up to {data.feeds[name].length} tokens in an epoch")
+            typer.echo(f"{name}: {data.rows_in_epoch(name):,} rows of up to {data.feeds[name].length} tokens in an epoch")
 
 
 def copy(

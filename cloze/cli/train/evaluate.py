@@ -137,7 +137,7 @@ class LabelledMode(Mode):
 
     def _measured(self, folder: Path, task: Any, examples: dict[str, Any]) -> tuple[Learner, dict[str, Evaluation]]:
         """What learned the task, and how it does on each file."""
-        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.decoding.progress import DecodingProgress
         from cloze.runs.finetuning.measure_result import with_pictures
@@ -155,7 +155,7 @@ class LabelledMode(Mode):
                     learner, part, constant_answer=constant_answer, size=self.batch, report=progress, bootstrap=self.bootstrap,
                     seed=self.seed or 0,
                 )
-        require_met(loaded.annotations, self.annotate or [])
+        require_matches(loaded.annotations, self.annotate or [])
         return learner, evaluations
 
     def _compared(

@@ -84,7 +84,7 @@ def command(
     from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
-        from cloze.checkpoint.annotators import parse_annotators, require_met
+        from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.runs.finetuning.measure_result import with_pictures
         from cloze.tasks.kinds.prompted import prompted
@@ -97,7 +97,7 @@ def command(
         with DecodingProgress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
-        require_met(loaded.annotations, annotate or [])
+        require_matches(loaded.annotations, annotate or [])
     cut = [row.get("cut", 0) for row in soft] if scores else [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)

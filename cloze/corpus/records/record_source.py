@@ -24,7 +24,7 @@ from cloze.corpus.records.record_store import RecordStore
 from cloze.corpus.records.windows import RecordCuts, TextParts, cut, windows
 from cloze.corpus.sources.bound import BoundSource, Companion
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Int64, PassagePlan
+from cloze.corpus.sources.plan import Int64, RowPlan
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
@@ -178,7 +178,7 @@ class Records(Source):
         return BoundRecords(self, store, batch=batch, **address)
 
 
-class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
+class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
     """The records of one store, in batches of similar length."""
 
     source: Records
@@ -198,12 +198,12 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         """Tokens of these records."""
         return int(self.store.lengths[self.records].sum())
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[RecordCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[RecordCuts]:
         """The rows of one epoch: a function of the batch, too."""
         if max_tokens < 1:
             raise RecipeError(f"records: a row can hold {max_tokens} tokens of text (is `length` too small?).")
         views = self._views(max_tokens)
-        return PassagePlan(epoch, max_tokens, self._order(epoch, views.length.astype(np.int64)), views)
+        return RowPlan(epoch, max_tokens, self._order(epoch, views.length.astype(np.int64)), views)
 
     def _views(self, max_tokens: int) -> RecordCuts:
         """The rows in the order of the store: one per record, or several windows of a record."""
@@ -230,7 +230,7 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         batches = rest[: batch_count * self.batch].reshape(batch_count, self.batch)[batch_order]
         return np.concatenate([first, batches.ravel(), rest[batch_count * self.batch :]])
 
-    def read_main(self, plan: PassagePlan[RecordCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
         record. With several texts, `parts` (B, P, 2); with a list of texts, `choices` (B), their number. `word_start` (B, L) if
         wanted; and the fields of the answer.
@@ -278,7 +278,7 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
         return {view: partial(self._companion, choose) for view, choose in choices.items()}
 
     def _companion(
-        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: PassagePlan[RecordCuts], items: Int64, want: frozenset[str]
+        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]
     ) -> Arrays:
         """The wanted fields of the records that `choose` finds for those of some items."""
         chosen = choose(self._kin, plan.passages.record[plan.order[items]], self.draw(plan, items))
@@ -298,13 +298,13 @@ class BoundRecords(BoundSource[PassagePlan[RecordCuts]]):
             "word_start": self.store.words(index),
         }  # fmt: skip
 
-    def choices(self, plan: PassagePlan[RecordCuts], items: Int64) -> Int64:
+    def choices(self, plan: RowPlan[RecordCuts], items: Int64) -> Int64:
         """How many texts the list of each item's record has, (B,)."""
         records = self.records[plan.passages.record[plan.order[items]]]
         counts: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
         return counts
 
-    def address(self, plan: PassagePlan[RecordCuts], items: Int64) -> Int64:
+    def address(self, plan: RowPlan[RecordCuts], items: Int64) -> Int64:
         """The record and, for windows, the first token."""
         row = plan.order[items]
         return self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]

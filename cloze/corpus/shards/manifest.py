@@ -144,7 +144,7 @@ class ShardedStore(Store, holds=SHARDS):
         """The folder of what was planned before."""
         return self.path / PLANS
 
-    def bound(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
         """A source over all shards, read in this number of lanes."""
         self.require_room(lanes, WINDOW)
         return bind_shards(source, self, lanes=lanes, options=options, **given)

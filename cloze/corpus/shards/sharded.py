@@ -314,4 +314,4 @@ class BoundShardStreams(_Shards):
 
 
 def _cuts_of(**columns: Any) -> Cut:
-    return PassageCuts(**{"lead": None, **columns}) if "stop" in columns else Cut(**columns)
+    return PassageCuts(**{"separator_first": None, **columns}) if "stop" in columns else Cut(**columns)

@@ -10,7 +10,7 @@ import numpy as np
 from cloze import rng
 from cloze.corpus.sources.bound import BoundSource, remember, require_tokens, split_documents
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
+from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 
@@ -27,7 +27,7 @@ class _Shown(NamedTuple):
     opens: Int64     # (R,) the sentence with which each run begins
 
 
-class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
+class BoundAlternating(BoundSource[RowPlan[PassageCuts]]):
     """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
     language modelling of Unicoder, Huang et al., 2019), cut into rows.
 
@@ -49,7 +49,7 @@ class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
         bounds = self.store.document_starts
         return int((bounds[self.documents + 1] - bounds[self.documents]).sum())
 
-    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of the first token; if
         wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
         row, sentences = plan.order[items], self._shown(plan.epoch)
@@ -69,7 +69,7 @@ class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
         arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
         return arrays
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[PassageCuts]:
         """The rows of one epoch."""
         require_tokens("pairs", max_tokens, 2, "expected 2 or more")
         sentences = self._shown(epoch)
@@ -81,7 +81,7 @@ class BoundAlternating(BoundSource[PassagePlan[PassageCuts]]):
         first, last = (np.searchsorted(sentences.ends, position, "right") for position in (start, stop - 1))
         cuts = PassageCuts(
             start=start, stop=stop, length=(stop - start).astype(np.int32), document=self.documents[first], sentence=first,
-            sentences=(last - first + 1).astype(np.int32), lead=None,
+            sentences=(last - first + 1).astype(np.int32), separator_first=None,
         )
         sides = np.sort(self._sides[sentences.opens], axis=1)
         return self.mixed(epoch, max_tokens, cuts, lambda: np.repeat(256 * sides[:, 0] + sides[:, 1], pieces))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.sources.gather import Arrays, Gatherer
-from cloze.corpus.sources.plan import AnyCut, Int64, PassageCuts, PassagePlan, Split
+from cloze.corpus.sources.plan import AnyCut, Int64, PassageCuts, RowPlan, Split
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -100,12 +100,12 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
 
     def mixed(
         self, epoch: int, max_tokens: int, cuts: AnyCut, languages: Callable[[], NDArray[np.integer]]
-    ) -> PassagePlan[AnyCut]:
+    ) -> RowPlan[AnyCut]:
         """A plan of these rows in random order; if the source smooths, with their `languages` (N,) at smoothed rates."""
         if self.source.smooth is None:
-            return PassagePlan(epoch, max_tokens, self.shuffled(len(cuts.start), epoch), cuts)
+            return RowPlan(epoch, max_tokens, self.shuffled(len(cuts.start), epoch), cuts)
         drawn = mixing.resample(languages(), self.source.smooth, epoch, self.seed, self.entry)
-        return PassagePlan(epoch, max_tokens, drawn.order, cuts, drawn.repeat)
+        return RowPlan(epoch, max_tokens, drawn.order, cuts, drawn.repeat)
 
     def read(self, plan: AnyPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B places in the plan), in a block as wide as its longest row; see `read_main`.
@@ -139,7 +139,7 @@ class BoundSource(Rebinds, ABC, Generic[AnyPlan]):
         return address
 
 
-class BoundSplit(BoundSource[PassagePlan[PassageCuts]]):
+class BoundSplit(BoundSource[RowPlan[PassageCuts]]):
     """A source whose rows are spans of the documents of a `Split`."""
 
     split: Split
@@ -155,9 +155,9 @@ class BoundSplit(BoundSource[PassagePlan[PassageCuts]]):
         """Tokens of this part of the corpus."""
         return int((self.split.stop - self.split.start).sum())
 
-    def arranged(self, epoch: int, max_tokens: int, cuts: PassageCuts, order: Int64) -> PassagePlan[PassageCuts]:
+    def arranged(self, epoch: int, max_tokens: int, cuts: PassageCuts, order: Int64) -> RowPlan[PassageCuts]:
         """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
-        return PassagePlan(epoch, max_tokens, order, cuts)
+        return RowPlan(epoch, max_tokens, order, cuts)
 
 
 def fields_in(view: str, names: Iterable[str]) -> frozenset[str]:

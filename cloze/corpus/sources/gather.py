@@ -23,7 +23,7 @@ class Gatherer:
     def __init__(self, store: Store, split: Split, separator: int | None) -> None:
         self.store = store
         self.separator = separator
-        self.borders = split.borders
+        self.separator_starts = split.separator_starts
         store.expect_random_reads()
 
     def passages(self, passages: PassageCuts, index: Int64, want: frozenset[str]) -> Arrays:
@@ -33,8 +33,8 @@ class Gatherer:
         arrays = self._block(start, stop - start, passages.sentence[index], passages.sentences[index], want)
         arrays["document"] = passages.document[index]
         if self.separator is not None:
-            lead = None if passages.lead is None else passages.lead[index]
-            self._separate(arrays, start, length, length - (stop - start), lead)
+            first = None if passages.separator_first is None else passages.separator_first[index]
+            self._separate(arrays, start, length, length - (stop - start), first)
         arrays["length"] = length
         return arrays
 
@@ -93,7 +93,7 @@ class Gatherer:
         return np.repeat(ordinal.astype(np.int32), sizes).reshape(len(counts), width)
 
     def _separate(
-        self, arrays: Arrays, start: Int64, length: NDArray[np.int32], inserted: Int64, lead: NDArray[np.bool_] | None
+        self, arrays: Arrays, start: Int64, length: NDArray[np.int32], inserted: Int64, separator_first: NDArray[np.bool_] | None
     ) -> None:
         """Move the tokens of rows that span documents and write separators between them."""
         rows = np.flatnonzero(inserted)
@@ -110,11 +110,11 @@ class Gatherer:
         # By row with separators (R,): `counts`, `begin`, `border`. By separator (G,): `nth` in its row
         # and `column`. (R, width): `marks`, where separators stand, and `source`, the column before the move.
         counts, begin = inserted[rows], start[rows]
-        border = np.searchsorted(self.borders, begin, "right")
-        if lead is not None:
-            border -= lead[rows]  # its border is the first token itself
+        border = np.searchsorted(self.separator_starts, begin, "right")
+        if separator_first is not None:
+            border -= separator_first[rows]  # its border is the first token itself
         nth = ranges(counts)
-        column = self.borders[np.repeat(border, counts) + nth] - np.repeat(begin, counts) + nth
+        column = self.separator_starts[np.repeat(border, counts) + nth] - np.repeat(begin, counts) + nth
         marks = np.zeros((len(rows), width), dtype=np.bool_)
         marks[np.repeat(np.arange(len(rows)), counts), column] = True
         source = np.maximum(np.arange(width) - np.cumsum(marks, axis=1), 0)

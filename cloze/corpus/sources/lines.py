@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Count
 from cloze.corpus.sources.bound import BoundSource, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays, Gatherer
-from cloze.corpus.sources.plan import Cut, Int64, PassagePlan, Split, ranges
+from cloze.corpus.sources.plan import Cut, Int64, RowPlan, Split, ranges
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -54,7 +54,7 @@ class Lines(Source):
         return BoundLines(self, store, **address)
 
 
-class BoundLines(BoundSource[PassagePlan[Cut]]):
+class BoundLines(BoundSource[RowPlan[Cut]]):
     """Lines of one store. A plan takes twenty bytes per row; two plans share their `passages`."""
 
     source: Lines
@@ -76,22 +76,22 @@ class BoundLines(BoundSource[PassagePlan[Cut]]):
         """Tokens of this part of the corpus."""
         return int(self._size.sum(dtype=np.int64))
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[Cut]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[Cut]:
         """The rows of one epoch."""
         require_tokens("lines", max_tokens, 2, "a row needs 2")
         cuts = remember(self._cuts, min(max_tokens, self.source.length), lambda: self.cuts(max_tokens))
         order = self.shuffled(len(cuts.start), epoch) if self.source.shuffle else np.arange(len(cuts.start))
-        return PassagePlan(epoch, max_tokens, order, cuts)
+        return RowPlan(epoch, max_tokens, order, cuts)
 
     def cuts(self, max_tokens: int) -> Cut:
         """The rows, in the order of the store."""
         return _cut(self._start, self._size, min(max_tokens, self.source.length))
 
-    def arranged(self, epoch: int, max_tokens: int, cuts: Cut, order: Int64) -> PassagePlan[Cut]:
+    def arranged(self, epoch: int, max_tokens: int, cuts: Cut, order: Int64) -> RowPlan[Cut]:
         """A plan of the rows of a shard, whose item i is row `order[i]` of these."""
-        return PassagePlan(epoch, max_tokens, order, cuts)
+        return RowPlan(epoch, max_tokens, order, cuts)
 
-    def read_main(self, plan: PassagePlan[Cut], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[Cut], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its row, `word_start` (B, L) bool, `language` (B) int32 and `layers/<name>`
         (B, L) uint8. Values at or beyond `length` are meaningless.

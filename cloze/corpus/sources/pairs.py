@@ -13,7 +13,7 @@ from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.sources.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.sources.bound import BoundSplit, Companion, require_tokens, split_documents
 from cloze.corpus.sources.gather import Arrays
-from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
+from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
@@ -115,7 +115,7 @@ class BoundPairs(BoundSplit):
         """The row and its companions."""
         return ("", f"{self.source.companion}.", f"{WRONG}.")
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[PassageCuts]:
         """The pairs of one epoch."""
         require_tokens("pairs", max_tokens, 2, "a pair needs 2")
         split = self.split
@@ -123,7 +123,7 @@ class BoundPairs(BoundSplit):
         both = np.minimum(middle - split.start, max_tokens) + np.minimum(split.stop - middle, max_tokens)
         cuts = PassageCuts(
             start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
-            sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
+            sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), separator_first=None,
         )
         return self.mixed(epoch, max_tokens, cuts, self._languages)
 
@@ -132,7 +132,7 @@ class BoundPairs(BoundSplit):
         sides = np.sort(self.store.document_languages[self.split.documents].astype(np.int64), axis=1)
         return 256 * sides[:, 0] + sides[:, 1]
 
-    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` (B, L), `length` and `document` (B); if wanted, `language` (B), `word_start` (B, L), `sentence` (B, L;
         0) and `layers/<name>` (B, L)."""
         return self._side(plan, plan.order[items], self._swapped(plan, items), want)
@@ -142,19 +142,19 @@ class BoundPairs(BoundSplit):
         """The other side, under the source's `companion`, and that of another pair, as `distractor`; the same fields."""
         return {self.source.companion: self._other, WRONG: self._distractor}
 
-    def _swapped(self, plan: PassagePlan[PassageCuts], items: Int64) -> Int64:
+    def _swapped(self, plan: RowPlan[PassageCuts], items: Int64) -> Int64:
         """The side that each row shows, 0 or 1."""
         if not self.source.swap:
             return np.zeros(len(items), dtype=np.int64)
         return (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
 
-    def _other(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _other(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         return self._side(plan, plan.order[items], 1 - self._swapped(plan, items), want)
 
-    def _distractor(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _distractor(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         return self._side(plan, *self._wrong(plan, items, self._swapped(plan, items)), want)
 
-    def _wrong(self, plan: PassagePlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
         """For each item, of which the side `shown` is read, a pair and its side that do not belong to it: the other side of
         another pair of the same languages, or of the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
@@ -171,7 +171,7 @@ class BoundPairs(BoundSplit):
         rank[order] = np.arange(len(order))
         return _Kin(order, first, rank - first, number[kind])
 
-    def _side(self, plan: PassagePlan[PassageCuts], index: Int64, side: Int64, want: frozenset[str]) -> Arrays:
+    def _side(self, plan: RowPlan[PassageCuts], index: Int64, side: Int64, want: frozenset[str]) -> Arrays:
         document = plan.passages.document[index]
         arrays = self._gather.sentences(plan.passages.sentence[index] + side, document, plan.max_tokens, want)
         if "language" in want:

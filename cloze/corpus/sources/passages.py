@@ -19,7 +19,7 @@ from cloze.corpus.sources import plan as plans
 from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.page_links import PageLinks
-from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
+from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
@@ -170,7 +170,7 @@ class BoundPassages(BoundSplit):
         """Full names of the fields that `read` can give."""
         return super().gives | (_PARTS if self._put_back else frozenset[str]())
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[PassageCuts]:
         """The passages of one epoch."""
         require_tokens("passages", max_tokens, 2, "a passage needs 2")
         recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
@@ -178,7 +178,7 @@ class BoundPassages(BoundSplit):
         cuts = remember(self._cuts, (cut_epoch, max_tokens), lambda: self._cut(cut_epoch, max_tokens))
         return self.mixed(epoch, max_tokens, cuts, lambda: self.store.document_languages[cuts.document])
 
-    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
         int32, `target_length` (B) int32, `layers/<name>` (B, L) uint8 and, if parts are put back, `border` (B) int32 and `apart`
@@ -208,12 +208,12 @@ class BoundPassages(BoundSplit):
 
     def _cut(self, epoch: int | None, max_tokens: int) -> PassageCuts:
         if self.source.each:
-            return plans.by_each(self.store, self.split, self.source.max_tokens(max_tokens))
+            return plans.cut_each_sentence(self.store, self.split, self.source.max_tokens(max_tokens))
         if self.source.break_at == "anywhere":
-            return plans.by_length(self.store, self.split, max_tokens)
+            return plans.cut_by_length(self.store, self.split, max_tokens)
         targets = self._targets(epoch, max_tokens) if self.source.short else None
         put_back = self._parts(epoch) if self._put_back else None
-        return plans.by_sentence(self.store, self.split, max_tokens, targets, overrun=self.source.overrun, put_back=put_back)
+        return plans.cut_by_sentence(self.store, self.split, max_tokens, targets, overrun=self.source.overrun, put_back=put_back)
 
     def _parts(self, epoch: int | None) -> plans.PutBack:
         """Where the parts of passages meet, uniform over their sentences, and whose second part is put back, with the first token
@@ -227,7 +227,7 @@ class BoundPassages(BoundSplit):
         return border, (sentences < 2) | (draw.uniform("apart") < self._put_back)
 
     def _parts_of(
-        self, plan: PassagePlan[PassageCuts], items: Int64, index: Int64
+        self, plan: RowPlan[PassageCuts], items: Int64, index: Int64
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """`border` and `apart` as the passages were cut; drawn again where one of a small language repeats."""
         cuts = plan.passages
@@ -238,7 +238,7 @@ class BoundPassages(BoundSplit):
         again, (other, replaced) = plan.repeat[items] > 0, self._drawn_parts(self.draw(plan, items), cuts.sentences[index])
         return np.where(again, other, border).astype(np.int32), np.where(again, replaced, apart)
 
-    def _targets(self, epoch: int | None, max_tokens: int) -> plans.Targets:
+    def _targets(self, epoch: int | None, max_tokens: int) -> plans.TargetLengths:
         """Target lengths: `max_tokens`, or for a share `short` a smaller number from 2 on, drawn by document, or by passage with
         its first token as the address. They do not depend on the seed if there is no epoch."""
         address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
@@ -252,7 +252,7 @@ class BoundPassages(BoundSplit):
         of_document = drawn("short", self.split.documents)
         return lambda document, start: of_document[document]
 
-    def _distractors(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _distractors(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         split, draw, index = self.split, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, plan.passages.document[index])
         spanned: Any = 1
@@ -297,13 +297,13 @@ class BoundPassages(BoundSplit):
         language = self.store.document_languages[self.split.documents]
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
-    def _lead(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _lead(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of each passage's document, cut to `max_tokens`."""
         index = plan.order[items]
         document = np.searchsorted(self.split.documents, plan.passages.document[index])
         return self._beginning(plan, index, document, self.split.first[document], self.draw(plan, items), _LEAD, want)
 
-    def _linked(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _linked(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """A sentence from the beginning of a document that each passage links to, else of its own, cut to `max_tokens`."""
         split, passages, draw, index = self.split, plan.passages, self.draw(plan, items), plan.order[items]
         document = np.searchsorted(split.documents, passages.document[index])
@@ -313,7 +313,7 @@ class BoundPassages(BoundSplit):
         return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
 
     def _beginning(
-        self, plan: PassagePlan[PassageCuts], index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str,
+        self, plan: RowPlan[PassageCuts], index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str,
         want: frozenset[str]
     ) -> Arrays:
         """One of the `lead` sentences of each document (B, in the split) from `first` on, and its place in the passage."""
@@ -327,7 +327,7 @@ class BoundPassages(BoundSplit):
             arrays["sentence"] = np.repeat(position[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
         return arrays
 
-    def _next(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _next(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         passages, index = plan.passages, plan.order[items]
         last = len(passages.start) - 1
         following = np.minimum(index + 1, last)

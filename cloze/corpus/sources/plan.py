@@ -1,8 +1,7 @@
 """Plans: where every passage of an epoch starts and stops. Made from sentence lengths in one pass, never from tokens.
 
 A `Split` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
-into runs, here neighbouring documents, which a passage may not leave. Without `across_documents` every document is a run of its
-own.
+into runs of neighbouring documents; a passage stays within one run. Without `across_documents` every document is a run.
 
 Two coordinates: *physical* is the flat token index in the store; *linear* counts the tokens of the part and, where a
 separator stands between documents, the separators too.
@@ -22,7 +21,7 @@ from cloze.corpus.stores.store import Store
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 #: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
-Targets = Callable[[Int64, Int64], Int64]
+TargetLengths = Callable[[Int64, Int64], Int64]
 
 #: For passages that begin at these tokens (n,) and have so many sentences (n,): the sentence that a second part begins with, and
 #: whether that part is put back, to begin the next passage, because another text takes its place.
@@ -48,7 +47,7 @@ class PassageCuts(Cut):
     document: Int64         # document of the first token
     sentence: Int64         # sentence of the first token
     sentences: Int32        # sentences touched
-    lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
+    separator_first: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
     target: Int32 | None = None     # tokens that the passage was cut for; None: `max_tokens`
     border: Int32 | None = None     # the sentence, from 0, that the second part starts with; None: the source plans no parts
     apart: NDArray[np.bool_] | None = None  # whether other text replaces the second part, which then starts the next passage
@@ -74,7 +73,7 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class PassagePlan(Ordering, Generic[AnyCut]):
+class RowPlan(Ordering, Generic[AnyCut]):
     """One epoch of rows: item i is row `order[i]` of `passages`. If languages are drawn at smoothed rates, `repeat`
     counts the earlier occurrences of each item's row."""
 
@@ -123,7 +122,7 @@ class Split:
     first: Int64        # (K,) first sentence
     last: Int64         # (K,) one past the last sentence
     runs: Int64         # (R + 1,) index into the arrays above of each run's first document, K at the end
-    borders: Int64      # (G,) physical start of documents that continue a run, if a separator precedes them
+    separator_starts: Int64  # (G,) physical start of documents that continue a run, if a separator precedes them
 
     @classmethod
     def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Split:
@@ -145,8 +144,8 @@ class Split:
         return cls(documents, start, stop, first, last, runs, start[~new_run] if separated else start[:0])
 
 
-def by_sentence(
-    store: Store, split: Split, max_tokens: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
+def cut_by_sentence(
+    store: Store, split: Split, max_tokens: int, targets: TargetLengths | None, *, overrun: bool, put_back: PutBack | None = None
 ) -> PassageCuts:
     """Passages of whole sentences.
 
@@ -186,7 +185,7 @@ def by_sentence(
     return passages.cuts()
 
 
-def by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
+def cut_by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
     """Passages of exactly `max_tokens` tokens, separators counted, wherever that cuts; the last of each run is shorter.
 
     One run of documents of 5, 3 and 4 tokens with separators, in rows of 6:
@@ -203,15 +202,15 @@ def by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
     # `inside`, `offset`. By border (G,): `shift`, `of_run`, `rank`, `places`. In the loop: by row (C,).
     first, last = split.runs[:-1], split.runs[1:] - 1
     sizes = split.stop[last] - split.start[first]
-    before = np.searchsorted(split.borders, split.start[first])          # separators in earlier runs
-    inside = np.searchsorted(split.borders, split.stop[last]) - before   # separators in this run
+    before = np.searchsorted(split.separator_starts, split.start[first])          # separators in earlier runs
+    inside = np.searchsorted(split.separator_starts, split.stop[last]) - before   # separators in this run
     offset = split.start[first]
     # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
     shift = np.repeat(offset, inside)
     of_run = np.repeat(np.arange(len(sizes)), inside)
-    rank = np.arange(len(split.borders)) - np.repeat(before, inside)
+    rank = np.arange(len(split.separator_starts)) - np.repeat(before, inside)
     stride = int((sizes + inside).max(initial=0)) + 1
-    places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
+    places = split.separator_starts - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
     padded = np.append(places, -1)  # (G + 1,): past the last border stands -1, no place
     # (R + 1,): the first row of each run, and the number of rows at the end.
     rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // max_tokens))]).astype(np.int64)
@@ -230,12 +229,12 @@ def by_length(store: Store, split: Split, max_tokens: int) -> PassageCuts:
             start=start, stop=stop, length=(end - begin).astype(np.int32),
             document=split.documents[np.searchsorted(split.start, start, "right") - 1],
             sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
-            lead=padded[left] == begin + run * stride if len(places) else None,
+            separator_first=padded[left] == begin + run * stride if len(places) else None,
         )
     return passages.cuts()
 
 
-def by_each(store: Store, split: Split, max_tokens: int) -> PassageCuts:
+def cut_each_sentence(store: Store, split: Split, max_tokens: int) -> PassageCuts:
     """One sentence per passage; a sentence longer than `max_tokens` is cut into pieces."""
     passages, layout = _Gathered(), _Layout.of(store, split, max_tokens)
     for low in range(0, layout.sentences, _CHUNK):
@@ -267,7 +266,8 @@ class _Gathered:
         columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
         return PassageCuts(
             start=columns["start"], length=columns["length"], stop=columns["stop"], document=columns["document"],
-            sentence=columns["sentence"], sentences=columns["sentences"], lead=columns.get("lead"), target=columns.get("target"),
+            sentence=columns["sentence"], sentences=columns["sentences"],
+            separator_first=columns.get("separator_first"), target=columns.get("target"),
             border=columns.get("border"), apart=columns.get("apart"),
         )
 
@@ -296,14 +296,14 @@ class _Units:
     document: Int64     # index into the split
     run_end: Int64      # one past the last of these units that the run has
     linear_end: Int64   # one past the unit's last token, linear, counted from somewhere
-    begin: Int64        # (sentences,) the first unit of every sentence; may be negative for the first
+    first_unit: Int64   # (sentences,) the first unit of every sentence; may be negative for the first
     first: int          # the first sentence, counted in the split
     open: bool          # the last run goes on after these sentences
 
     def place(self, unit: int) -> tuple[int, int]:
         """The sentence of a unit, counted in the split, and its piece of it."""
-        sentence = int(np.searchsorted(self.begin, unit, "right")) - 1
-        return self.first + sentence, unit - int(self.begin[sentence])
+        sentence = int(np.searchsorted(self.first_unit, unit, "right")) - 1
+        return self.first + sentence, unit - int(self.first_unit[sentence])
 
 
 @dataclass(frozen=True)
@@ -354,8 +354,9 @@ class _Layout:
             start = (np.repeat(start, pieces) + nth * self.max_tokens)[skip:]
             size = np.minimum(np.repeat(size, pieces) - nth * self.max_tokens, self.max_tokens)[skip:]
         linear_end = np.cumsum(size)
-        if len(split.borders):
-            ahead = np.searchsorted(split.borders, split.start[from_:to], "right")  # separators up to each document's start
+        if len(split.separator_starts):
+            # Separators up to each document's start.
+            ahead = np.searchsorted(split.separator_starts, split.start[from_:to], "right")
             linear_end += ahead[document - from_]
         run = int(np.searchsorted(split.runs, from_, "right"))  # the run after that of the first document
         later = split.runs[run : int(np.searchsorted(split.runs, to, "left"))]  # documents that begin a run
@@ -378,7 +379,7 @@ def ranges(counts: NDArray[np.integer], first: Int64 | int = 0) -> Int64:
 
 
 def _follow(
-    units: _Units, max_tokens: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
+    units: _Units, max_tokens: int, targets: TargetLengths | None, *, overrun: bool, put_back: PutBack | None
 ) -> tuple[Int64, Int64]:
     """The units at which passages begin, ascending, and one past the last unit of each: (P,) both.
 

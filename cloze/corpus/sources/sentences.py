@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.corpus.sources.bound import BoundSplit, Companion, remember, require_tokens, running_text
 from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.passages import GIVES, BoundPassages, RunningText
-from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan, ranges
+from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan, ranges
 from cloze.corpus.stores import languages as mixing
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
@@ -133,19 +133,19 @@ class BoundSingle(BoundSplit):
         """The row and its companions."""
         return ("", *(f"{view}." for view in self.source.companions))
 
-    def make_plan(self, epoch: int, max_tokens: int) -> PassagePlan[PassageCuts]:
+    def make_plan(self, epoch: int, max_tokens: int) -> RowPlan[PassageCuts]:
         """The sentences of one epoch. Raises `CorpusError` if every training sentence is too long."""
         cuts = remember(self._cuts, self._longest(max_tokens), lambda: self.cuts(max_tokens))
         order = self.shuffled(len(cuts.start), epoch)
         if self.source.bucket is not None:
             order = self._in_groups(cuts.length, order, epoch)
-        return PassagePlan(epoch, max_tokens, order, cuts)
+        return RowPlan(epoch, max_tokens, order, cuts)
 
     def _longest(self, max_tokens: int) -> int:
         require_tokens("sentences", max_tokens, 1, "expected 1 or more")
         return max_tokens if self.source.max_length is None else min(max_tokens, self.source.max_length)
 
-    def read_main(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """`tokens` (B, L), `length` and `document` (B) always; `word_start` (B, L), `sentence` (B, L; 0), `language` (B) and
         `layers/<name>` (B, L) if wanted. The companions have the same fields but `language`."""
         arrays = self._sentences(0, plan, items, want)
@@ -158,7 +158,7 @@ class BoundSingle(BoundSplit):
         """The previous and the next sentence, as the source has them."""
         return {view: partial(self._sentences, _STEPS[view]) for view in self.source.companions}
 
-    def _sentences(self, step: int, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def _sentences(self, step: int, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Arrays:
         """The sentences `step` after those of the rows."""
         sentence = plan.passages.sentence[plan.order[items]] + step
         document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
@@ -190,7 +190,7 @@ class BoundSingle(BoundSplit):
         length = sizes[number]
         return PassageCuts(
             start=start, stop=start + length, length=length.astype(np.int32), document=self._all.document[fits],
-            sentence=number, sentences=np.ones(len(number), dtype=np.int32), lead=None,
+            sentence=number, sentences=np.ones(len(number), dtype=np.int32), separator_first=None,
         )
 
     def _in_groups(self, length: NDArray[np.int32], mixed: Int64, epoch: int) -> Int64:
@@ -198,10 +198,10 @@ class BoundSingle(BoundSplit):
 
         The remainders of all lengths form the last groups, sorted by length, so that nothing is left out.
         """
-        by_length = mixed[np.argsort(length[mixed], kind="stable")]
+        sorted_by_length = mixed[np.argsort(length[mixed], kind="stable")]
         _, counts = np.unique(length, return_counts=True)
         rank = ranges(counts)
         mask = rank < np.repeat(counts - counts % self.batch, counts)
-        groups = by_length[mask].reshape(-1, self.batch)
+        groups = sorted_by_length[mask].reshape(-1, self.batch)
         shuffled = groups[rng.permutation(len(groups), self.seed, self.entry, "groups", epoch)]
-        return np.concatenate([shuffled.reshape(-1), by_length[~mask]])
+        return np.concatenate([shuffled.reshape(-1), sorted_by_length[~mask]])

@@ -15,7 +15,7 @@ from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.sources.bound import FEWEST
 from cloze.corpus.sources.pairs import WRONG, BoundPairs, PairSource, require_pairs, sides_of
-from cloze.corpus.sources.plan import Int64, PassageCuts, PassagePlan
+from cloze.corpus.sources.plan import Int64, PassageCuts, RowPlan
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.tables.text_vectors import BoundTextVectors
@@ -112,7 +112,7 @@ class BoundWordPairs(BoundPairs):
         state = {**self.__dict__, "_plans": OrderedDict()}
         return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
-    def read(self, plan: PassagePlan[PassageCuts], items: Int64, want: frozenset[str]) -> Rows:
+    def read(self, plan: RowPlan[PassageCuts], items: Int64, want: frozenset[str]) -> Rows:
         """As in `BoundPairs`; with byte-level BPE, half of the words are spelled as behind a space."""
         rows = super().read(plan, items, want)
         draw = self.draw(plan, items)
@@ -167,7 +167,7 @@ class BoundWordPairs(BoundPairs):
             )
         return _directions(self.store, table)
 
-    def _wrong(self, plan: PassagePlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+    def _wrong(self, plan: RowPlan[PassageCuts], items: Int64, shown: Int64) -> tuple[Int64, Int64]:
         """For each item, a pair and its side whose word is not related to the one shown: the nearest to it among random ones."""
         index, draw = plan.order[items], self.draw(plan, items)
         first = plan.passages.sentence[index]

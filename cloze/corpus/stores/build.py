@@ -72,7 +72,7 @@ def build_store(
             encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations, compiled=large)
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
-            annotations.require_met(write_blocks(encoded, writer, account, lambda: progress(account.bytes, total)))
+            annotations.require_matches(write_blocks(encoded, writer, account, lambda: progress(account.bytes, total)))
             store = finish_store(writer, saving(tokenizer), account)
         except OSError as error:
             raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
@@ -93,7 +93,7 @@ def build_store_from_texts(
     encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
     with store_writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
-        annotations.require_met(write_blocks(((block, encode(block)) for block in blocks), writer, account, lambda: None))
+        annotations.require_matches(write_blocks(((block, encode(block)) for block in blocks), writer, account, lambda: None))
         store = finish_store(writer, saving(tokenizer), account)
     for line in account.lines():
         report(line)
@@ -234,8 +234,8 @@ def write_blocks(
             layers=encoding.layers, labels=encoding.labels, languages=block.languages,
         )
         matches = (
-            {name: matches.get(name, frozenset()) | records for name, records in encoding.met.items()}
-            if encoding.met else matches
+            {name: matches.get(name, frozenset()) | records for name, records in encoding.matched_records.items()}
+            if encoding.matched_records else matches
         )
         # Whether the last document has something written after this block.
         if len(counts) > 1 or not goes_on:
@@ -248,14 +248,14 @@ def write_blocks(
     return matches
 
 
-def _note_empty(found: EncodedBlock, kept: Any, goes_on: bool, block: Block, account: CorpusReport) -> None:
+def _note_empty(encoding: EncodedBlock, has_tokens: Any, goes_on: bool, block: Block, account: CorpusReport) -> None:
     """Note documents that are certainly empty; those that cross a block border are not judged."""
-    certain = ~kept
+    certain = ~has_tokens
     if goes_on:
         certain[0] = False
-    if found.open_end and len(certain):
+    if encoding.open_end and len(certain):
         certain[-1] = False
-    for line in found.lines[certain].tolist():
+    for line in encoding.lines[certain].tolist():
         account.odd.note("empty_document", f"{block.path}:{line}")
 
 

@@ -33,7 +33,7 @@ class EncodedBlock:
     faults: FileFaults
     layers: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     labels: dict[str, NDArray[np.int32]] = field(default_factory=dict)
-    met: dict[str, frozenset[int]] = field(default_factory=dict)    # the records of annotators' files that it matches
+    matched_records: dict[str, frozenset[int]] = field(default_factory=dict)  # of annotators' files
 
 
 class BlockEncoder:
@@ -66,7 +66,7 @@ class BlockEncoder:
         else:
             marked = self.annotations.encode(self.tokenizer, sentences, counts.tolist())
             ids, word_start, offsets = marked.ids, marked.word_start, marked.offsets
-            layers = {"layers": marked.layers, "labels": marked.labels, "met": marked.met}
+            layers = {"layers": marked.layers, "labels": marked.labels, "matched_records": marked.matched_records}
         lengths = np.diff(offsets)
         full = lengths > 0
         if not full.all():

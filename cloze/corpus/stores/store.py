@@ -208,7 +208,7 @@ class Store:
         """Its size in a mixture: its number of tokens, whatever the batch."""
         return self.size
 
-    def bound(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+    def bind_source(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
         """A source over this store; `lanes` is for stores of several shards, `options` for some sources."""
         return source.bind(self, **given, **options)
 

@@ -19,7 +19,7 @@ from cloze.exercises.frame import OWN, split_template
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, true_positions, where
+from cloze.rows import Rows, columns_before, rows_and_columns, true_positions
 
 Ids = tuple[int, ...]
 
@@ -168,7 +168,7 @@ class DecoderAnswer(ByForm):
         """Row, slot and id of every token of the target without its frame."""
         tokens = rows.get("original", rows["tokens"])
         if self.what == "whole":
-            at, row, column = true_positions(before(rows["length"], tokens.shape[1]))
+            at, row, column = true_positions(columns_before(rows["length"], tokens.shape[1]))
             return row, column, tokens.take(at)
         row, column = self._masked(rows)
         slot = slots(np.bincount(row, minlength=rows.count))
@@ -185,7 +185,7 @@ class DecoderAnswer(ByForm):
     def _masked(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if "masked" not in rows:
             raise RecipeError(f"answer: what: {self.what}, but infill has removed the spans; put answer before corrupt.")
-        return where(rows["masked"])
+        return rows_and_columns(rows["masked"])
 
     def _shifted_in_place(self, rows: Rows, facts: TokenFacts) -> Rows:
         """Puts the target of every masked token where the decoder reads the token that precedes it in the text."""

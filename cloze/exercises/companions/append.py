@@ -14,7 +14,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before
+from cloze.rows import Rows, columns_before
 
 
 @register("edit", "append")
@@ -64,7 +64,7 @@ class Append(Edit):
             if "." in field or fields.find(field).per != "item" or fields.split(field).set.partition("/")[0] != name:
                 continue
             both = _places(count, more, value.shape[1])
-            real = before(count + more, both.shape[1])
+            real = columns_before(count + more, both.shape[1])
             table = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
             filler = -1 if table.dtype.kind == "i" else 0
             last = table.shape[1] - 1

@@ -12,7 +12,7 @@ from cloze.exercises.companions.inverse_cloze import gathered, without_text
 from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before
+from cloze.rows import Rows, columns_before
 
 Companion = Literal["lead", "linked"]
 
@@ -51,10 +51,10 @@ class BodyFirst(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         tokens, length, lead = rows["tokens"], rows["length"].astype(np.int64), rows.view(self.of)
-        inside = before(length, tokens.shape[1])
+        inside = columns_before(length, tokens.shape[1])
         rest = inside & (rows["sentence"] != lead["sentence"][:, :1])
         alone, half = ~rest.any(1), (length + 1) // 2
-        rest |= alone[:, None] & inside & ~before(half, tokens.shape[1])
+        rest |= alone[:, None] & inside & ~columns_before(half, tokens.shape[1])
         query_length = np.where(alone, np.minimum(lead["length"], half), lead["length"]).astype(np.int32)
         query = Rows({**without_text(rows), "tokens": lead["tokens"], "length": query_length}, checked=True)
         return query.with_view(self.to, gathered(tokens, rest))

@@ -10,7 +10,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import register
 from cloze.rng import Draw, integers_below
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 @register("edit", "distance")
@@ -44,7 +44,7 @@ class Distance(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         sentence, length = rows["sentence"], rows["length"].astype(np.int64)
-        inside = before(length, sentence.shape[1])
+        inside = columns_before(length, sentence.shape[1])
         last = np.where(inside, sentence, 0).max(axis=1).astype(np.int64)
         kind = integers_below(draw.bits("distance"), np.full(rows.count, 3))
         kind = np.where(last == 0, 2, np.where((last == 1) & (kind == 1), 0, kind))
@@ -63,7 +63,7 @@ class Distance(Edit):
         other, size = rows["distractor.sentence"], rows["distractor.length"]
         elsewhere = kind == 2
         start = rows["tokens"].shape[1]
-        stop = start + count_true((other <= other[:, :1]) & before(size, other.shape[1]))
+        stop = start + count_true((other <= other[:, :1]) & columns_before(size, other.shape[1]))
         parts[elsewhere, 1] = np.stack([np.full_like(stop, start), stop], axis=1)[elsewhere]
         text_pairs = rows.without("sentence")  # meaningless in a row of two texts
         text_pairs = text_pairs.having_all(with_companions(text_pairs, *self.joins))

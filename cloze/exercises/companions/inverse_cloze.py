@@ -13,7 +13,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "inverse_cloze")
@@ -47,14 +47,14 @@ class InverseCloze(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         tokens, length = rows["tokens"], rows["length"].astype(np.int64)
-        inside = before(length, tokens.shape[1])
+        inside = columns_before(length, tokens.shape[1])
         sentence = np.where(inside, rows["sentence"], -1)
         border = inside.copy()
         border[:, 1:] &= sentence[:, 1:] != sentence[:, :-1]
         number = np.where(inside, np.cumsum(border, axis=1) - 1, -1)  # the number of its sentence, from 0 in every row
         count = border.sum(1)
         chosen = number == draw.integers("inverse_cloze", np.maximum(count, 1))[:, None]
-        alone = before((length + 1) // 2, tokens.shape[1])
+        alone = columns_before((length + 1) // 2, tokens.shape[1])
         chosen = np.where((count < 2)[:, None], alone, chosen) & inside
         stays = (draw.uniform("inverse_cloze.keep") < self.keep) & (count > 1)
         rest = inside & (~chosen | stays[:, None])
@@ -69,7 +69,7 @@ def without_text(rows: Rows) -> Rows:
 
 def gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
     """The chosen tokens of every row, adjacent."""
-    row, column = where(chosen)
+    row, column = rows_and_columns(chosen)
     length = np.bincount(row, minlength=len(tokens))
     ids = np.zeros((len(tokens), max(int(length.max(initial=0)), 1)), np.int32)
     ids[row, slots(length)] = tokens[row, column]

@@ -9,7 +9,7 @@ import numpy as np
 from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before
+from cloze.rows import Rows, columns_before
 
 
 @register("edit", "only")
@@ -29,4 +29,4 @@ class OnlyCompanion(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         length, width = rows["length"].astype(np.int64), rows["tokens"].shape[1]
-        return rows.having(special=before(length - rows[f"{self.of}.length"], width))
+        return rows.having(special=columns_before(length - rows[f"{self.of}.length"], width))

@@ -15,7 +15,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, integers_below
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 Ints = NDArray[np.int64]
 Wrong = Literal["random_document", "swapped"]
@@ -193,7 +193,7 @@ class Pair(Edit):
     def _cut(self, rows: Rows, cut: NDArray[np.int32]) -> tuple[Ints, Ints]:
         """(B, 2) where A and B begin, and how many tokens they have, with B beginning at sentence `cut`."""
         sentence, length, first = rows["sentence"], rows["length"], cut[:, None]
-        inside = before(length, sentence.shape[1])
+        inside = columns_before(length, sentence.shape[1])
         begins = np.zeros((len(cut), 2), np.int64)
         sizes = np.empty((len(cut), 2), np.int64)
         begins[:, 1] = sizes[:, 0] = a = count_true((sentence < first) & inside)
@@ -227,7 +227,7 @@ def _reach(rows: Rows, wanted: Ints) -> Ints:
     length, sentence = rows["distractor.length"], rows["distractor.sentence"]
     index = np.maximum(np.minimum(wanted, length) - 1, 0)
     reached = sentence <= sentence[np.arange(len(length)), index][:, None]
-    reached &= before(length, sentence.shape[1])
+    reached &= columns_before(length, sentence.shape[1])
     return count_true(reached)
 
 

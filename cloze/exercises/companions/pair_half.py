@@ -14,7 +14,7 @@ from cloze.exercises.joined import with_companions
 from cloze.exercises.units.unit_request import exactly
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 _FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CLS]
 
@@ -63,7 +63,7 @@ class PairHalf(Edit):
         half = np.minimum((length + _FRAME + 1) // 2, length)
         borders = np.zeros(sentence.shape, bool)
         borders[:, 1:] = sentence[:, 1:] != sentence[:, :-1]
-        borders &= (columns > half[:, None]) & before(length, width)
+        borders &= (columns > half[:, None]) & columns_before(length, width)
         divisible: NDArray[np.bool_] = np.any(borders, axis=1)
         chosen = exactly(np.asarray(divisible, np.int64), borders, draw.bits("pair_half.cut", width))
         cut = np.where(divisible, np.argmax(chosen, axis=1), length)
@@ -85,7 +85,7 @@ def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     last = np.clip(wanted - 1, 0, np.maximum(length - 1, 0))[:, None]
     behind = np.zeros(sentence.shape, bool)
     behind[:, 1:] = (sentence[:, 1:] != sentence[:, :-1]) & (np.arange(1, sentence.shape[1]) > last)
-    behind |= ~before(length, sentence.shape[1])
+    behind |= ~columns_before(length, sentence.shape[1])
     return count_true(np.cumsum(behind, axis=1) == 0)
 
 

@@ -12,7 +12,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 @register("edit", "ask_items")
@@ -71,7 +71,7 @@ class AskItems(Edit):
                 f"{'numbers' if self.kind == 'classes' else 'classes'}, or missing in corpus.items?"
             )
         values = rows[self._source]
-        mask = before(rows[f"item_length/{self.items}"], values.shape[1])
+        mask = columns_before(rows[f"item_length/{self.items}"], values.shape[1])
         if self.of == "masked":
             mask &= rows[f"items/{self.items}/masked"] > 0
         if self.whole:
@@ -79,7 +79,7 @@ class AskItems(Edit):
         if self.unless == "mismatched":
             mask &= ~rows["mismatched"][:, None]
         columns = columns_of(mask)
-        real = before(count_true(mask), columns.shape[1])
+        real = columns_before(count_true(mask), columns.shape[1])
         row = np.arange(len(columns))[:, None]
         labels = values[row, columns]
         target = f"{'targets' if self.whole else 'values'}/{self.name}"

@@ -14,7 +14,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw, integers_below
-from cloze.rows import Rows, where
+from cloze.rows import Rows, rows_and_columns
 
 
 @register("edit", "corrupt_items")
@@ -60,7 +60,7 @@ class CorruptItems(Edit):
         chosen = items > 0
         if self.of == "masked":
             chosen &= self._masked(rows, items.shape)
-        row, column = where(chosen)
+        row, column = rows_and_columns(chosen)
         coin = draw.bits_at("corrupt_items", row, column) / 2.0**32
         originals = items[row, column]
         new = originals.copy()
@@ -77,7 +77,7 @@ class CorruptItems(Edit):
     def _masked(self, rows: Rows, shape: tuple[int, ...]) -> Any:
         """The items (B, R) that are linked to a masked token."""
         links = rows[f"links/{self.set}"]
-        row, slot = where(links[:, :, 0] >= 0)
+        row, slot = rows_and_columns(links[:, :, 0] >= 0)
         token, item = links[row, slot].T
         hit = rows["masked"][row, token]
         mask = np.zeros(shape, np.bool_)

@@ -10,7 +10,7 @@ from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import links_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "link_items")
@@ -41,7 +41,7 @@ class LinkItems(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         labels, count = rows[f"labels/{self.layer}"], rows[f"item_length/{self.set}"]
-        inside = (labels > 0) & before(rows["length"], labels.shape[1]) & (count > 0)[:, None]
-        row, column = where(inside if self.tokens == "all" else inside & begins(rows, self.layer))
+        inside = (labels > 0) & columns_before(rows["length"], labels.shape[1]) & (count > 0)[:, None]
+        row, column = rows_and_columns(inside if self.tokens == "all" else inside & begins(rows, self.layer))
         item = (labels[row, column] - 1) % count[row]
         return rows.having_all({f"links/{self.set}": links_of(row, column, item, rows.count)})

@@ -13,7 +13,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "mask_items")
@@ -60,13 +60,13 @@ class MaskItems(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         vectors = rows[f"item_vectors/{self.set}"]
         count, width = rows[f"item_length/{self.set}"], vectors.shape[1]
-        real = before(count, width)
+        real = columns_before(count, width)
         chance = draw.uniform("mask_items", width)
         chosen = real & (chance < self.rate)
         if self.least:
             rank = np.where(real, chance, 2.0).argsort(axis=1).argsort(axis=1)
             chosen |= real & (rank < self.least)
-        row, column = where(chosen)
+        row, column = rows_and_columns(chosen)
         coin = draw.bits_at("mask_items.how", row, column) / 2.0**32
         hidden, inputs = coin < self.zero, vectors.copy()
         inputs[row[hidden], column[hidden]] = 0

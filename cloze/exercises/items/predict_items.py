@@ -9,7 +9,7 @@ import numpy as np
 from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, where
+from cloze.rows import Rows, rows_and_columns
 
 
 @register("edit", "predict_items")
@@ -34,7 +34,7 @@ class PredictItems(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         items, links = rows[f"items/{self.set}"], rows[f"links/{self.set}"]
         targets, positions = (np.full(links.shape[:2], -1, np.int32) for _ in range(2))
-        row, slot = where(links[:, :, 0] >= 0)
+        row, slot = rows_and_columns(links[:, :, 0] >= 0)
         numbers = items[row, links[row, slot, 1]]
         real = numbers > 0
         targets[row[real], slot[real]] = numbers[real]

@@ -13,7 +13,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 @register("edit", "speak")
@@ -48,16 +48,16 @@ class Speak(Edit):
         spoken = rows[f"item_length/{self.set}"] > 0
         self._require_words(rows, spoken)
         if self.pieces == "first":
-            inside = before(rows["length"], rows["tokens"].shape[1])
+            inside = columns_before(rows["length"], rows["tokens"].shape[1])
             mask = inside & (_begins(rows) | rows["special"] | ~spoken[:, None])
             rows = rows.splice(columns_of(mask), count_true(mask).astype(np.int32))
-        linked = before(rows["length"], rows["tokens"].shape[1]) & ~rows["special"] & spoken[:, None]
+        linked = columns_before(rows["length"], rows["tokens"].shape[1]) & ~rows["special"] & spoken[:, None]
         item = np.cumsum(_begins(rows), axis=1) - 1
         if self.pieces == "first" and "original" in rows:
             linked &= rows["original"] == rows["tokens"]
         columns = columns_of(linked)
         pairs = np.stack([columns, np.take_along_axis(item, columns, 1)], axis=2)
-        real = before(count_true(linked), columns.shape[1])
+        real = columns_before(count_true(linked), columns.shape[1])
         return rows.having_all({f"links/{self.set}": np.where(real[..., None], pairs, -1).astype(np.int32)})
 
     def _require_words(self, rows: Rows, spoken: NDArray[np.bool_]) -> None:
@@ -74,5 +74,5 @@ class Speak(Edit):
 
 def _begins(rows: Rows) -> NDArray[np.bool_]:
     """Where a word of the text begins (B, L)."""
-    starts: NDArray[np.bool_] = rows["word_start"] & ~rows["special"] & before(rows["length"], rows["tokens"].shape[1])
+    starts: NDArray[np.bool_] = rows["word_start"] & ~rows["special"] & columns_before(rows["length"], rows["tokens"].shape[1])
     return starts

@@ -15,7 +15,7 @@ from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 class _Ids(NamedTuple):
@@ -70,7 +70,7 @@ class WriteItems(Edit):
             )
         step = 1 + draw.integers("write_items", self.steps)
         sampled = np.arange(width) % step[:, None] == 0
-        mask = before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & sampled
+        mask = columns_before(rows[f"item_length/{self.set}"], width) & (numbers >= 0) & sampled
         columns = columns_of(mask)
         tokens = np.take_along_axis(numbers, columns, 1) if width else np.zeros_like(columns)
         return rows.having_all({

@@ -13,7 +13,7 @@ from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "ask_links")
@@ -52,17 +52,17 @@ class AskLinks(Edit):
         table = table_of("ask_links", self.table, self.tables)
         items, links, labels = rows[f"items/{self.of}"], rows[f"links/{self.of}"], rows[f"labels/{self.layer}"]
         length = labels.shape[1]
-        row, slot = where(links[:, :, 0] >= 0)
+        row, slot = rows_and_columns(links[:, :, 0] >= 0)
         token, item = links[row, slot].T
         first, last = np.full(items.shape, length, np.int64), np.full(items.shape, -1, np.int64)
         np.minimum.at(first, (row, item), token)
         np.maximum.at(last, (row, item), token)
         opens = begins(rows, self.layer)
-        inside = (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], length)
+        inside = (rows[f"layers/{self.layer}"] > 0) & columns_before(rows["length"], length)
         follows = np.pad(inside & ~opens, ((0, 0), (0, 1)))[:, 1:]  # the next token belongs to the same mention
         entity = table.of_label(self.layer)[labels]
         targets = np.zeros(items.shape, np.int32)
-        at_row, at = where((items > 0) & (last >= 0))
+        at_row, at = rows_and_columns((items > 0) & (last >= 0))
         start, stop = first[at_row, at], last[at_row, at]
         mention = np.cumsum(opens, axis=1)
         exact = opens[at_row, start] & inside[at_row, stop] & (mention[at_row, start] == mention[at_row, stop])

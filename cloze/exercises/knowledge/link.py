@@ -13,7 +13,7 @@ from cloze.exercises.layer_units import begins
 from cloze.exercises.tables import check_table, items_of, links_of, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "link")
@@ -46,13 +46,13 @@ class Link(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         first, labels = begins(rows, self.layer), rows[f"labels/{self.layer}"]
         entity = table_of("link", self.table, self.tables).of_label(self.layer)[labels]
-        row, start = where(first & (entity > 0))
+        row, start = rows_and_columns(first & (entity > 0))
         items, item = items_of(row, entity[row, start], rows.count)
         at_row, column, which = row, start, item
         if self.tokens == "all":
             mention = np.cumsum(first & (entity > 0), axis=1) - 1
-            inside = (entity > 0) & (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], entity.shape[1])
-            at_row, column = where(inside)
+            inside = (entity > 0) & (rows[f"layers/{self.layer}"] > 0) & columns_before(rows["length"], entity.shape[1])
+            at_row, column = rows_and_columns(inside)
             which = mention[at_row, column]
         return rows.having_all({
             f"items/{self.give}": items, f"links/{self.give}": links_of(at_row, column, which, rows.count)

@@ -17,7 +17,7 @@ from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, integers_below
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 Ints = NDArray[np.int64]
 _TRIES = 3  # draws of another entity before a mention stays
@@ -106,9 +106,9 @@ class ReplaceMentions(Edit):
 
     def _mentions(self, rows: Rows) -> _Mentions:
         """The mentions of entities that have types in the table, or of all its entities."""
-        inside = (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], rows["tokens"].shape[1])
+        inside = (rows[f"layers/{self.layer}"] > 0) & columns_before(rows["length"], rows["tokens"].shape[1])
         first = begins(rows, self.layer) & inside
-        row, start = where(first)
+        row, start = rows_and_columns(first)
         unit = np.cumsum(first.reshape(-1)).reshape(first.shape)[inside] - 1
         size = np.bincount(unit, minlength=len(row)).astype(np.int64)
         entity = self._entities.of_label(self.layer)[rows[f"labels/{self.layer}"][row, start]]
@@ -150,7 +150,7 @@ class ReplaceMentions(Edit):
 
     def _spliced(self, rows: Rows, found: _Mentions, drawn: Ints, names: Any) -> Rows:
         """The rows with the names of the entities `drawn` (0: the mention stays) in place of the mentions."""
-        times = before(rows["length"], rows["tokens"].shape[1]).astype(np.int64)  # how many tokens come from each column
+        times = columns_before(rows["length"], rows["tokens"].shape[1]).astype(np.int64)  # how many tokens come from each column
         new = np.flatnonzero(drawn)
         row, start, size, entity = found.row[new], found.start[new], found.size[new], drawn[new]
         mention = np.repeat(np.arange(len(new)), size)

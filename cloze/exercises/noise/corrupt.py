@@ -16,7 +16,7 @@ from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, integers_below
-from cloze.rows import Inserted, Rows, true_positions, where
+from cloze.rows import Inserted, Rows, rows_and_columns, true_positions
 
 
 @register("edit", "corrupt")
@@ -139,7 +139,7 @@ class Corrupt(Edit):
         width = tokens.shape[1]
         head = masked.copy()
         head[:, 1:] &= span[:, 1:] != span[:, :-1]
-        row, column = where(head)
+        row, column = rows_and_columns(head)
         if self.infill == "sentinels":
             tokens[row, column] = facts.sentinel(span[row, column])
         else:
@@ -154,7 +154,7 @@ class Corrupt(Edit):
         index.reshape(-1)[row * index.shape[1] + stop.take(at) - 1] = column
         inserted = None
         if before.any():
-            at, column = where(before > 0)
+            at, column = rows_and_columns(before > 0)
             number = before[at, column]
             at, first = np.repeat(at, number), np.repeat((stop - size)[at, column], number)
             columns = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)

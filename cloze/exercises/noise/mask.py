@@ -19,7 +19,7 @@ from cloze.exercises.units.random_windows import in_windows
 from cloze.exercises.units.unit_request import Bools, Ints, sized
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "partition", "fragment"]
 
@@ -155,7 +155,7 @@ class Mask(Edit):
 
     def _free(self, rows: Rows) -> Bools:
         """(B, L) the maskable tokens."""
-        free = before(rows["length"], rows["tokens"].shape[1])
+        free = columns_before(rows["length"], rows["tokens"].shape[1])
         for name in self._spared:
             if name == "first":
                 free[:, 0] = False

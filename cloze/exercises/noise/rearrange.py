@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import Bools, slots
-from cloze.rows import Rows, before, count_true, where
+from cloze.rows import Rows, columns_before, count_true, rows_and_columns
 
 
 class OfOrdinaryTokens(Edit):
@@ -48,12 +48,12 @@ def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
     keys = (np.where(free, key, width) << bits) | np.arange(width)  # the key above the column: numbers are sorted fastest
     sources = np.sort(keys, axis=1) & ((1 << bits) - 1)
     index = np.broadcast_to(np.arange(width), free.shape).copy()
-    index[free] = sources[before(count_true(free), width)]
+    index[free] = sources[columns_before(count_true(free), width)]
     return rows.splice(index, rows["length"])
 
 
 def ordinals(free: Bools) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
     """Row, column and ordinal of every free token, and their number per row."""
-    row, column = where(free)
+    row, column = rows_and_columns(free)
     number = np.bincount(row, minlength=len(free))
     return row, column, slots(number), number

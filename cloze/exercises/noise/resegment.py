@@ -16,7 +16,7 @@ from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 from cloze.text.vocabularies.lattice import PieceLattice
 from cloze.text.vocabularies.merging import MergeTable, SymbolPieces
 
@@ -97,8 +97,8 @@ class Resegment(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         width = rows["tokens"].shape[1]
-        real = before(rows["length"], width)
-        row, column = where(real)
+        real = columns_before(rows["length"], width)
+        row, column = rows_and_columns(real)
         if not len(row):
             return rows
         starts = rows["word_start"][row, column]

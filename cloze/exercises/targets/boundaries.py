@@ -12,7 +12,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, where
+from cloze.rows import Rows, rows_and_columns
 
 
 @register("edit", "boundaries")
@@ -49,7 +49,7 @@ class Boundaries(Edit):
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         originals = rows.get("original", rows["tokens"])
         count, width = originals.shape
-        row, column = where(rows["masked"])
+        row, column = rows_and_columns(rows["masked"])
         begins = np.ones(len(row), bool)
         begins[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1] + 1)
         first = np.flatnonzero(begins)

@@ -14,7 +14,7 @@ from cloze.exercises.layer_units import begins
 from cloze.exercises.units.unit_request import slots
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, where
+from cloze.rows import Rows, columns_before, rows_and_columns
 
 
 @register("edit", "label")
@@ -94,11 +94,11 @@ class Label(Edit):
         })  # fmt: skip
 
     def _of_layer(self, rows: Rows, layer: str) -> Rows:
-        labels, inside = rows[f"labels/{layer}"], before(rows["length"], rows["tokens"].shape[1])
+        labels, inside = rows[f"labels/{layer}"], columns_before(rows["length"], rows["tokens"].shape[1])
         labelled = (labels > 0) & (inside if self.of == "tokens" else begins(rows, layer))
         if self.only == "masked":
             labelled &= rows["masked"]
-        row, column = where(labelled)
+        row, column = rows_and_columns(labelled)
         sides = {self.set: column}
         if self.of == "around":
             after = _ends(rows, layer)[row, column]
@@ -120,7 +120,7 @@ def _ends(rows: Rows, layer: str) -> NDArray[np.int64]:
     """(B, L) the column after the unit that each token is in."""
     marks = rows[f"layers/{layer}"]
     goes_on = np.zeros((len(marks), marks.shape[1] + 1), bool)
-    goes_on[:, : marks.shape[1]] = (marks > 0) & ~begins(rows, layer) & before(rows["length"], marks.shape[1])
+    goes_on[:, : marks.shape[1]] = (marks > 0) & ~begins(rows, layer) & columns_before(rows["length"], marks.shape[1])
     column = np.arange(goes_on.shape[1])
     stops = np.where(goes_on, goes_on.shape[1], column)
     return np.minimum.accumulate(stops[:, ::-1], axis=1)[:, ::-1][:, 1:]

@@ -12,7 +12,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, true_positions
+from cloze.rows import Rows, columns_before, true_positions
 
 
 @register("edit", "predict")
@@ -83,7 +83,7 @@ class Predict(Edit):
         most = int(number.max(initial=0))
         positions = np.full((len(chosen), most), -1, np.int32)
         targets = np.zeros(positions.shape, np.int32)
-        slots = before(number, most).reshape(-1).nonzero()[0]  # row by row, as the positions are
+        slots = columns_before(number, most).reshape(-1).nonzero()[0]  # row by row, as the positions are
         positions.reshape(-1)[slots] = column - self.shift
         targets.reshape(-1)[slots] = originals.take(at)
         return self._given(rows, targets, positions)

@@ -12,7 +12,7 @@ from cloze.exercises.edit import Edit
 from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 @register("edit", "predict_labels")
@@ -48,7 +48,7 @@ class PredictLabels(Edit):
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         name, labels = self.set or self.layer, rows[f"labels/{self.layer}"]
-        real = before(rows["length"], labels.shape[1])
+        real = columns_before(rows["length"], labels.shape[1])
         if self.of == "row":
             marked = real & (labels > 0)
             first = np.take_along_axis(labels, marked.argmax(1)[:, None], axis=1)[:, 0] if labels.shape[1] else labels.sum(1)
@@ -61,7 +61,7 @@ class PredictLabels(Edit):
             mask |= rows[f"labels/{layer}"] > 0
         mask &= real & rows["masked"]
         columns = columns_of(mask)
-        chosen = before(count_true(mask), columns.shape[1])
+        chosen = columns_before(count_true(mask), columns.shape[1])
         targets = np.take_along_axis(labels, columns, axis=1) if labels.shape[1] else np.zeros_like(columns)
         return rows.having_all({
             f"targets/{name}": np.where(chosen, targets, 0).astype(np.int32),

@@ -13,7 +13,7 @@ from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.unit_request import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, before, count_true
+from cloze.rows import Rows, columns_before, count_true
 
 
 @register("edit", "predict_senses")
@@ -49,11 +49,11 @@ class PredictSenses(Edit):
         originals, starts = rows["original"] if "original" in rows else rows["tokens"], rows["word_start"]
         width = starts.shape[1]
         ends = np.ones_like(starts)
-        ends[:, :-1] = starts[:, 1:] | ~before(rows["length"], width)[:, 1:]
+        ends[:, :-1] = starts[:, 1:] | ~columns_before(rows["length"], width)[:, 1:]
         has_senses: Any = table_of("predict_senses", self.table, self.tables).first[originals] >= 0
         chosen = rows["masked"] & starts & ends & has_senses
         columns = columns_of(chosen)
-        real = before(count_true(chosen), columns.shape[1])
+        real = columns_before(count_true(chosen), columns.shape[1])
         targets = np.take_along_axis(originals, columns, axis=1) if width else np.zeros_like(columns)
         return rows.having_all({
             f"targets/{self.set}": np.where(real, targets, 0).astype(np.int32),

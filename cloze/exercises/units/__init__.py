@@ -1,6 +1,6 @@
 """The units that `mask` chooses: tokens, words, n-grams, spans, fragments, units of annotation layers.
 May import: what `cloze.exercises` may, and nothing of it but this package.
-Add one: a file with `choose(request) -> masked or marks`, and a line in `UNITS`.
+To add a unit: a file with `choose(request) -> masked or marks`, and a line in `UNITS`.
 Contract: tests/exercises/test_units.py and tests/contracts/test_edits.py.
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.unit_request import Ints, UnitRequest, covered, exactly, numbered, slots
-from cloze.rows import where
+from cloze.rows import rows_and_columns
 
 
 def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
@@ -50,4 +50,4 @@ def _cut(items: Ints, parts: Ints, request: UnitRequest, name: str) -> Ints:
     borders = exactly(np.maximum(parts - 1, 0), inner, request.draw.bits(f"mask.{name}", width))
     rows = np.flatnonzero(parts > 0)
     borders[rows, items[rows] - 1] = True  # the last part stops at the end
-    return where(borders)[1] + 1
+    return rows_and_columns(borders)[1] + 1

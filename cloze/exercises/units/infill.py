@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.exercises.units.unit_request import Bools, UnitRequest, columns_of, covered, exactly, keyed, numbered, slots
-from cloze.rows import count_true, where
+from cloze.rows import count_true, rows_and_columns
 
 #: The paper's.
 LENGTHS = {"poisson": 3.0}
@@ -26,7 +26,7 @@ def choose(request: UnitRequest) -> dict[str, NDArray[Any]]:
     """
     draw, free, words = request.draw, request.free, request.words
     lengths, used = _lengths(request)
-    row, slot = where(used & (lengths > 0))
+    row, slot = rows_and_columns(used & (lengths > 0))
     filled = np.bincount(row, minlength=len(free))
     order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.word", words.sizes.shape[1])), axis=1)
     word = order[row, slots(filled)]
@@ -65,7 +65,7 @@ def _inserts(number: NDArray[np.int64], stays: Bools, request: UnitRequest) -> N
     width = stays.shape[1]
     most = max(int(positions.max(initial=0)), 1)
     free = np.arange(most) < positions[:, None]
-    row, slot = where(exactly(number, free, request.draw.bits("mask.insert", most)))
+    row, slot = rows_and_columns(exactly(number, free, request.draw.bits("mask.insert", most)))
     before = slot - slots(number)
     flat = row * width + columns_of(stays)[row, before]
     return np.bincount(flat, minlength=stays.size).reshape(stays.shape).astype(np.int32)

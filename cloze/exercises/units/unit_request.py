@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import LengthLaw
 from cloze.rng import Draw, UInt32
-from cloze.rows import Rows, before, count_true, where
+from cloze.rows import Rows, columns_before, count_true, rows_and_columns
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -88,7 +88,7 @@ class UnitRequest:
         if "favour" not in self.rows:
             return self.mask.rate
         rates = np.zeros(sizes.shape)
-        row, column = where(starts)
+        row, column = rows_and_columns(starts)
         rates[row, word[row, column]] = self.rates[row, column]
         return rates
 
@@ -165,7 +165,7 @@ def words_of(free: Bools, word_start: Bools) -> BlockWords:
     starts, word, sizes = sized(free, word_start)
     count, words = sizes.shape
     first = np.full((count, words), free.shape[1], np.int64)
-    first[sizes > 0] = where(starts)[1]
+    first[sizes > 0] = rows_and_columns(starts)[1]
     stop = first + sizes
     ends = np.ones((count, words), bool)  # no word follows without a gap
     ends[:, :-1] = first[:, 1:] != stop[:, :-1]
@@ -176,9 +176,9 @@ def words_of(free: Bools, word_start: Bools) -> BlockWords:
 
 def columns_of(chosen: Bools) -> Ints:
     """(B, M) the columns of the true positions of each row in order; columns beyond their number are 0."""
-    column, number = where(chosen)[1], count_true(chosen)
+    column, number = rows_and_columns(chosen)[1], count_true(chosen)
     columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
-    columns[before(number, columns.shape[1])] = column
+    columns[columns_before(number, columns.shape[1])] = column
     return columns
 
 

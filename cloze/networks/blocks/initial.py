@@ -115,7 +115,7 @@ def _turned(maps: Tensor, angles: Tensor) -> Tensor:
 
 
 class SkipInit(TorchFunctionMode):
-    """Inside this context, random draws leave zeros.
+    """Inside this context, draws by the functions in `_DRAWS` leave zeros.
 
     For modules whose weights are loaded next, and for those on the meta device, of which only the shapes are wanted. Drawing the
     weights of BERT-base takes seconds, and on the meta device torch imports its compiler for it.

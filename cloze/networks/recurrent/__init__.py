@@ -2,5 +2,5 @@
 
 May import what `cloze.networks` may. To add one: a file with a class decorated `@register("network", name)`, and its
 import in `cloze/networks/__init__.py`.
-Contract: tests/networks and tests/contracts/test_fields.py.
+Contract: tests/networks, and test_leaks.py and test_recipes.py in tests/contracts.
 """

@@ -42,7 +42,7 @@ from cloze.runs.finetuning.task_checks import (
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
-from cloze.runs.request import Request, begin_of, the_budget
+from cloze.runs.request import Request, run_origins, the_budget
 from cloze.runs.run import run_stage, run_stages
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
@@ -63,7 +63,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `overwrite` replaces a result in `out` (`out_folder.py`).
-    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimiser's state, several times the size of the
+    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimizer's state, several times the size of the
     model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None
@@ -210,7 +210,7 @@ def _run(made: Recipe, request: Request, folder: Path, within: float | None = No
     spend = the_budget(made, None, folder, extend=request.options.extend)
     if within is not None and made.training.epochs:
         spend = Budget("seconds", within, passes=float(made.training.epochs))
-    return run_stage(made, request, folder, spend, begin_of(made, request, {}))
+    return run_stage(made, request, folder, spend, run_origins(made, request, {}))
 
 
 def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:

@@ -15,7 +15,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.finetuning.finetune import FinetuningPlan, prepare_finetuning
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import begin_of, the_budget
+from cloze.runs.request import run_origins, the_budget
 from cloze.training.forecasting.forecast import forecast
 
 _OTHERS = (64, 128, 256, MOST)  # lengths whose cost is shown, too
@@ -67,7 +67,7 @@ def _cost(plan: FinetuningPlan, folder: Path, seeds: int) -> Iterator[str]:
         yield f"no forecast of time and memory, because the run has {len(recipe.stages)} stages, each with its own."
         return
     spend = the_budget(recipe, None, folder)
-    run, stores = prepare(recipe, request, folder, spend, begin_of(recipe, request, {}), probe=True)
+    run, stores = prepare(recipe, request, folder, spend, run_origins(recipe, request, {}), probe=True)
     try:
         why = why_no_forecast(run, 1)
         cost: Any = None if why else within_memory(forecast(run), run, recipe)

@@ -56,8 +56,8 @@ class Annotated(NamedTuple):
     """Annotated lines: ids (T,) int32, word starts (T,), offsets (n+1,) of the lines, and layers of (T,) uint8.
 
     A layer holds 0 outside all units, 1 at the first token of a unit, 2 inside it. `labels` (T,) int32 of a layer that has them
-    holds the number of the unit's label + 1 at each of its tokens, 0 outside. `met` are the records of an annotator's file that
-    these lines match.
+    holds the number of the unit's label + 1 at each of its tokens, 0 outside. `matched_records` are the records of an
+    annotator's file that these lines match.
     """
 
     ids: NDArray[np.int32]
@@ -65,7 +65,7 @@ class Annotated(NamedTuple):
     offsets: Int64
     layers: dict[str, NDArray[np.uint8]]
     labels: dict[str, NDArray[np.int32]]
-    met: dict[str, frozenset[int]]
+    matched_records: dict[str, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Annotations:
     def label_marks(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
         """The labelled layers of each text as the fields of a row: `layers/NAME` and `labels/NAME`, (T,) each."""
         annotated = self.encode(tokenizer, texts, [1] * len(texts))
-        self.met_layers.update(name for name, records in annotated.met.items() if records)
+        self.met_layers.update(name for name, records in annotated.matched_records.items() if records)
         rows: list[dict[str, NDArray[Any]]] = [{} for _ in texts]
         for name, labels in annotated.labels.items():
             for field_, values in ((f"layers/{name}", annotated.layers[name]), (f"labels/{name}", labels)):
@@ -152,10 +152,10 @@ class Annotations:
         for name, layer in self.layers.items():
             layer.require_file(name)
 
-    def require_met(self, met: Mapping[str, frozenset[int]]) -> None:
+    def require_matches(self, matched_records: Mapping[str, frozenset[int]]) -> None:
         """Raise `CorpusError` if the file of a layer names texts that the corpus does not have."""
         for name, layer in self.layers.items():
-            layer.require_met(met.get(name, frozenset()))
+            layer.require_matches(matched_records.get(name, frozenset()))
 
     def encode(
         self, tokenizer: Tokenizer, texts: Sequence[str], documents: Sequence[int] | None = None,
@@ -181,7 +181,7 @@ class Annotations:
         for name, layer_units in (units or {}).items():
             layers[name], owner = places.within(layer_units, base)
             labels[name] = _labels(layer_units, owner)
-        records = {name: annotator.met(texts) for name, annotator in self.layers.items()}
+        records = {name: annotator.matched_records(texts) for name, annotator in self.layers.items()}
         return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, records)
 
 

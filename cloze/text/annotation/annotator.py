@@ -41,12 +41,12 @@ class Annotator(ABC):
         """The units of each text; `documents` counts the texts of each document, which stand one after another."""
         return [self.annotate(text) for text in texts]
 
-    def met(self, texts: Sequence[str]) -> frozenset[int]:
+    def matched_records(self, texts: Sequence[str]) -> frozenset[int]:
         """The records of its file that these texts match; empty for an annotator whose file does not name texts."""
         return frozenset()
 
-    def require_met(self, met: frozenset[int]) -> None:  # noqa: B027  most annotators require nothing
-        """Raise `CorpusError` if its file names texts that the corpus does not have; `met` are those that it has."""
+    def require_matches(self, matched_records: frozenset[int]) -> None:  # noqa: B027  most annotators require nothing
+        """Raise `CorpusError` if its file names texts that the corpus does not have; `matched_records` are those that it has."""
 
     def require_file(self, layer: str) -> None:
         """Raise `RecipeError` if it cannot mark a text, because it names no file."""

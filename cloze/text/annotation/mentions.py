@@ -69,7 +69,7 @@ class TextUnits:
         solid, plain = _solid(text)
         return [(solid[a], solid[b - 1] + 1, label) for a, b, label in self.units.get(_key(plain), ())]
 
-    def met(self, texts: Sequence[str]) -> frozenset[int]:
+    def matched_records(self, texts: Sequence[str]) -> frozenset[int]:
         """The records, by number, that have one of these sentences."""
         numbers = (self.record.get(_key(_plain(text))) for text in texts)
         return frozenset(number for number in numbers if number is not None)
@@ -123,13 +123,13 @@ class FileAnnotator(Annotator):
         """The units of a sentence; none if the file does not have it."""
         return self.found.of(text)
 
-    def met(self, texts: Sequence[str]) -> frozenset[int]:
+    def matched_records(self, texts: Sequence[str]) -> frozenset[int]:
         """The records that have one of these sentences."""
-        return self.found.met(texts)
+        return self.found.matched_records(texts)
 
-    def require_met(self, met: frozenset[int]) -> None:
+    def require_matches(self, matched_records: frozenset[int]) -> None:
         """Raise `CorpusError` if a record with units is not in the corpus."""
-        missing = [entry for number, entry in enumerate(self.found.lines) if number not in met]
+        missing = [entry for number, entry in enumerate(self.found.lines) if number not in matched_records]
         if not missing or (self.other_texts == "ignore" and len(missing) < len(self.found.lines)):
             return
         line, text = missing[0]

@@ -17,11 +17,11 @@ Fetch = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Gathering:
-    """How a state is gathered: `kept` on this rank or only sent to the one that keeps it; `apart`: as a copy, which further
+    """How a state is gathered: `kept` on this rank or only sent to the one that keeps it; `copied`: as a copy, which further
     training does not change."""
 
     kept: bool = True
-    apart: bool = False
+    copied: bool = False
 
     def __call__(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """The tensors, each whole and on the CPU; nothing where they are not kept. A collective for those that are sharded."""
@@ -30,7 +30,7 @@ class Gathering:
             full = whole(tensor.detach())
             if self.kept:
                 moved = full.cpu()
-                gathered[name] = moved.clone() if self.apart and _same_memory(moved, local(tensor)) else moved
+                gathered[name] = moved.clone() if self.copied and _same_memory(moved, local(tensor)) else moved
         return gathered
 
 
@@ -81,7 +81,7 @@ def load_parameters(
 def gather_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, gathering: Gathering = EVERYWHERE
 ) -> dict[str, Tensor]:
-    """The optimiser's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
+    """The optimizer's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
     return gathering(
         (f"{name}:{key}", value) for name, parameter in module.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
@@ -92,13 +92,13 @@ def load_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str,
     fetch: Fetch = lambda tensor: tensor,
 ) -> None:
-    """Restore a gathered optimiser state, sharded as the parameters are; `fetch` as in `load_parameters`."""
+    """Restore a gathered optimizer state, sharded as the parameters are; `fetch` as in `load_parameters`."""
     parameters = dict(module.named_parameters())
     states: dict[str, dict[str, Any]] = {}
     for full, value in state.items():
         name, _, key = full.rpartition(":")
         if name not in parameters or not _fits(value, parameters[name]):
-            raise CheckpointError(f"{where}: the optimiser state of {name!r} does not fit this run's parameters.")
+            raise CheckpointError(f"{where}: the optimizer state of {name!r} does not fit this run's parameters.")
         states.setdefault(name, {})[key] = value
     for name, values in states.items():
         parameter = parameters[name]

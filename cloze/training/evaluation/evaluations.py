@@ -10,7 +10,7 @@ import torch
 
 from cloze.training.carry import Carries
 from cloze.training.evaluation.learning_check import LearningCheck
-from cloze.training.evaluation.patience import Patience
+from cloze.training.evaluation.selection_state import SelectionState
 from cloze.training.events import Events
 from cloze.training.meter import Meter, StepTotals
 from cloze.training.optimizers.averaged import averages, observe_loss
@@ -29,11 +29,11 @@ class Evaluations:
     """
 
     def __init__(
-        self, run: Run, trainee: Trainee, run_progress: RunProgress, events: Events, patience: Patience,
-        check: LearningCheck, saved: Mapping[str, Any] | None,
+        self, run: Run, trainee: Trainee, run_progress: RunProgress, events: Events, selection_state: SelectionState,
+        learning_check: LearningCheck, saved: Mapping[str, Any] | None,
     ) -> None:
         self.run, self.trainee, self.run_progress, self.events = run, trainee, run_progress, events
-        self.patience, self.check = patience, check
+        self.selection_state, self.learning_check = selection_state, learning_check
         self.held_out: float | None = (saved or {}).get("held_out")
         self.history: list[float] = []
         self.by_objective: dict[str, float] = {}
@@ -62,7 +62,7 @@ class Evaluations:
 
     def warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""
-        warning = self.check.warning(
+        warning = self.learning_check.warning(
             self.by_objective, share=share, updates=self.run_progress.step, learning_rate=self.trainee.learning_rate
         )
         if warning is not None:
@@ -71,7 +71,7 @@ class Evaluations:
     def describe(self) -> tuple[str, str]:
         """The held-out loss, to follow other words, and lines that compare it with baselines and with the best step."""
         loss = "" if self.held_out is None else f", held-out loss {self.held_out:.4f}"
-        return loss, self.check.compare(self.by_objective) + self.patience.describe(self.run_progress.step)
+        return loss, self.learning_check.compare(self.by_objective) + self.selection_state.describe(self.run_progress.step)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
@@ -87,7 +87,7 @@ class Evaluations:
             losses[entry] = means["loss"]
             name = self.trainee.log_name
             self.by_objective |= {name(entry, objective): loss for objective, loss in means["objectives"].items()}
-            self.check.add_metrics({name(entry, metric): value for metric, value in means["metrics"].items()})
+            self.learning_check.add_metrics({name(entry, metric): value for metric, value in means["metrics"].items()})
             step, spent = self.run_progress.step, self.run_progress.spent_now()
             record = self.events.write("held_out", step, entry=entry, **spent, **means)
             if record is not None and self.run.verbose:
@@ -129,10 +129,10 @@ class Evaluations:
         if selection is None:
             return None
         if selection.measure is None:
-            self.patience.add(step, {selection.metric: self.by_objective.get(selection.metric, math.nan)})
+            self.selection_state.add(step, {selection.metric: self.by_objective.get(selection.metric, math.nan)})
             return None
         metrics = dict(selection.measure())
-        self.patience.add(step, metrics)
+        self.selection_state.add(step, metrics)
         spent = self.run_progress.spent_now()
         self.events.write("dev", step, **spent, metrics=metrics)
         when = f"step {step:,}  epoch {spent['epochs']:.2f}" if step else "frozen start, network untouched"

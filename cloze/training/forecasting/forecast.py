@@ -140,7 +140,7 @@ def forecast(
                 )
             used[entry, length] = trials[entry, length]
     costs = [run_costs.cost(phase, used, update.seconds * bytes_) for phase in run_costs.phases]
-    amount, kind = run.budget.amount - run.budget.begun, run.budget.kind
+    amount, kind = run.budget.amount - run.budget.setup_seconds, run.budget.kind
     updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(run_costs.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
     measured = 0.0 if kind == "seconds" or run.selection is None else _measuring(data, used)
@@ -167,7 +167,7 @@ def _elsewhere(data: Any, entry: str, rows: int, length: int | None) -> list[Mic
 def _measuring(data: Any, trials: Trials) -> float:
     """About how many seconds it takes to measure the dev sets once: the forward pass is a third of a training step."""
     per_row = sum(trial.seconds.per_row for trial in trials.values()) / max(len(trials), 1)
-    return per_row / 3 * sum(feed.rows(0) for feed in data.held_out_feeds.values())
+    return per_row / 3 * sum(feed.row_count(0) for feed in data.held_out_feeds.values())
 
 
 def _earliest(run: Run, epochs: float) -> float | None:
@@ -187,7 +187,7 @@ class Costs:
         self.shares = [end - before for end, before in zip(ends, [0.0, *ends[:-1]], strict=True)]
 
     def cost(self, phase: SchedulePhase, trials: Mapping[tuple[str, int | None], RowCosts], update: float) -> dict[str, float]:
-        """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
+        """What one update costs in the unit of every kind of budget; `update` is the optimizer's own time in seconds."""
         run, rows = self.run, int(phase.set.get("batch", self.batch)) * self._grown(phase)
         at_once, entries = min(rows, self.at_once), list(run.step.entries)
         odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
@@ -200,7 +200,7 @@ class Costs:
             cost["seconds"] += weight * (math.ceil(rows / at_once) * trial.seconds.fixed + rows * trial.seconds.per_row)
             cost["tokens"] += weight * rows * trial.tokens
             cost["flops"] += weight * rows * trial.flops
-            items = run.data.items(entry) * self._shorter(entry, length)
+            items = run.data.rows_in_epoch(entry) * self._shorter(entry, length)
             cost["epochs"] += (1.0 if every else weight) * rows / max(items, 1.0) * odd / sum(odds)
         cost["bytes"] = cost["tokens"] * (run.bytes_per_token or 0.0)
         return cost
@@ -225,7 +225,7 @@ class Costs:
 
 
 def needs(parameters: int, state: float) -> int:
-    """Bytes that weights, gradients and the optimiser's state take; `state` is bytes of state for each byte of weights."""
+    """Bytes that weights, gradients and the optimizer's state take; `state` is bytes of state for each byte of weights."""
     return int(4 * parameters * (2 + state))
 
 

@@ -55,7 +55,7 @@ class Rehearsal(Session):
     def evaluate(self, *, observed: bool = True) -> None:
         """Measure nothing."""
 
-    def checkpoint(self, *, behind: bool = False) -> None:
+    def checkpoint(self, *, background: bool = False) -> None:
         """Keep nothing."""
 
 

@@ -46,13 +46,17 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one kind. `passes`: the most passes over the text; they may end a run before the amount is spent. `begun`:
-    what is spent before the first step; a share is one of the rest."""
+    """An amount of one kind.
+
+    Attributes:
+        passes: The most passes over the text; they may end a run before the amount is spent.
+        setup_seconds: What is spent before the first step. Shares count from there to the whole amount.
+    """
 
     kind: Kind
     amount: float
     passes: float | None = field(default=None, repr=False)
-    begun: float = field(default=0.0, repr=False)
+    setup_seconds: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -88,7 +92,7 @@ class Budget:
 
     def share(self, spent: Spent) -> float:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
-        share = (float(vars(spent)[self.kind]) - self.begun) / (self.amount - self.begun)
+        share = (float(vars(spent)[self.kind]) - self.setup_seconds) / (self.amount - self.setup_seconds)
         return share if self.passes is None else max(share, spent.epochs / self.passes)
 
     def end(self, spent: Spent, *, name: bool = False) -> str:

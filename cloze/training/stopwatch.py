@@ -1,4 +1,4 @@
-"""The clock of a run: the seconds of training, over resumptions."""
+"""The seconds of training, counted on when a run resumes."""
 
 from __future__ import annotations
 

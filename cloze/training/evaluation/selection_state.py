@@ -9,7 +9,7 @@ from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.selection import BestEvaluation, Metrics, Selection
 
 
-class Patience:
+class SelectionState:
     """The standing of a run that chooses among its checkpoints by `selection`; None: it does not choose.
 
     `saved` is the state of the checkpoint that the run continues from.
@@ -32,7 +32,7 @@ class Patience:
         if self.selection is not None:
             self._set(self.selection.after(self.standing, step, metrics))
 
-    def leads(self, step: int) -> bool:
+    def is_best(self, step: int) -> bool:
         """Whether this step is the best so far of a run that keeps its best checkpoint."""
         return self._keeps_best and self.standing is not None and self.standing.step == step
 
