@@ -66,7 +66,7 @@ def prepare(
     fitted it.
     """
     old = _require_recipe(recipe, request, out)
-    run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, probe=probe, fitted=fitted)
+    recipe, run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, probe=probe, fitted=fitted)
     if not probe:
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
@@ -77,8 +77,11 @@ def prepare(
 def _build_run(
     recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], old: Mapping[str, Any] | None, *,
     probe: bool, fitted: Fitted | None,
-) -> tuple[Run, dict[str, Store], dict[str, Store]]:
-    """The run with weights, heads and data, its stores, and its stores of dev rows; `old` is the record of the run in `out`."""
+) -> tuple[Recipe, Run, dict[str, Store], dict[str, Store]]:
+    """The recipe with what its text determines, the run with weights, heads and data, its stores, and its stores of dev rows.
+
+    `old` is the record of the run in `out`.
+    """
     options = request.options
     say, seed, ranks = request.say, options.seed, processes()
     device = choose_device(options.device)
@@ -141,7 +144,7 @@ def _build_run(
         mirror=options.mirror, setup_seconds=setup_seconds,
     )
     run.check()
-    return run, stores, dev_stores
+    return recipe, run, stores, dev_stores
 
 
 def _plan(
@@ -250,8 +253,8 @@ def plan_of(
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(recipe, data, store, run.step)
     plan = Plan(
-        recipe, run.budget, fitted, forecast, why, sum(corpus.size for corpus in stores.values()), (), stage=request.options.stage,
-        held_out=not unheld or recipe.task is not None,
+        recipe, run.budget, fitted, forecast, why, sum(corpus.size for corpus in stores.values()), (),
+        stage=request.options.stage, held_out=not unheld or recipe.task is not None,
         starts=tuple(described_starts(recipe, stores, origins={name or recipe.export for name in request.init})),
     )
     tokens = plan.worth if forecast is not None else fitted.tokens if fitted is not None else None
