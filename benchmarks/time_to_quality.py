@@ -19,7 +19,8 @@ and its probe; the peer is not charged for imports or for the tokenizing of the 
 reads in its time, and its schedule ends there.
 
 In the end, ours run for shorter and shorter times, start of the process included, for as long as they pass the loss that the
-best cell of the peer has after the whole time: the last that does is when they first pass it.
+best cell of the peer has after the whole time: the last that does is when they first pass it. A time is a number of tokens over
+the speed that was measured in turns, so that a busy machine or another one changes no figure.
 
 Finished runs are in benchmarks/results/time_to_quality.jsonl: rerun the command, it resumes.
 """
@@ -124,9 +125,19 @@ def compare(text: str, seconds: float, work: Path, ledger: Ledger) -> None:
         print(f"{text}: {recipe} in {ours['cpu']:.0f} of {time_:.0f} s: {ours['loss']:.3f}", flush=True)
         passing = first_pass(text, recipe, ours["tokens"], best["loss"], work, ledger)
         if passing is not None:
-            share = passing["cpu"] / best["cpu"]
-            line = f"{text}: {recipe} first passes {best['loss']:.3f} after {passing['cpu']:.0f} s, {share:.3f} of the time"
+            time_ = seconds_of(speed, passing["tokens"])
+            line = f"{text}: {recipe} first passes {best['loss']:.3f} after {time_:.0f} s, 1/{seconds / time_:.1f} of the time"
             print(line, flush=True)
+
+
+def speed_of(run: Mapping[str, Any]) -> str:
+    """The name under which the speed of a run's side was measured."""
+    return str(run["recipe"]) if run["side"] == "cloze" else f"Trainer {run['batch']}"
+
+
+def seconds_of(speed: Mapping[str, float], tokens: int) -> float:
+    """How long a side takes for some tokens at its measured speed, its start included."""
+    return speed["before"] + tokens / speed["tokens"]
 
 
 def first_pass(text: str, recipe: str, tokens: int, goal: float, work: Path, ledger: Ledger) -> dict[str, Any] | None:
@@ -255,6 +266,7 @@ def draw(ledger: Ledger, path: Path) -> None:
     figure, places = plt.subplots(1, len(TEXTS), figsize=(9, 3.6), sharey=True, layout="constrained")
     for (language, text), place in zip(TEXTS.items(), places, strict=True):
         peers: dict[int, dict[str, Any]] = {}  # a tenth of the time, a third of it, and all
+        (speeds,) = [known["sides"] for known in ledger.results(speeds=text, rounds=ROUNDS, burst=BURST)]
         for one in ledger.results(side="Trainer", text=text):
             stage = round(math.log(one["cpu"]))
             peers[stage] = min(peers.get(stage, one), one, key=lambda run: run["loss"])
@@ -262,8 +274,8 @@ def draw(ledger: Ledger, path: Path) -> None:
         for recipe in OURS:
             lines[recipe] = ledger.results(side="cloze", text=text, recipe=recipe)
         for (name, runs), style in zip(lines.items(), ("s-", "o-", "D-"), strict=True):
-            ordered = sorted(runs, key=lambda run: run["cpu"])
-            place.plot([run["cpu"] for run in ordered], [run["loss"] for run in ordered], style, label=name)
+            ordered = sorted((seconds_of(speeds[speed_of(run)], run["tokens"]), run["loss"]) for run in runs)
+            place.plot(*zip(*ordered, strict=True), style, label=name)
         title = {"en": "English Wikipedia", "zh": "Chinese Wikipedia"}[language]
         place.set(title=title, xlabel="seconds of one core", xlim=(0, None))
         place.grid(alpha=0.3)

@@ -6,7 +6,7 @@ sequence that a network reads is a view, such as `decoder`, and has the same fie
 The site builds the tables of `docs/fields.md` from this file.
 
 Shapes: B rows, L positions, M targets, T positions of a second sequence, D width, C characters, R items, P pairs or parts,
-E examples.
+K columns, E examples, F numbers of a target; of states, N layers, S = N + 1 with the embeddings, H heads of width W.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ for _field in (
     Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True, per="target"),
     Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "
           "first and the last token of each", keyed=True, per="target"),
-    Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True, per="target"),
+    Field("values", "M F", "float", "targets that are numbers: one or several for each position", keyed=True, per="target"),
     Field("paragraph", "B", "integer", "the number of the row's document in the store, for networks with a vector of each"),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
@@ -176,7 +176,7 @@ for _field in (
     Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
     Field("column", "B", "integer", "the label of a record: one for the row, or (B, K) one for each word, -1 for none",
           keyed=True, travels=False),
-    Field("numbers", "B C", "float", "the label of a record where it is a number, or several", keyed=True,
+    Field("numbers", "B F", "float", "the label of a record where it is a number, or several", keyed=True,
           travels=False),
     Field("choices", "B", "integer", "how many texts the list of a record has: its last parts", travels=False),
     Field("summary", "B", "integer", "column of the row's summary token; absent: the first. It becomes `summaries`",

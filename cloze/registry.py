@@ -6,7 +6,7 @@
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
 - `Given[T]`: filled by cloze (see `recipe/building.py`), illegal in a recipe;
-- `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
+- `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Schedulable` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
@@ -49,7 +49,7 @@ class LiveMark:
     """Marks a number that may follow a schedule."""
 
 
-class Changing:
+class Schedulable:
     """The base of a kind whose parts, if they are dataclasses, may follow a schedule with each of their numbers.
 
     `described`: the arguments that stay what they are, because the result of a run records them, each with its name there.
@@ -280,8 +280,8 @@ def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
 
 
 def _marked(builder: Callable[..., Any], name: str, annotation: Any) -> Any:
-    """The annotation of a parameter, with the mark of a schedule if it is a number of a `Changing` kind."""
-    if not (isinstance(builder, type) and issubclass(builder, Changing) and dataclasses.is_dataclass(builder)):
+    """The annotation of a parameter, with the mark of a schedule if it is a number of a `Schedulable` kind."""
+    if not (isinstance(builder, type) and issubclass(builder, Schedulable) and dataclasses.is_dataclass(builder)):
         return annotation
     fixed = name in builder.described or any(isinstance(mark, (LiveMark, GivenMark)) for mark in marks(annotation))
     return annotation if fixed or not is_number(annotation) else Annotated[annotation, LiveMark()]

@@ -219,7 +219,7 @@ class Data:
         feed = self.feeds[entry]
         spans = self.spans()
         ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.row_count(cursor.epoch) // self._rows)))
-        if feed.changes:
+        if feed.is_scheduled:
             steps = make_steps(feed.when(share), cursor, self._rows, spans, 1)
         elif not self.workers:
             steps = make_steps(feed, cursor, self._rows, spans, ahead)

@@ -92,13 +92,13 @@ class Feed:
         return self.exercise.spread is not None or isinstance(self.source, Spreading)
 
     @property
-    def changes(self) -> bool:
+    def is_scheduled(self) -> bool:
         """Whether the exercise follows a schedule, so that a row depends on when it is made."""
-        return self.exercise.changes
+        return self.exercise.is_scheduled
 
     def when(self, share: float) -> Feed:
         """The same feed at a share of the budget, with the same plans."""
-        if not self.changes:
+        if not self.is_scheduled:
             return self
         feed = object.__new__(Feed)
         feed.__dict__.update(self.__dict__, exercise=self.exercise.when(share))

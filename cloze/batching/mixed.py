@@ -63,13 +63,13 @@ class MixedFeed:
         return self if now == self.now else MixedFeed(self.feeds, self.odds, seed=self.seed, now=now)
 
     @property
-    def changes(self) -> bool:
+    def is_scheduled(self) -> bool:
         """Whether an exercise follows a schedule, so that a row depends on when it is made."""
-        return any(feed.changes for feed in self.feeds.values())
+        return any(feed.is_scheduled for feed in self.feeds.values())
 
     def when(self, share: float) -> MixedFeed:
         """The same mixture at a share of the budget."""
-        if not self.changes:
+        if not self.is_scheduled:
             return self
         mixture = object.__new__(MixedFeed)
         mixture.__dict__.update(self.__dict__, feeds={name: feed.when(share) for name, feed in self.feeds.items()})

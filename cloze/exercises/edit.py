@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.registry import Changing
+from cloze.registry import Schedulable
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -19,7 +19,7 @@ E = TypeVar("E", bound="Edit")
 ExerciseKind = Literal["masked", "causal", "spans", "permuted"]
 
 
-class Edit(Changing, ABC):
+class Edit(Schedulable, ABC):
     """One step of an exercise: the base class of every edit.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
@@ -105,7 +105,7 @@ class Edit(Changing, ABC):
         return length
 
     def max_input_before_infill(self, length: int) -> int:
-        """How many tokens may enter if a later edit replaces each span that this one marks by one token."""
+        """How many tokens may enter so that at most `length` remain once a later edit has replaced each marked span by one."""
         return length
 
     def for_length(self: E, length: int) -> E:

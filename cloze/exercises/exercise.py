@@ -161,7 +161,7 @@ class Exercise:
             gone |= self._dead[-1]
 
     @property
-    def changes(self) -> bool:
+    def is_scheduled(self) -> bool:
         """Whether some edit follows a schedule."""
         return any(p.schedules for p in self.edits)
 

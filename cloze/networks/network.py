@@ -47,7 +47,7 @@ PARAMETERS = "parameters"
 
 def reading_kinds(sees: str) -> dict[str, StateKind]:
     """The kinds of the states that `reading_states` gives."""
-    return {"hidden": StateKind("B L D", sees), "layers": StateKind("N B L D", sees), "summary": StateKind("E D", sees)}
+    return {"hidden": StateKind("B L D", sees), "layers": StateKind("S B L D", sees), "summary": StateKind("E D", sees)}
 
 
 def attention_kinds(sees: str, prefix: str = "") -> dict[str, StateKind]:

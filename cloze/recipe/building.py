@@ -12,7 +12,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.exercise import PlacedEdit
 from cloze.recipe.parts import builder_of
 from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
-from cloze.registry import Argument, Changing, is_whole, lookup, signature
+from cloze.registry import Argument, Schedulable, is_whole, lookup, signature
 
 #: The legal names of `Given` parameters, and what each receives.
 MEANINGS: Mapping[str, str] = {
@@ -66,12 +66,12 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
 
 
 def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
-    """The arguments of a builder of a `Changing` kind that follow a schedule, each as a function of the share spent.
+    """The arguments of a builder of a `Schedulable` kind that follow a schedule, each as a function of the share spent.
 
     What is built alone, as for reading a text after the training, has their last values.
     """
     accepted, functions = signature(builder), dict[str, Callable[[float], float]]()
-    if not (isinstance(builder, type) and issubclass(builder, Changing)):
+    if not (isinstance(builder, type) and issubclass(builder, Schedulable)):
         return functions
     for name, value in arguments.items():
         if name in accepted and isinstance(value, Mapping) and accepted[name].live:

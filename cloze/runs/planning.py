@@ -87,7 +87,7 @@ def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
         trials: Trials = {}
         origins = run_origins(recipe, request, {})
         fit = to_budget(recipe, request, folder, spend, origins, trials)
-        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), origins, probe=True)
+        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), origins, dry_run=True)
         try:
             engine = pace(run, engines()) if learns_words(fit.recipe) else None
             if engine is not None:
@@ -162,7 +162,7 @@ def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folde
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
         recipe, request_ = request.options.load(fewer), replace(request, corpus=[str(text)])
-        run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
+        run, _ = prepare(recipe, request_, folder / "run", spend, {}, dry_run=True)
     except ClozeError as error:
         why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
         name = checked_recipe.name

@@ -56,18 +56,18 @@ MAX_SETUP_SHARE = 0.5  # at most this share of a budget in seconds is charged fo
 
 
 def prepare(
-    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], *, probe: bool = False,
+    recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], *, dry_run: bool = False,
     fitted: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
     """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
 
     `out` is the run folder, `spend` the budget, `origins` the folder of the checkpoint that each network starts from, by network.
-    With `probe`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements that
-    fitted it.
+    In a `dry_run`, the run is only measured and prints nothing. `fitted` is the fitted recipe, `trials` holds the measurements
+    that fitted it.
     """
     old = _require_recipe(recipe, request, out)
-    recipe, run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, probe=probe, fitted=fitted)
-    if not probe:
+    recipe, run, stores, dev_stores = _build_run(recipe, request, out, spend, origins, old, dry_run=dry_run, fitted=fitted)
+    if not dry_run:
         if rank() == 0:
             run.verification = Verification([*stores.values(), *dev_stores.values()])
         _plan(recipe, request, run, stores, old, fitted=fitted, trials=trials)
@@ -76,7 +76,7 @@ def prepare(
 
 def _build_run(
     recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], old: Mapping[str, Any] | None, *,
-    probe: bool, fitted: Fitted | None,
+    dry_run: bool, fitted: Fitted | None,
 ) -> tuple[Recipe, Run, dict[str, Store], dict[str, Store]]:
     """The recipe with what its text determines, the run with weights, heads and data, its stores, and its stores of dev rows.
 
@@ -103,7 +103,7 @@ def _build_run(
         labels=(description or {}).get("labels") or (),
     )
     setup_seconds = float((old or {}).get("begun", 0.0))
-    if not resumes and not probe:
+    if not resumes and not dry_run:
         setup_seconds = start_tables(step, recipe, stores, dev_stores=dev_stores, origins=origins, seed=seed, say=say)
     if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
         spend = replace(spend, setup_seconds=min(setup_seconds, spend.amount * MAX_SETUP_SHARE))
@@ -114,9 +114,9 @@ def _build_run(
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     new_heads = recipe.training.new_heads
-    if new_heads == "scaled" and not probe:
+    if new_heads == "scaled" and not dry_run:
         scale_heads(step, data, drawn_heads)
-    if new_heads == "fitted" and not probe:  # every process fits them to the same rows
+    if new_heads == "fitted" and not dry_run:  # every process fits them to the same rows
         fit_heads(step, build(seed=0, process=0, ranks=1), drawn_heads, device=device, say=say)
 
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)

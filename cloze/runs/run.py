@@ -186,7 +186,7 @@ def to_budget(
     return fitted(
         recipe, request.options.load, budget=spend, corpus=first,
         tokenizer=request.options.tokenizer or next(iter(origins.values()), None),
-        prepare=lambda recipe: prepare(recipe, request, out, spend, origins, probe=True)[0], trials=trials,
+        prepare=lambda recipe: prepare(recipe, request, out, spend, origins, dry_run=True)[0], trials=trials,
         continued=request.continues(recipe), text_format=request.options.text_format,
     )
 

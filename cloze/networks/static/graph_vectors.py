@@ -60,7 +60,7 @@ class GraphVectors(Network):
         self.register_buffer("first_relation", torch.tensor(first))
         self.takes = self.needs
         self.gives = {
-            "hidden": StateKind("B L D", "itself"), "layers": StateKind("N B L D", "itself"),
+            "hidden": StateKind("B L D", "itself"), "layers": StateKind("S B L D", "itself"),
             "distance": StateKind("P", "cell"),
         }
         self.reset_parameters()
