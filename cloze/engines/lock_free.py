@@ -88,7 +88,7 @@ def shape_of(run: Run) -> _Shape | str:
     entry, feed, network, objective, weighted = setup
     if feed.packing or not isinstance(feed.source, BoundLines):
         return "the data are not lines of one corpus"
-    if feed.changes:
+    if feed.is_scheduled:
         return "an edit follows a schedule"
     if not isinstance(network, WordVectors) or network.both_sides:
         return "the network is not word_vectors of one side"

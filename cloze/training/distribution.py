@@ -321,4 +321,4 @@ def _shard(step: StepModule, device: torch.device, shard: int | None, *, half: b
         if not getattr(group, "lends", False) and all(owners[id(parameter)] == 1 for parameter in group.parameters()):
             fully_shard(group, mesh=mesh, mp_policy=policy)
     fully_shard(step, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
-    register_fsdp_forward_method(step, "run")
+    register_fsdp_forward_method(step, "states_of")
