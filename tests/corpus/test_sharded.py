@@ -147,7 +147,7 @@ def test_large_shards_map_the_bounds_of_their_passages(store: Store, monkeypatch
     written = bind(store)
     assert firsts(written, 0) == whole
     assert len(list((store.path / "plans").glob("*/00003/start.npy"))) == 1
-    monkeypatch.setattr("cloze.corpus.sources.plan.by_sentence", lambda *args, **given: pytest.fail("planned again"))
+    monkeypatch.setattr("cloze.corpus.sources.plan.cut_by_sentence", lambda *args, **given: pytest.fail("planned again"))
     assert firsts(bind(store), 0) == whole
 
 
