@@ -93,7 +93,8 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
                 "expected at least two."
             )
         arguments["classes"] = len(store.classes)
-    return {str(edit.part.arguments["set"]): arguments for edit in entry.exercise if "column" in edit.part.arguments}
+    edits = [edit.part for edit in entry.exercise if class_of("edit", edit.part.name).targets_of_answer]
+    return {str(edit.arguments["set"]): arguments for edit in edits}
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:

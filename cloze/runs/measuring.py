@@ -37,6 +37,7 @@ from cloze.training.selection import Selection
 from cloze.training.step import StepModule
 
 MEAN = "mean"  # the metric of several tasks
+ANSWER_FIELDS = ("column/", "numbers/")  # how the names of fields begin of which an edit makes targets
 
 
 class TaskHead(NamedTuple):
@@ -80,34 +81,38 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
 
 
 def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
-    """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
-    no column because the target is a text."""
-    arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
+    """The sets of targets that come from the answers of an entry's records: those of edits that make targets of an answer
+    (`Edit.targets_of_answer`), or all sets if no field holds the answer, as where it is a text."""
+    edits = [edit.part for edit in entry.exercise if "set" in edit.part.arguments]
     answer = build_part(recipe.sources[entry.source]).answer
-    columns = answer is None or any(name.startswith("column/") for name in answer.gives)
-    return {str(options["set"]) for options in arguments if "column" in options or not columns}
+    in_field = answer is None or any(name.startswith(ANSWER_FIELDS) for name in answer.gives)
+    return {
+        str(edit.arguments["set"]) for edit in edits if class_of("edit", edit.name).targets_of_answer or not in_field
+    }
 
 
 def task_of_head(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore)
-    return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
+    return _task(recipe, one, store.about["read"], stores_answer=bool(store.columns))
 
 
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
     source = build_part(recipe.sources[head.source])
-    in_column = any(name.startswith("column/") for name in source.answer.gives)
-    columns = asdict(source.columns)
-    return _task(recipe, head, columns, in_column=in_column)
+    return _task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
 
 
-def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: bool) -> Task:
-    """A task of a recipe whose files are read in some way (`Columns`); `in_column`: the answer is a column of records."""
+def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, stores_answer: bool) -> Task:
+    """A task of a recipe whose files are read in some way (`Columns`).
+
+    `stores_answer`: whether the answers of the records are stored, as classes, numbers and texts are. They come from the column
+    `label` then; where the answer is another text of the same row, as in retrieval, there is no such column.
+    """
     assert recipe.task is not None
     accepted, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
-    names = ("text", "text_b", *(["label"] if in_column and "label" in accepted else []))
+    names = ("text", "text_b", *(["label"] if stores_answer and "label" in accepted else []))
     options = {name: read[name] for name in names if read[name] is not None}
     if recipe.sources[one.source].arguments.get("items") and "picture" in accepted:
         options["picture"] = recipe.sources[one.source].arguments["picture"]
