@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -229,6 +228,7 @@ class Learner(nn.Module, ABC):
     | method | input | output | default |
     |---|---|---|---|
     | `encode` | examples | rows as the network reads them | |
+    | `truth` | examples with labels | the right answer of each | the task's |
     | `encode_labelled` | examples with labels | `LabelledRow`s | `encode` and the task's `truth` |
     | `row_outputs` | rows | probabilities or numbers of the network | |
     | `mixed_outputs` | examples, rows | the same, mixed with the linear model if there is one | as named |
@@ -236,12 +236,19 @@ class Learner(nn.Module, ABC):
     | `per_example` | labelled rows | what the metrics need | `row_outputs`, then the task's `per_example` |
     | `compute_metrics` | items of `per_example` | the metrics | the task's |
     | `measure` | labelled rows | the metrics, as in training | `per_example`, then `compute_metrics` |
+    | `truth_and_predictions` | items of `per_example` | right answers and predicted ones, to compare them | None |
     | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
+    | `remarks` | examples, rows, outputs, items of `per_example` | sentences on the figures | how many texts were cut |
+    | `details` | rows, outputs, items of `per_example` | tables by class for the `Evaluation` | none |
+    | `lost` | a row | how many tokens of it did not fit | `row.cut` |
     | `predict` | examples | predictions | `encode`, `mixed_outputs`, `predictions` |
+    | `scored` | examples | each with the probabilities of all labels | a `TaskError` |
+    | `outputs` | examples | what the network says of them, for a mixture | `row_outputs` if the task has a linear model |
+    | `texts_of` | examples | the texts that they are about | none |
 
-    Everything runs in eval mode. It is an `nn.Module` so
-    that network and head change device and mode together. `exact` is the reader in fp32: metrics do not depend on the precision
-    of training. `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
+    Everything runs in eval mode. A learner is an `nn.Module`, so that network and head change device and mode together. `exact` is
+    the reader in fp32: metrics do not depend on the precision of training. `labels` are the classes, None if answers are free;
+    `numbered`: files may give them by their numbers.
     """
 
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
@@ -320,14 +327,8 @@ class Learner(nn.Module, ABC):
         return self.mixed(examples, self.row_outputs(rows, size, report))
 
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared.
-
-        Here they are the first two columns of an array.
-        """
-        if not isinstance(per_example, np.ndarray) or per_example.ndim != 2 or per_example.shape[1] < 2:
-            return None
-        columns: Any = per_example.T
-        return columns[0], columns[1]
+        """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared."""
+        return None
 
     def evaluate(
         self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent
@@ -388,6 +389,13 @@ class Learner(nn.Module, ABC):
         missing = [layer for layer in self.annotated if layer not in self.reader.annotations.layers]
         sentence = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
         return [*(sentence.format(layer) for layer in missing), *([] if remark is None else [remark])]
+
+
+def first_columns(per_example: NDArray[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The first two columns of an array, for tasks whose items of `per_example` begin with the right answer and the predicted
+    one (`Learner.truth_and_predictions`)."""
+    columns: Any = per_example.T
+    return columns[0], columns[1]
 
 
 def head_called(loaded: Checkpoint, name: str) -> Any:

@@ -22,7 +22,7 @@ from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import METRICS, at_most, ks_of, measure, ranks_of, require_share
-from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, first_columns, silent
 from cloze.tasks.texts import (
     LABEL,
     Examples,
@@ -145,6 +145,10 @@ class Classifier(SummaryLearner):
         """The probability of each label for every row: (N, C), in the order of the rows."""
         scores = torch.from_numpy(self.all_scores(rows, size, report))
         return scores.softmax(-1).numpy() if len(rows) else np.zeros((0, len(self.names)), np.float32)
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def remarks(self, examples: Examples, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, and how many texts were cut."""

@@ -22,7 +22,7 @@ from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.pictures import numbers_of
-from cloze.tasks.task import Prediction, Report, silent
+from cloze.tasks.task import Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
 
 Rows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
@@ -167,6 +167,10 @@ class Chooser(SummaryLearner):
         flat = self.all_scores([framed for row in rows for framed in row], size)[:, 0].astype(np.float64)
         report(len(rows))
         return _shares(flat, [len(row) for row in rows])
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def lost(self, row: Rows) -> int:
         """How many tokens did not fit into the row that lost most."""

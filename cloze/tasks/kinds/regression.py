@@ -17,7 +17,7 @@ from cloze.registry import register
 from cloze.tasks.linear.estimators import Numbers
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.agreement import AGREEMENT, agreement, undefined
-from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LabelledTexts, SummaryLearner, TextTask, head_named
 
 Readings = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
@@ -112,6 +112,10 @@ class Regressor(SummaryLearner):
     def lost(self, row: Readings) -> int:
         """How many tokens did not fit."""
         return row[0].cut
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Whether there is no correlation, and how many texts were cut."""

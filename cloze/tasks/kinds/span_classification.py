@@ -25,7 +25,7 @@ from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, head_called, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
 
 Int64 = NDArray[np.int64]
@@ -231,6 +231,10 @@ class SpanClassifier(Learner):
                     probabilities[indices] = scores.softmax(-1).cpu().numpy()
                 report(len(index))
         return probabilities
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How many texts have spans that were not read."""
