@@ -246,9 +246,9 @@ class Learner(nn.Module, ABC):
     | `outputs` | examples | what the network says of them, for a mixture | `row_outputs` if the task has a linear model |
     | `texts_of` | examples | the texts that they are about | none |
 
-    Everything runs in eval mode. A learner is an `nn.Module`, so that network and head change device and mode together. `exact` is
-    the reader in fp32: metrics do not depend on the precision of training. `labels` are the classes, None if answers are free;
-    `numbered`: files may give them by their numbers.
+    Everything runs in eval mode. A learner is an `nn.Module`, so that network and head change device and mode together.
+    `exact` is the reader in fp32: metrics do not depend on the precision of training. `labels` are the classes, None if answers
+    are free; `numbered`: files may give them by their numbers.
     """
 
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
