@@ -82,14 +82,14 @@ def _show_recipe(options: FinetuneOptions) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
-    from cloze.runs.finetuning.finetune import labels_of
+    from cloze.runs.finetuning.finetune import label_counts_of
     from cloze.runs.finetuning.task_checks import require_kinds
     from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 
     loaded = None if is_recipe_without_checkpoint(options.checkpoint) else load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
     require_kinds(plain := make_recipe(), options)
-    recipe = make_recipe(labels=labels_of(plain, options, None if loaded is None else loaded.tokenizer))
+    recipe = make_recipe(label_counts=label_counts_of(plain, options, None if loaded is None else loaded.tokenizer))
     print(to_yaml(recipe.canonical()), end="")
 
 
@@ -99,7 +99,7 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     from cloze.cli.train.finetune_output import show
     from cloze.cli.train.quiet import silence
     from cloze.errors import spelled_by
-    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.autotune import search_within
     from cloze.runs.finetuning.finetune import run_finetuning
     from cloze.runs.finetuning.measure_result import measure_on_files
 
@@ -107,13 +107,13 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     way_out = f"or remove {out}" if options.overwrite else "or add --overwrite"
     with silence(on=as_json, results=True):
         with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
-            tuned = run_finetuning(options) if options.tune is None else tuned_within(options)
-        stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
+            result = run_finetuning(options) if options.tune is None else search_within(options)
+        stopped = [outcome for outcome in result.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if options.test is not None:
-            tuned = measure_on_files(tuned, [options.test], "test", options.items, options.annotate)
-    show(tuned.task_json, out, as_json=as_json)
+            result = measure_on_files(result, [options.test], "test", options.items, options.annotate)
+    show(result.task_json, out, as_json=as_json)
     if not as_json:
         hint(out)
