@@ -17,11 +17,11 @@ from cloze.cli.train.finetune_output import show
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
-from cloze.objectives.labels.choose import choose
+from cloze.objectives.labels.choice import choose
 from cloze.objectives.labels.crf_labelling import crf_labelling
+from cloze.objectives.labels.multi_label import several
 from cloze.objectives.labels.regress import regress
 from cloze.objectives.labels.relation_prediction import relation_prediction
-from cloze.objectives.labels.several import several
 from cloze.objectives.transforms import plain_transform, transformed
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, ObjectiveReading, choose_penalty, fit_output, start_straight

@@ -14,7 +14,7 @@ import numpy as np
 
 from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
-from cloze.runs.finetuning.measure_result import FinetuningResult, write_description
+from cloze.runs.finetuning.measure_result import FinetuningResult, write_task_json
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
@@ -122,7 +122,7 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Fine
         folder = chosen[0].folder
         task_json = {**chosen[0].task_json, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
         (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
-        write_description(folder / "cloze" / "task.json", task_json)
+        write_task_json(folder / "cloze" / "task.json", task_json)
         put(folder, out)
         return FinetuningResult(chosen[0].outcomes, out, task_json)
     finally:

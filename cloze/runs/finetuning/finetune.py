@@ -25,7 +25,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
 from cloze.runs.binds import check_binds, parse_binds
 from cloze.runs.finetuning.leakage import Hashes, hash_training_texts, shared_row_notes, write_training_hashes
-from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_description
+from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_task_json
 from cloze.runs.finetuning.ngrams import require_mixable, require_mixture
 from cloze.runs.finetuning.task_checks import (
     blind_tasks,
@@ -139,8 +139,9 @@ def _say_of(options: FinetuneOptions) -> Say:
 
 class FinetuningPlan(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
-    their counts and the hashes of their training texts, and the request (of any seed). `from_scratch`: no network takes weights of
-    the checkpoint. `base`: what the card says of the checkpoint. `remarks`: which dev and test rows are among those of training."""
+    their counts and the hashes of their training texts, and the request (of any seed). `from_scratch`: no network takes weights
+    of the checkpoint. `base`: what the card says of the checkpoint. `remarks`: which dev and test rows are among those of
+    training."""
 
     recipe: Recipe
     files: Mapping[str, LabelledFiles]
@@ -281,5 +282,5 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
             *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *plan.remarks
         ],
     }  # fmt: skip
-    write_description(path, task_json)
+    write_task_json(path, task_json)
     return FinetuningResult(outcomes, out, task_json)

@@ -18,7 +18,7 @@ from cloze.decoding.pictures import shown_pictures
 from cloze.errors import TaskError
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
-from cloze.runs import measuring
+from cloze.runs import task_selection
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.runs.options import FinetuneOptions, Say
 from cloze.tasks.evaluation import evaluate
@@ -55,7 +55,7 @@ def measure_on_dev(
         return result
     task_json = deepcopy(dict(result.task_json))
     loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, options.annotate))
-    for name, head in measuring.task_heads(stage_recipes(recipe)[-1]).items():
+    for name, head in task_selection.task_heads(stage_recipes(recipe)[-1]).items():
         prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
         every = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
@@ -83,7 +83,7 @@ def measure_on_dev(
                 section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
-    write_description(result.folder / "cloze" / "task.json", task_json)
+    write_task_json(result.folder / "cloze" / "task.json", task_json)
     return replace(result, task_json=task_json)
 
 
@@ -118,7 +118,7 @@ def text_files_of(files: Sequence[str]) -> list[str]:
     return paths
 
 
-def write_description(path: Path, task_json: Mapping[str, Any]) -> None:
+def write_task_json(path: Path, task_json: Mapping[str, Any]) -> None:
     """Write a task.json, whole or not at all, and its metrics into the card next to it."""
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps(task_json, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -131,7 +131,7 @@ def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) 
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
     task_json = json.loads(path.read_text(encoding="utf-8"))
-    write_description(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
+    write_task_json(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
 
 
 def measure_on_files(
@@ -153,5 +153,5 @@ def measure_on_files(
     if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
         task_json["ngrams"] = {**task_json.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
     task_json["remarks"] = [*task_json["remarks"], *(remark for remark in remarks if remark not in task_json["remarks"])]
-    write_description(result.folder / "cloze" / "task.json", task_json)
+    write_task_json(result.folder / "cloze" / "task.json", task_json)
     return replace(result, task_json=task_json)

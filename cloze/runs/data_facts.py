@@ -20,7 +20,7 @@ from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec,
 from cloze.registry import parameters
 
 
-def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
+def with_data_facts(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     """The recipe with facts about its labelled text, its items or its graph, for the parts that need them.
 
     Objectives get the number of `classes` or `spans`, the `mean`, the ids of the `relations`, or the `numbers` that an item
