@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloze.tasks.measures.class_report import Confusion, Ranking
+    from cloze.tasks.measures.class_report import BinaryRanking, Confusion
 
 Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples
@@ -47,7 +47,7 @@ def simple_answers(constant: Row | None, ngrams: Row | None) -> dict[str, Row]:
 
 
 def _class_lines(one: Any) -> list[str]:
-    rows, left = most_supported(one.report)
+    rows, left = most_supported(one.by_class)
     return [*table([*rows, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
 
 
@@ -61,7 +61,7 @@ def _further_lines(one: Any) -> Iterator[list[str]]:
         yield ranking_lines(one.ranking)
 
 
-def ranking_lines(ranking: Ranking, rows: str = "these") -> list[str]:
+def ranking_lines(ranking: BinaryRanking, rows: str = "these") -> list[str]:
     """What is known of two classes; `rows` names those on which the threshold was chosen."""
     return [
         f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, "
@@ -112,7 +112,7 @@ def evaluation_html(one: Any) -> str:
         {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in simple.items()}}
         for name, value in one.metrics.items()
     ]
-    parts = [html_table(metrics), html_table([*most_supported(one.report)[0], *one.averages])]
+    parts = [html_table(metrics), html_table([*most_supported(one.by_class)[0], *one.averages])]
     text = [line for lines in _further_lines(one) for line in lines]
     notes = [f"note: {remark}" for remark in one.remarks]
     return (

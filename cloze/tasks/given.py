@@ -23,7 +23,7 @@ from cloze.tasks.kinds.token_labelling import TokenLabelling
 from cloze.tasks.task import Task
 from cloze.text.encodings import reading_as
 
-Rows = Iterable[Any]
+UserRows = Iterable[Any]
 
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:

@@ -178,7 +178,7 @@ def load_tuned(
         _require_length(loaded, length)
         task_json = {**task_json, "length": length}
     learner = (task or task_in_folder(folder, name)).load(loaded, task_json, precision)
-    learner.tuned, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
+    learner.origin, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
     if (record := task_json.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
         learner.mixture = Mixture.read(record, linear, folder)

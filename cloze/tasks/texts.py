@@ -49,7 +49,7 @@ class LabelledTexts(Generic[A]):
         """The text of every example, or its two."""
         return zip(self.texts) if self.others is None else zip(self.texts, self.others, strict=True)
 
-    def pairs(self) -> Iterator[tuple[int, str, Any]]:
+    def with_lines(self) -> Iterator[tuple[int, str, Any]]:
         """The line of every example, its text and its second text, None for tasks on one text."""
         second_texts: Sequence[Any] = [None] * len(self) if self.others is None else self.others
         return zip(self.lines, self.texts, second_texts, strict=True)
@@ -207,13 +207,13 @@ class SummaryLearner(Learner):
 
     def encode(self, examples: LabelledTexts[Any]) -> list[Any]:
         """The examples as the network reads them."""
-        return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
+        return self.with_pictures(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
 
     def texts_of(self, examples: LabelledTexts[Any]) -> Sequence[str]:
         """The texts; of a pair, both."""
         return [" ".join(row) for row in examples.rows()]
 
-    def shown(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
+    def with_pictures(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""
         return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
 
@@ -250,9 +250,9 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     return positions + torch.arange(len(rows))[:, None] * width
 
 
-def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], usual: str | None = None) -> Any:
-    """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
+def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], default: str | None = None) -> Any:
+    """The head that task.json names. If it names none: the first head on a text's summary, else `default` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
-    fallbacks = tuple(loaded.heads) if usual is None else (usual,)
+    fallbacks = tuple(loaded.heads) if default is None else (default,)
     return head_called(loaded, str(task_json["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))

@@ -29,7 +29,7 @@ def remark(per_example: Any, metrics: dict[str, float], baseline: dict[str, Any]
            weighs: bool = False, more: dict[str, bool] = ACCURACY, names: tuple[str, ...] = ()) -> str | None:  # fmt: skip
     """The remark on a result of a learner of this kind."""
     learner: Any = SimpleNamespace(
-        task=SimpleNamespace(metrics=more, threshold=0.5), names=names,
+        task=SimpleNamespace(metrics=more, threshold=0.5), label_names=names,
         head=Mock(spec=Objective, weighs_classes=weighs, class_weights=None),
     )
     learner.truth_and_predictions = lambda items: kind.truth_and_predictions(learner, items)

@@ -65,7 +65,7 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     and the metrics of the mixture on these."""
     linear = linear_next_to(learner)
     assert linear is not None  # it was just saved
-    network = learner.outputs(dev)
+    network = learner.network_outputs(dev)
     mixture = chosen(linear, dev, network)
     metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))

@@ -264,7 +264,7 @@ def evaluate_links(
         )
     return Evaluation(
         examples=len(every) // len(asked), metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
-        remarks=tuple(remarks), report=rows,
+        remarks=tuple(remarks), by_class=rows,
     )
 
 

@@ -343,7 +343,7 @@ def evaluate_pictures(
     if candidates is not None:
         remarks.append(f"ranked among {candidates:,} random wrong ones, or all if there are fewer: --candidates all ranks all")
     baseline = {"always": "a random order", **chance(right, wrong), **({"matching": 0.5} if matcher.zero else {})}
-    return Evaluation(len(ranks), metrics, baseline, tuple(remarks), report=rows)
+    return Evaluation(len(ranks), metrics, baseline, tuple(remarks), by_class=rows)
 
 
 class PictureRanks:

@@ -25,7 +25,7 @@ from cloze.tasks.pictures import numbers_of
 from cloze.tasks.task import Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
 
-Rows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
+ChoiceRows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Chooser(SummaryLearner):
         """The texts with all that they offer."""
         return [" ".join([text, *choices]) for text, choices in examples.rows()]
 
-    def encode(self, examples: LabelledTexts[int]) -> list[Rows]:
+    def encode(self, examples: LabelledTexts[int]) -> list[ChoiceRows]:
         """The rows of each example."""
         offered: Sequence[Sequence[str]] = examples.others or ()
         counts = [len(choices) for choices in offered]
@@ -162,7 +162,7 @@ class Chooser(SummaryLearner):
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
         return scores.reshape(len(rows), 1)
 
-    def row_outputs(self, rows: Sequence[Rows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
+    def row_outputs(self, rows: Sequence[ChoiceRows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
         flat = self.all_scores([framed for row in rows for framed in row], size)[:, 0].astype(np.float64)
         report(len(rows))
@@ -172,14 +172,14 @@ class Chooser(SummaryLearner):
         """The first two columns."""
         return first_columns(per_example)
 
-    def lost(self, row: Rows) -> int:
+    def lost(self, row: ChoiceRows) -> int:
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
 
-    def predictions(self, examples: LabelledTexts[int], rows: Sequence[Rows], outputs: Any) -> list[ChosenText]:
+    def predictions(self, examples: LabelledTexts[int], rows: Sequence[ChoiceRows], outputs: Any) -> list[ChosenText]:
         """The likeliest text of every example, of equals the first."""
         answers = []
-        for (line, text, choices), row, probabilities in zip(examples.pairs(), rows, outputs, strict=True):
+        for (line, text, choices), row, probabilities in zip(examples.with_lines(), rows, outputs, strict=True):
             best, shares = int(probabilities.argmax()), [round(p, 6) for p in probabilities.tolist()]
             answers.append(ChosenText(line, text, choices, best, choices[best], shares, self.lost(row)))
         return answers

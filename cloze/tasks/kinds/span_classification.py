@@ -217,8 +217,8 @@ class SpanClassifier(Learner):
     @torch.inference_mode()
     def row_outputs(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
         """The probability of each label for every row, (N, C): the usual one is sure where a span is not read."""
-        probabilities = np.zeros((len(rows), len(self.names)), np.float32)
-        probabilities[:, self.names.index(self.usual)] = 1.0
+        probabilities = np.zeros((len(rows), len(self.label_names)), np.float32)
+        probabilities[:, self.label_names.index(self.usual)] = 1.0
         with evaluating(self):
             for index in by_length([len(row) for row in rows], rows=size):
                 indices = [i for i in index if rows[i].read]
@@ -246,13 +246,13 @@ class SpanClassifier(Learner):
 
     def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, confusions, calibration and, of two classes, the ranking."""
-        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.names)
+        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.label_names)
 
     def predictions(self, examples: MarkedTexts, rows: Sequence[SpanRow], outputs: Any) -> list[SpanChoice]:
         """The most probable label of every text's spans."""
         choices = []
         for row, shares in zip(rows, outputs, strict=True):
             best = int(shares.argmax())
-            by_label = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
-            choices.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), by_label))
+            by_label = {label: round(float(p), 6) for label, p in zip(self.label_names, shares, strict=True)}
+            choices.append(SpanChoice(row.marked, self.label_names[best], round(float(shares[best]), 6), by_label))
         return choices

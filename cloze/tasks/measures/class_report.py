@@ -164,7 +164,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class BinaryRanking:
     """How well the probability of one of two classes, `positive`, ranks the rows.
 
     `threshold` is the probability from which on `positive` has to be given so that its F1 is the highest on these rows, `f1`.
@@ -177,7 +177,7 @@ class Ranking:
     f1: float
 
     @classmethod
-    def of(cls, truth: NDArray[np.bool_], scores: Floats, positive: str) -> Ranking | None:
+    def of(cls, truth: NDArray[np.bool_], scores: Floats, positive: str) -> BinaryRanking | None:
         """The ranking of rows (N,); None where only one class is right anywhere."""
         if truth.all() or not truth.any():
             return None
@@ -219,7 +219,7 @@ def class_figures(truth: Labels, guess: Labels, probabilities: ArrayLike, names:
     counts = confusion(truth, guess, len(names))
     by_class = ClassCounts.of_confusion(counts)
     return {
-        "report": by_class.rows(names), "averages": by_class.averages(), "confusion": Confusion.of(names, counts),
+        "by_class": by_class.rows(names), "averages": by_class.averages(), "confusion": Confusion.of(names, counts),
         "calibration": Calibration.of(truth, guess, shares),
-        "ranking": Ranking.of(truth == 1, shares[:, 1], names[1]) if len(names) == 2 else None,
+        "ranking": BinaryRanking.of(truth == 1, shares[:, 1], names[1]) if len(names) == 2 else None,
     }
