@@ -106,8 +106,8 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         objective: Any = step.objectives[key]
         if not objective.linear or not isinstance(objective.layers, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
             raise RecipeError(
-                f"training.new_heads: the head {key!r} is more than a linear map above what a frozen network says, so it cannot "
-                "be fitted.\n  Expected scaled or drawn for such a head: --set training.new_heads=scaled"
+                f"training.new_heads: the head {key!r} is not linear in the states of the frozen network, so it cannot be "
+                "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"
             )
     if not keys:
         return

@@ -12,7 +12,7 @@ from cloze.runs.options import FinetuneOptions
 
 
 @with_options(FinetuneOptions, help_before={
-    "print_recipe": "extend", "plans": "extend", "no_baselines": "mix_ngrams", "as_json": "encoding",
+    "print_recipe": "extend", "print_plan": "extend", "no_baselines": "mix_ngrams", "as_json": "encoding",
 })  # fmt: skip
 def command(
     options: FinetuneOptions,
@@ -26,7 +26,7 @@ def command(
         "--no-baselines", help="Do not fit a linear model on n-grams for comparison."
     )] = False,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
-    plans: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
+    print_plan: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
@@ -38,7 +38,7 @@ def command(
     task, several = _tasks_of(tasks or [], options, shows=print_recipe)
     options = replace(
         options, task=task, tasks=several, first=None if first is None else parse_files(first, option="--first "),
-        overwrite=overwrite, baselines=not no_baselines, report=print if plans else lambda line: typer.echo(line, err=True),
+        overwrite=overwrite, baselines=not no_baselines, report=print if print_plan else lambda line: typer.echo(line, err=True),
     )
     if print_recipe:
         _show_recipe(options)
@@ -47,7 +47,7 @@ def command(
         options = replace(options, seeds=[int(seed) for seed in seeds.split(",") if seed.strip()])
     except ValueError:
         raise TaskError(f"--seeds {seeds!r}: expected whole numbers, such as 1,2,3.") from None
-    if plans:
+    if print_plan:
         from cloze.runs.finetuning.finetune_plan import plan_finetuning
 
         print("\n".join(plan_finetuning(options)))

@@ -194,13 +194,13 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     if options.recipe is not None:
         return options.recipe
     if options.first is not None:
-        return staged_recipe(options.first, options.tasks or {"main": LabelledFiles(options.task_type, (), ())})
+        return staged_recipe(options.first, options.tasks or {"main": LabelledFiles(options.task_name, (), ())})
     if options.tasks:
         return recipe_of_tasks(options.tasks)
-    if options.task_type not in task_recipe_names():
-        raise TaskError(f"--task {options.task_type}: unknown task. {similar_task(options.task_type)}")
-    name = f"{(loaded.recipe or {}).get('name')}_{options.task_type.removeprefix('sentence_')}"
-    return name if name in task_recipe_names() else options.task_type
+    if options.task_name not in task_recipe_names():
+        raise TaskError(f"--task {options.task_name}: unknown task. {similar_task(options.task_name)}")
+    recipe_of_system = f"{(loaded.recipe or {}).get('name')}_{options.task_name.removeprefix('sentence_')}"
+    return recipe_of_system if recipe_of_system in task_recipe_names() else options.task_name
 
 
 def own_recipe(options: FinetuneOptions) -> str | Path:
@@ -215,15 +215,15 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipe_name = name if options.task_type == "sentence_classification" else f"{name}_{options.task_type}"
+    recipe_name = name if options.task_name == "sentence_classification" else f"{name}_{options.task_name}"
     if recipe_name not in own_task_recipe_names():
         task_names = [
             task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
             if task_recipe.startswith(f"{name}_")
         ]
         raise TaskError(
-            f"{name}: has no recipe for --task {options.task_type}. "
-            f"{propose(options.task_type, ['sentence_classification', *task_names])}"
+            f"{name}: has no recipe for --task {options.task_name}. "
+            f"{propose(options.task_name, ['sentence_classification', *task_names])}"
         )
     return recipe_name
 
