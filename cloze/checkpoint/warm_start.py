@@ -252,11 +252,11 @@ def _load_head(
     return start.misfit
 
 
-def _ordered(state: Tensors, theirs: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
+def _ordered(state: Tensors, checkpoint_labels: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
     """A head with its outputs in the order of our classes, if they are the same as theirs."""
-    if sorted(theirs) != sorted(ours) or list(theirs) == list(ours):
+    if sorted(checkpoint_labels) != sorted(ours) or list(checkpoint_labels) == list(ours):
         return dict(state)
-    order = torch.tensor([theirs.index(label) for label in ours])
+    order = torch.tensor([checkpoint_labels.index(label) for label in ours])
     return {name: tensor[order] if name.startswith("head.output.") else tensor for name, tensor in state.items()}
 
 

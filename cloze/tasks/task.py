@@ -403,7 +403,7 @@ def head_called(loaded: Checkpoint, name: str) -> Any:
     return loaded.heads[name]
 
 
-def task(name: str, **given: Any) -> Task:
+def task(name: str, **arguments: Any) -> Task:
     """A registered task by name, with options; an option of None counts as not given.
 
     Raises a `TaskError` for an unknown name or option.
@@ -411,7 +411,7 @@ def task(name: str, **given: Any) -> Task:
     if name not in names("task"):
         raise TaskError(f"unknown task {name!r}. {propose(name, names('task'))}")
     builder = lookup("task", name)
-    options = {key: value for key, value in given.items() if value is not None}
+    options = {key: value for key, value in arguments.items() if value is not None}
     for key in options:
         if key not in parameters(builder):
             tasks = [other for other in names("task") if key in parameters(lookup("task", other))]

@@ -175,9 +175,9 @@ def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, 
 class Labels:
     """Numbers the distinct labels of a column, in the order of their appearance; `order` then gives their final numbers."""
 
-    def __init__(self, known: Sequence[str] | None = None) -> None:
-        self.known = known is not None
-        self.numbers: dict[str, int] = {label: number for number, label in enumerate(known or ())}
+    def __init__(self, classes: Sequence[str] | None = None) -> None:
+        self.known = classes is not None
+        self.numbers: dict[str, int] = {label: number for number, label in enumerate(classes or ())}
 
     def code(self, label: str) -> int:
         """The number of a label; -1 for one that is not among the given labels."""

@@ -35,19 +35,19 @@ def hash_training_texts(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> d
 
 
 def shared_row_notes(
-    recipe: Recipe, files: Mapping[str, LabelledFiles], known: Mapping[str, Hashes], *, test: str | None
+    recipe: Recipe, files: Mapping[str, LabelledFiles], training_hashes: Mapping[str, Hashes], *, test: str | None
 ) -> Iterator[str]:
     """A note for every dev or test file whose texts are among those of the training rows of its source."""
     for name, spec in _sources(recipe).items():
         for file in [*files[name].dev, *([test] if test is not None else [])]:
-            if line := _note(file, spec, known[name]):
+            if line := _note(file, spec, training_hashes[name]):
                 yield line
 
 
-def write_training_hashes(out: Path, known: Mapping[str, Hashes]) -> None:
+def write_training_hashes(out: Path, training_hashes: Mapping[str, Hashes]) -> None:
     """Write the hashes of all training texts into the folder of a model."""
     with whole_file(out / FILE) as stage, stage.open("wb") as stream:
-        save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *known.values()])))
+        save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *training_hashes.values()])))
 
 
 def note_on(
@@ -77,9 +77,9 @@ def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None
     return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
 
 
-def _note(file: str, spec: PartSpec, known: Hashes, **how: Any) -> str:
+def _note(file: str, spec: PartSpec, training_hashes: Hashes, **how: Any) -> str:
     hashes = _hashes(spec, [file], **how)
-    rows = int(np.isin(hashes, known).sum())
+    rows = int(np.isin(hashes, training_hashes).sum())
     if not rows:
         return ""
     have = "has a text" if rows == 1 else "have texts"

@@ -87,18 +87,18 @@ def measure_on_dev(
     return replace(result, task_json=task_json)
 
 
-def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
+def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[Any]) -> Loaded:
     """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
     is."""
-    if not given:
+    if not item_files:
         return loaded
     picture_keys = [
         example_set.pictures for example_set in examples
         if isinstance(example_set, AboutPictures) and example_set.pictures is not None
     ]
     if not picture_keys:
-        raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
-    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in picture_keys for key in keys]))
+        raise TaskError(f"--items {item_files[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
+    return replace(loaded, pictures=shown_pictures(loaded, item_files, [key for keys in picture_keys for key in keys]))
 
 
 def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:

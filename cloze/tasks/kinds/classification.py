@@ -58,7 +58,7 @@ class Classification(TextTask):
         numbers = tuple(example.number for example in filed)
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[str]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[str]:
         """The labels. Raises a `TaskError` with file and line if a cell does not hold exactly one."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 

@@ -53,10 +53,10 @@ class MultiLabel(TextTask):
     def __post_init__(self) -> None:
         require_share(self.threshold)
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[list[str]]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[list[str]]:
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
-            return super().read_labels(table, others)
+            return super().read_labels(table, second_texts)
         columns = [table.column(name, LABEL) for name in self.names]
         return parsed(table, zip(*columns, strict=True), lambda bits: chosen(bits, self.names))
 

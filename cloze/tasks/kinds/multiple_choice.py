@@ -39,9 +39,9 @@ class MultipleChoice(TextTask):
         """The texts to choose from."""
         return parsed(table, cells, lambda cell: choices_of(cell, str(self.text_b)))
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[int]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[int]:
         """The numbers of the right texts."""
-        cells = zip(table.column(self.label, LABEL), others or (), strict=True)
+        cells = zip(table.column(self.label, LABEL), second_texts or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
 
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:

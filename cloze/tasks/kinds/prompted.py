@@ -153,8 +153,8 @@ class Prompted(Classifier):
 class _PerExample:
     """Reports examples when as many candidates are done as they have."""
 
-    def __init__(self, report: Report, each: int) -> None:
-        self.report, self.each, self.done = report, each, 0
+    def __init__(self, report: Report, prompts_per_example: int) -> None:
+        self.report, self.each, self.done = report, prompts_per_example, 0
 
     def __call__(self, candidates: int) -> None:
         """Some more candidates are done."""

@@ -133,15 +133,15 @@ class LinearSpans(LinearTask):
             yield words, characters
 
 
-def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
+def _parts_of(marked: Marked) -> Iterator[tuple[str, str]]:
     """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
     the order of the text."""
-    order = sorted(range(len(one.spans)), key=lambda number: one.spans[number])
-    for number, (begin, end) in enumerate(one.spans):
-        yield f"span {number}", one.text[begin:end]
+    order = sorted(range(len(marked.spans)), key=lambda number: marked.spans[number])
+    for number, (begin, end) in enumerate(marked.spans):
+        yield f"span {number}", marked.text[begin:end]
     at = 0
-    for index, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
-        yield f"part {index} of {order[0]} first", one.text[at : max(begin, at)]
+    for index, (begin, end) in enumerate([*(marked.spans[number] for number in order), (len(marked.text), len(marked.text))]):
+        yield f"part {index} of {order[0]} first", marked.text[at : max(begin, at)]
         at = max(end, at)
 
 

@@ -90,9 +90,9 @@ def _row(name: str, figures: Sequence[float], support: Any) -> dict[str, Any]:
     return {"label": name, "precision": precision, "recall": recall, "f1": f1, "support": int(support)}
 
 
-def _shares(part: ArrayLike, whole: ArrayLike) -> Floats:
-    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _shares(part: ArrayLike, total: ArrayLike) -> Floats:
+    part, total = np.asarray(part, np.float64), np.asarray(total, np.float64)
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
 @dataclass(frozen=True)
