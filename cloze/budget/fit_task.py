@@ -212,7 +212,7 @@ def _summarised(recipe: Recipe) -> bool:
 
 
 def _linear(recipe: Recipe) -> bool:
-    """Whether every head of a recipe is a linear map above what a frozen network says, so that it can be fitted."""
+    """Whether every head of a recipe is linear in the states of the frozen network, so that it can be fitted."""
     specs = [spec for entry in recipe.entries.values() for _, spec in entry.objectives()]
     classes = [class_of("objective", spec.part.name) for spec in specs]
     return any(head.linear for head in classes) and all(head.linear or head.of_tokens for head in classes)
