@@ -174,7 +174,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
 
 
 def test_a_head_that_is_no_linear_model_is_refused_with_the_way_out(folder: Folder, tables: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"(?s)the head .* is more than a linear map.*--set training.new_heads=scaled"):
+    with pytest.raises(RecipeError, match=r"(?s)the head .* is not linear in the states.*--set training.new_heads=scaled"):
         finetune(
             folder("bert"), recipe="frozen_features", train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")],
             out=tmp_path / "out", overrides=["training.new_heads=fitted", "corpus.length=24"], report=lambda line: None,
