@@ -226,13 +226,13 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune --tune`."""
-    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.autotune import search_within
     from cloze.runs.finetuning.measure_result import measure_on_files
     from cloze.runs.options import FinetuneOptions
 
     folder = Path(arguments.work)
     out, wall = folder / f"out-{os.getpid()}", time.perf_counter()
-    tuned = tuned_within(FinetuneOptions(
+    tuned = search_within(FinetuneOptions(
         "fasttext-supervised", out, str(folder / "train.tsv"), str(folder / "dev.tsv"), tune=f"{arguments.duration}s",
         seeds=[int(arguments.seed)], device="cpu",
     ))

@@ -203,7 +203,7 @@ def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dic
     from cloze.runs.finetuning.task_recipe import recipe_onto
 
     labels = {"main": LabelCounts(rows=number, classes=2)}
-    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), labels=labels).canonical()
+    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), label_counts=labels).canonical()
     changed = dict(THAWS[variant])
     made["networks"] = {"main": {"from": "start", "train": changed.pop("train", "all")}}
     made["training"] |= {**changed, "epochs": 10}

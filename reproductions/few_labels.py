@@ -192,7 +192,7 @@ def tuned(
     learner, described = load_tuned(load_checkpoint(out))
     assert learner.mixture is not None
     examples = task_in_folder(out).read(files["test"])
-    network, linear = learner.outputs(examples), learner.mixture.linear
+    network, linear = learner.network_outputs(examples), learner.mixture.linear
     outputs = {
         "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)
     }

@@ -129,7 +129,7 @@ def fitted_peak(task: str, model: Path) -> float:
     from cloze.runs.finetuning.task_recipe import recipe_onto
 
     labels = {"main": LabelCounts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
-    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), labels=labels)
+    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), label_counts=labels)
     return float(recipe.training.rate.arguments["peak"])
 
 

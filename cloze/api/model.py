@@ -337,8 +337,8 @@ class Model:
             encoding: The encoding of a file. None: it is detected.
 
         Returns:
-            A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`. For several
-            texts they are a list whose `probabilities` are an array (texts, classes), in the order of `model.labels`.
+            A prediction per text. A classifier's is a `PredictedClass` with `label`, `probability` and `probabilities`. For
+            several texts they are a list whose `probabilities` are an array (texts, classes), in the order of `model.labels`.
         """
         self._require("predict", lambda: contents_of(self.folder))
         learner, _ = self._learned(task, length)

@@ -37,13 +37,13 @@ MEAN_LAYER, MEAN_ABOVE = PartSpec("change", "mean_layer", {}), PartSpec("change"
 class TaskFacts(NamedTuple):
     """The facts that a task recipe is fitted to.
 
-    The `labels` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
+    The `label_counts` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
     of its training. `tuned`: the checkpoint has already been fine-tuned on a task; `detects`: it was trained to detect the tokens
     that another network replaced; `means`: it is a sentence encoder, which was trained for the mean of its tokens. `random`: the
     network starts at random instead.
     """
 
-    labels: Mapping[str, LabelCounts] | None
+    label_counts: Mapping[str, LabelCounts] | None
     width: int
     peak: float | None = None
     batch: int | None = None
@@ -59,16 +59,16 @@ class TaskFacts(NamedTuple):
 
     def rows(self, recipe: Recipe) -> int | None:
         """The labelled rows of a recipe's sources; None: not counted."""
-        labels = self.labels
-        return None if labels is None else sum(labels[name].rows for name in recipe.sources if name in labels)
+        label_counts = self.label_counts
+        return None if label_counts is None else sum(label_counts[name].rows for name in recipe.sources if name in label_counts)
 
 
 def facts_of(
-    recipe: Mapping[str, Any] | None, *, labels: Mapping[str, LabelCounts] | None, width: int, means: bool = False,
+    recipe: Mapping[str, Any] | None, *, label_counts: Mapping[str, LabelCounts] | None, width: int, means: bool = False,
     random: bool = False,
 ) -> TaskFacts:
     """The facts about a checkpoint, from the canonical recipe of its run (None: there is none), of stages from the last."""
-    facts = TaskFacts(labels, width, means=means, random=random)
+    facts = TaskFacts(label_counts, width, means=means, random=random)
     if recipe is not None and recipe.get("stages"):
         recipe = {**recipe, **list(recipe["stages"].values())[-1]}
     training = (recipe or {}).get("training", {})
@@ -118,14 +118,14 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     starts = ["new_heads=fitted", f"change={MEAN_LAYER.name}", f"change={MEAN_ABOVE.name}=above"] if _decided(recipe) else []
     return [
         change.override for counts in (LabelCounts(200, 2), LabelCounts(2000, 100))
-        for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
+        for change in fit_task(recipe, facts._replace(label_counts=dict.fromkeys(names, counts)))
     ] + starts  # fmt: skip
 
 
-def fit_texts(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[ChangedValue]:
+def fit_texts(recipe: Recipe, label_counts: Mapping[str, LabelCounts]) -> list[ChangedValue]:
     """The changes that fit a recipe that takes a step of plain descent for every text (`divide: nothing`) to their number."""
     training = recipe.training
-    texts = sum(labels[name].rows for name in recipe.sources if name in labels)
+    texts = sum(label_counts[name].rows for name in recipe.sources if name in label_counts)
     if training.divide != "nothing" or not training.epochs or not 0 < texts < MANY_TEXTS or "peak" not in training.rate.arguments:
         return []
     epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
@@ -149,8 +149,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         yield ChangedValue(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
-    if facts.labels is not None and rows is not None:
-        classes = max((facts.labels[name].classes for name in recipe.sources if name in facts.labels), default=0)
+    if facts.label_counts is not None and rows is not None:
+        classes = max((facts.label_counts[name].classes for name in recipe.sources if name in facts.label_counts), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
@@ -212,7 +212,7 @@ def _summarised(recipe: Recipe) -> bool:
 
 
 def _linear(recipe: Recipe) -> bool:
-    """Whether every head of a recipe is a linear map above what a frozen network says, so that it can be fitted."""
+    """Whether every head of a recipe is linear in the states of the frozen network, so that it can be fitted."""
     specs = [spec for entry in recipe.entries.values() for _, spec in entry.objectives()]
     classes = [class_of("objective", spec.part.name) for spec in specs]
     return any(head.linear for head in classes) and all(head.linear or head.of_tokens for head in classes)

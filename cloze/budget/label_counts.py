@@ -26,9 +26,9 @@ class LabelCounts(NamedTuple):
     lengths: Lengths | None = None
 
 
-def stage_recipes(made: Recipe) -> list[Recipe]:
-    """The recipes of all stages; a recipe without stages is its own only one."""
-    return [stage.recipe for stage in made.stages] or [made]
+def stage_recipes(recipe: Recipe) -> list[Recipe]:
+    """The recipes of all stages; the recipe itself if it has no stages."""
+    return [stage.recipe for stage in recipe.stages] or [recipe]
 
 
 def count_labels(

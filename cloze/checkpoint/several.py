@@ -72,8 +72,8 @@ def parse_files(given: str, *, option: str) -> LabelledFiles:
     return LabelledFiles(kind, (train,), (dev,))
 
 
-def several(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
-    """The recipe of several tasks, as plain data.
+def recipe_of_tasks(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
+    """The recipe of several tasks at once, as plain data.
 
     Each task keeps the source, the exercise and the objectives of its own recipe, with heads of its own. A step holds examples of
     one task; a task has as many steps as its rows make batches. Training is that of the first task. One task has its own recipe,
@@ -95,13 +95,13 @@ def several(tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     return {**shared, "mixture": mixture, "task": _of(first, _ASKED, False)}
 
 
-def after(first: LabelledFiles, tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
+def staged_recipe(first: LabelledFiles, tasks: Mapping[str, LabelledFiles]) -> dict[str, Any]:
     """The recipe of an intermediate task and then of one task or several, as plain data: two stages.
 
     The second stage starts from the network of the first, with new heads. Shares of the budget are not used: each stage has the
     epochs of its recipe.
     """
-    before, last = several({FIRST: first}), {**several(tasks), "network": {"from": FIRST}}
+    before, last = recipe_of_tasks({FIRST: first}), {**recipe_of_tasks(tasks), "network": {"from": FIRST}}
     name = f"{before.pop('name')}-{last.pop('name')}"
     return {"name": name, "stages": {FIRST: before, "last": last}}
 

@@ -140,7 +140,8 @@ def begin_with(
     drawn: Callable[[], StepModule] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
-    Returns the keys in the step of the new heads of a task that take over nothing, or of all new ones if these are fitted.
+    Returns the heads to start, by their keys in the step: those of a task that copied nothing from the checkpoint; with
+    `new_heads: fitted`, all new ones.
 
     A head takes the weights of the checkpoint's head with the same state name and part. A head of another shape (other
     classes) starts at random, or is refused if nothing would train it. One line says what starts at random. `drawn`
@@ -157,7 +158,7 @@ def begin_with(
     )
     _require_fit(start, checkpoint.transition, recipe, label, folder)
     network.load_state_dict(dict(start.loaded))
-    new, frozen, drawn_heads = dict(start.new), frozen_heads(recipe), set[str]()
+    new, frozen, heads_to_start = dict(start.new), frozen_heads(recipe), set[str]()
     fitted = recipe.training.new_heads == "fitted"
     for run, spec in _objectives(recipe):
         if run.network != label:
@@ -169,12 +170,14 @@ def begin_with(
             raise CheckpointError(_random_head(folder, recipe, label, spec, checkpoint, lacks))
         if lacks and recipe.task is None:
             new[f"head {spec.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
-        elif lacks and (not start_head(head, checkpoint.loaded, pooler=not fitted) or fitted):
-            drawn_heads.add(recipe.head_key(run, spec))
+        elif lacks:
+            copied = start_head(head, checkpoint.loaded, pooler=not fitted)
+            if fitted or not copied:
+                heads_to_start.add(recipe.head_key(run, spec))
     if new:
         listed = ", ".join(f"{part} ({count:,})" for part, count in sorted(new.items(), key=lambda item: -item[1]))
         say(f"{folder}: has no weights for {sum(new.values()):,} parameters, which start fresh: {listed}.")
-    return frozenset(drawn_heads)
+    return frozenset(heads_to_start)
 
 
 def _objectives(recipe: Recipe) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
@@ -249,11 +252,11 @@ def _load_head(
     return start.misfit
 
 
-def _ordered(state: Tensors, theirs: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
+def _ordered(state: Tensors, checkpoint_labels: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
     """A head with its outputs in the order of our classes, if they are the same as theirs."""
-    if sorted(theirs) != sorted(ours) or list(theirs) == list(ours):
+    if sorted(checkpoint_labels) != sorted(ours) or list(checkpoint_labels) == list(ours):
         return dict(state)
-    order = torch.tensor([theirs.index(label) for label in ours])
+    order = torch.tensor([checkpoint_labels.index(label) for label in ours])
     return {name: tensor[order] if name.startswith("head.output.") else tensor for name, tensor in state.items()}
 
 
@@ -344,17 +347,17 @@ def load_origins(
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Returns the keys of new heads as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
+    Returns the heads to start as `begin_with` does. `tables` are those of `make_tables`; `drawn` and `labels` are as in
     `begin_with`.
     """
-    never, drawn_heads = borrowed(recipe), frozenset[str]()
+    never, heads_to_start = borrowed(recipe), frozenset[str]()
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
             network_tokenizer = tokenizer if reading is None or reading.first else reading.tokenizer
             heard: Say = (lambda text: None) if resumes else say
-            drawn_heads |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
-    return drawn_heads
+            heads_to_start |= begin_with(step, recipe, label, folder, network_tokenizer, say=heard, drawn=drawn, labels=labels)
+    return heads_to_start
 
 
 def borrowed_parts(recipe: Recipe) -> frozenset[str]:

@@ -21,8 +21,8 @@ from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError, ClozeError, MissingExtra
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
-from cloze.runs.finetuning.measure_result import texts_of
-from cloze.runs.measuring import task_of_recipe
+from cloze.runs.finetuning.measure_result import text_files_of
+from cloze.runs.task_selection import task_of_recipe
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.task import together
 from cloze.text.encodings import reading_as
@@ -133,7 +133,7 @@ def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
     if task.linear() is None:
         return None
     train, dev, test = (
-        together([task.read(file) for file in texts_of([path])]) for path in (labels.train, labels.dev, labels.test)
+        together([task.read(file) for file in text_files_of([path])]) for path in (labels.train, labels.dev, labels.test)
     )
     linear = fit_linear(task, train, dev)
     metrics = linear.measure(test)

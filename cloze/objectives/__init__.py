@@ -21,7 +21,7 @@ from cloze.objectives.distances.triple_contrast import TripleContrast
 from cloze.objectives.distillation.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.distillation.match_parameters import MatchParameters
 from cloze.objectives.labels.arcs import ArcPrediction, arcs
-from cloze.objectives.labels.choose import Choose, choose
+from cloze.objectives.labels.choice import Choose, choose
 from cloze.objectives.labels.classify_span import ClassifySpan
 from cloze.objectives.labels.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.labels.head_from_checkpoint import (
@@ -33,12 +33,12 @@ from cloze.objectives.labels.head_from_checkpoint import (
     TextSeveral,
     WordLabelling,
 )
+from cloze.objectives.labels.layer_heads import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.labels.mixed import MixedClassification, mixed_classification
-from cloze.objectives.labels.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
+from cloze.objectives.labels.multi_label import Several, several
 from cloze.objectives.labels.regress import Regress, regress
 from cloze.objectives.labels.relation_prediction import RelationClassification, relation_classification, relation_prediction
 from cloze.objectives.labels.sequence_labelling import SequenceLabelling, sequence_labelling
-from cloze.objectives.labels.several import Several, several
 from cloze.objectives.labels.soft_classification import SoftClassification, soft_classification
 from cloze.objectives.labels.span_extraction import SpanExtraction
 from cloze.objectives.labels.stochastic_answer import StochasticAnswer

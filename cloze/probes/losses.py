@@ -155,7 +155,8 @@ class LabelledExamples(LossExamples):
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
         self.learner, self.network, rows = learner, learner.network, learner.encode_labelled(examples)[:most]
-        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and any(label in learner.names for label in row.truth)]
+        known = set(learner.label_names)
+        self.rows = [row for row in rows if len(row.inputs.windows) == 1 and not known.isdisjoint(row.truth)]
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
         left = len(rows) - len(self.rows)
@@ -165,7 +166,7 @@ class LabelledExamples(LossExamples):
 
     def losses(self, index: Sequence[int]) -> Tensor:
         rows = [self.rows[i] for i in index]
-        counts, names = [len(row.truth) for row in rows], self.learner.names
+        counts, names = [len(row.truth) for row in rows], self.learner.label_names
         scores, read = read_words(
             self.learner.exact, self.learner.head, [row.inputs.windows for row in rows], counts, width=len(names), size=len(rows)
         )

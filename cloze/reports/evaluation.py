@@ -13,7 +13,7 @@ from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.tasks.evaluation_text import ranking_lines, simple_answers
-from cloze.tasks.measures.class_report import Calibration, Confusion, Ranking
+from cloze.tasks.measures.class_report import BinaryRanking, Calibration, Confusion
 from cloze.tasks.task import Evaluation
 from cloze.whole import require_parent, whole_file
 
@@ -64,8 +64,8 @@ def section(name: str, one: Evaluation) -> Section:
 
 
 def _sheets(one: Evaluation) -> Iterator[Sheet]:
-    if one.report:
-        yield rows_sheet("By class", [*one.report, *one.averages])
+    if one.by_class:
+        yield rows_sheet("By class", [*one.by_class, *one.averages])
     if one.tags:
         yield rows_sheet("By tag", one.tags)
     if one.confusion is not None:
@@ -116,7 +116,7 @@ def _notes(one: Evaluation) -> Iterator[str]:
     if one.calibration is not None:
         error, brier = one.calibration.expected_error, one.calibration.brier
         yield f"Expected calibration error {error:.4f}, Brier score {brier:.4f}."
-    if isinstance(one.ranking, Ranking):
+    if isinstance(one.ranking, BinaryRanking):
         yield from (f"{line[0].upper()}{line[1:]}." for line in ranking_lines(one.ranking))
 
 

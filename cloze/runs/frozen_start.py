@@ -65,13 +65,13 @@ class _Recorder:
             self.objective.head.register_forward_pre_hook(self._note_inputs),
         ]
 
-    def _note_readings(self, _: Any, given: tuple[Any, ...]) -> None:
-        self._readings = given[0], given[1]
+    def _note_readings(self, _: Any, arguments: tuple[Any, ...]) -> None:
+        self._readings = arguments[0], arguments[1]
 
-    def _note_inputs(self, _: Any, given: tuple[Any, ...]) -> None:
+    def _note_inputs(self, _: Any, arguments: tuple[Any, ...]) -> None:
         if self.numbers < NUMBERS:
             readings, batch = self._readings
-            inputs = tuple(argument.cpu() if isinstance(argument, Tensor) else argument for argument in given)
+            inputs = tuple(argument.cpu() if isinstance(argument, Tensor) else argument for argument in arguments)
             self.pieces.append(ObjectiveReading(batch.to("cpu"), {name: state.shape for name, state in readings.items()}, inputs))
             self.numbers += sum(tensor.numel() for tensor in inputs if isinstance(tensor, Tensor))
 
@@ -90,7 +90,7 @@ class _Output(nn.Module):
         super().__init__()
         self.output, self.states = output, torch.zeros(0)
 
-    def forward(self, *given: Any) -> Tensor:
+    def forward(self, *inputs: Any) -> Tensor:
         scores: Tensor = self.output(self.states)
         return scores
 
@@ -106,8 +106,8 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
         objective: Any = step.objectives[key]
         if not objective.linear or not isinstance(objective.layers, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
             raise RecipeError(
-                f"training.new_heads: the head {key!r} is more than a linear map above what a frozen network says, so it cannot "
-                "be fitted.\n  Expected scaled or drawn for such a head: --set training.new_heads=scaled"
+                f"training.new_heads: the head {key!r} is not linear in the states of the frozen network, so it cannot be "
+                "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"
             )
     if not keys:
         return
@@ -158,7 +158,7 @@ def start_straight(head: nn.Module, pieces: Sequence[ObjectiveReading]) -> None:
     if kind is None or first is None or head.norm is not None or first.in_features != first.out_features:
         return
     read: list[Tensor] = []
-    hook = first.register_forward_pre_hook(lambda _, given: read.append(given[0].flatten(0, -2)))
+    hook = first.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].flatten(0, -2)))
     for piece in pieces:
         head(*piece.inputs)
     hook.remove()
@@ -176,7 +176,7 @@ def _features(objective: Any, pieces: Sequence[ObjectiveReading]) -> list[Object
     head = objective.head
     training = head.training
     head.eval()
-    hook = head.output.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    hook = head.output.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
     for piece in pieces:
         head(*piece.inputs)
     hook.remove()

@@ -34,7 +34,7 @@ Inits = Sequence[str | Path] | str | Path | Mapping[str, Path] | None
 
 
 def quiet(line: str) -> None:
-    """Where nothing is reported."""
+    """A `Say` that prints nothing."""
 
 
 def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
@@ -220,8 +220,8 @@ class FinetuneOptions:
 
     `tasks` are several tasks by name with their files, in place of a `task` with its `train` and `dev` files; `first` is trained
     before them. Without a `task` it is that of the recipe, or sentence_classification. `baselines`: a linear model on n-grams is
-    fitted for comparison. `from_scratch` starts from random weights in the shape of the checkpoint, `within` are the most seconds
-    of training, and `report` gets every line.
+    fitted for comparison. `from_scratch` starts from random weights in the shape of the checkpoint, `within` is the maximum
+    training time in seconds, and `report` gets every line.
     """
 
     checkpoint: Annotated[Path | str, typer.Argument(
@@ -286,8 +286,8 @@ class FinetuneOptions:
             raise TaskError(f"--picture {self.picture}: the items of the pictures are needed, too. Add their file: --items FILE")
 
     @property
-    def task_type(self) -> str:
-        """The type of the task."""
+    def task_name(self) -> str:
+        """The task: the name of its recipe, which is also its type unless a published recipe is named."""
         return self.task or "sentence_classification"
 
     @property
@@ -302,7 +302,7 @@ class FinetuneOptions:
         train, dev = ((str(part),) if isinstance(part, (str, Path)) else tuple(map(str, part)) for part in (self.train, self.dev))
         return {
             **({} if self.first is None else {FIRST: self.first}),
-            **(self.tasks or {name: LabelledFiles(self.task_type, train, dev)})
+            **(self.tasks or {name: LabelledFiles(self.task_name, train, dev)})
         }
 
     def words(self) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ class FinetuneOptions:
         if self.tasks:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
-            words += ["--task", self.task_type] if self.task is not None or self.recipe is None else []
+            words += ["--task", self.task_name] if self.task is not None or self.recipe is None else []
             words += words_of(self, "train", "dev")
         words += words_of(
             self, "init", "encoding", "recipe", "overrides", "binds", "annotate", "items", "picture", "changes", "auxiliary",

@@ -33,15 +33,15 @@ from cloze.recipe.recipe import NetworkSpec, Recipe
 from cloze.recipe.user_files import changed_since, files_of, record_of
 from cloze.runs.binds import bound_paths, languages_of, make_tables, open_stores
 from cloze.runs.corpora import open_held_out, open_own
+from cloze.runs.data_facts import with_data_facts
 from cloze.runs.frozen_start import fit_heads
-from cloze.runs.label_facts import with_classes
-from cloze.runs.measuring import describe_examples, describe_task, selection_of
 from cloze.runs.out_folder import run_name
 from cloze.runs.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.runs.plan import Plan, made_later, prospects_of, ways_out
 from cloze.runs.request import Request, tokenizer_for
 from cloze.runs.samples import sampler
 from cloze.runs.table_start import described_starts, start_tables
+from cloze.runs.task_selection import selection_of, task_json_entries, with_example_facts
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.checkpoint import Checkpoints
 from cloze.training.engine import choose
@@ -87,8 +87,8 @@ def _build_run(
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
     stores, dev_stores, tokenizer, record = opened(recipe, request, out, origins, old)
-    recipe = with_classes(recipe, stores)
-    description = None if recipe.task is None else describe_task(recipe, stores)
+    recipe = with_data_facts(recipe, stores)
+    description = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)
     arguments: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
     require_memory(recipe, vocab_size=tokenizer.size, tables=tables, device=device)
@@ -121,7 +121,7 @@ def _build_run(
 
     selection = None if (best := recipe.training.keep_best) is None else Selection(None, best, higher_is_better=False)
     if description is not None and dev_stores:
-        description = describe_examples(recipe, description, stores, dev_stores, _max_tokens(data))
+        description = with_example_facts(recipe, description, stores, dev_stores, _max_tokens(data))
         selection = selection_of(recipe, step, tokenizer, stores, dev_stores, description, out, tables=tables)
         selection = replace(selection, from_start=bool(drawn_heads) and new_heads == "fitted")
     publisher = publisher_of(recipe, out, origins, stores, tokenizer, tables, description)

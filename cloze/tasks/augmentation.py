@@ -118,16 +118,16 @@ class Augmenter:
                 candidates[n] = tuple(word for word in map(self._word, best) if word is not None)
         return candidates
 
-    def _masked(self, ids: Ids, marks: Marks, place: int) -> tuple[Framed, int | None]:
+    def _masked(self, ids: Ids, marks: Marks, position: int) -> tuple[Framed, int | None]:
         """A text with one token masked, and the column of the mask; None if it stands behind what the network reads."""
         masked = ids.copy()
-        masked[place] = self.reader.tokenizer.role("[MASK]")
+        masked[position] = self.reader.tokenizer.role("[MASK]")
         most = self.reader.max_length
         pairs = self.reader.reading.pair is not None
         row = self.reader.laid_out([masked, ids] if pairs else [masked], max_length=most).marked([marks, marks])
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
         text_columns = np.flatnonzero(row.part == 0)
-        column = int(text_columns[place]) if place < len(text_columns) else None
+        column = int(text_columns[position]) if position < len(text_columns) else None
         return row, column if column in columns else None
 
     @torch.inference_mode()

@@ -42,9 +42,9 @@ def evaluate(
 def linear_next_to(learner: Learner) -> LinearModel | None:
     """The linear model on n-grams in the folder of a learner, whose probabilities have the order of the learner's labels; None if
     there is none."""
-    if learner.tuned is None:
+    if learner.origin is None:
         return None
-    folder, name = learner.tuned
+    folder, name = learner.origin
     return load_linear(folder / "cloze", learner.task, name, labels=learner.labels or ())
 
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloze.tasks.measures.class_report import Confusion, Ranking
+    from cloze.tasks.measures.class_report import BinaryRanking, Confusion
 
 Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples
@@ -18,24 +18,24 @@ _ALWAYS = 40  # characters that are shown of a constant answer
 LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
 
 
-def evaluation_lines(title: str, one: Any) -> Iterator[str]:
+def evaluation_lines(title: str, evaluation: Any) -> Iterator[str]:
     """The metrics of a file, a line each, with its interval and what always giving one answer has, if there are any; then the
     tables and the remarks."""
-    yield f"{title}: {one.examples} examples"
-    values = {name: f"{value:.4f}" for name, value in one.metrics.items()}
-    sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in one.intervals.items()}
+    yield f"{title}: {evaluation.examples} examples"
+    values = {name: f"{value:.4f}" for name, value in evaluation.metrics.items()}
+    sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in evaluation.intervals.items()}
     names, width, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
     head = "95 % interval".ljust(apart + 2) if sure else ""
-    simple = simple_answers(one.baseline, one.ngrams)
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
     yield f"  {'':<{names}}  {'':<{width}}  {head}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
         interval = sure[name].ljust(apart + 2) if sure else ""
         cells = (f"{figures[name]:.4f}" if name in figures else "" for figures in simple.values())
         baselines = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
         yield f"  {name:<{names}}  {value:<{width}}  {interval}{baselines}".rstrip()
-    for lines in (_class_lines(one), *_further_lines(one)):
+    for lines in (_class_lines(evaluation), *_further_lines(evaluation)):
         yield from ["", *(f"  {line}".rstrip() for line in lines)] if lines else []
-    for remark in one.remarks:
+    for remark in evaluation.remarks:
         yield f"  note: {remark}"
 
 
@@ -46,22 +46,22 @@ def simple_answers(constant: Row | None, ngrams: Row | None) -> dict[str, Row]:
     return {**({f"always {answer!r}": constant} if constant else {}), **({NGRAMS: ngrams} if ngrams else {})}
 
 
-def _class_lines(one: Any) -> list[str]:
-    rows, left = most_supported(one.report)
-    return [*table([*rows, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
+def _class_lines(evaluation: Any) -> list[str]:
+    rows, left = most_supported(evaluation.by_class)
+    return [*table([*rows, *evaluation.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
 
 
-def _further_lines(one: Any) -> Iterator[list[str]]:
-    yield table([{"tag" if name == "label" else name: row[name] for name in row} for row in most_supported(one.tags)[0]])
-    if one.confusion is not None:
-        yield confusion_lines(one.confusion)
-    if one.calibration is not None:
-        yield [f"calibration: expected error {one.calibration.expected_error:.4f}, Brier score {one.calibration.brier:.4f}"]
-    if one.ranking is not None:
-        yield ranking_lines(one.ranking)
+def _further_lines(evaluation: Any) -> Iterator[list[str]]:
+    yield table([{"tag" if name == "label" else name: row[name] for name in row} for row in most_supported(evaluation.tags)[0]])
+    if evaluation.confusion is not None:
+        yield confusion_lines(evaluation.confusion)
+    if (calibration := evaluation.calibration) is not None:
+        yield [f"calibration: expected error {calibration.expected_error:.4f}, Brier score {calibration.brier:.4f}"]
+    if evaluation.ranking is not None:
+        yield ranking_lines(evaluation.ranking)
 
 
-def ranking_lines(ranking: Ranking, rows: str = "these") -> list[str]:
+def ranking_lines(ranking: BinaryRanking, rows: str = "these") -> list[str]:
     """What is known of two classes; `rows` names those on which the threshold was chosen."""
     return [
         f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, "
@@ -105,18 +105,18 @@ def confusion_lines(confusion: Confusion) -> list[str]:
     return table([{"most frequent confusions": f"{true} → {guess}", "examples": count} for true, guess, count in mistakes])
 
 
-def evaluation_html(one: Any) -> str:
+def evaluation_html(evaluation: Any) -> str:
     """The tables of an evaluation, for notebooks."""
-    simple = simple_answers(one.baseline, one.ngrams)
+    simple = simple_answers(evaluation.baseline, evaluation.ngrams)
     metrics = [
         {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in simple.items()}}
-        for name, value in one.metrics.items()
+        for name, value in evaluation.metrics.items()
     ]
-    parts = [html_table(metrics), html_table([*most_supported(one.report)[0], *one.averages])]
-    text = [line for lines in _further_lines(one) for line in lines]
-    notes = [f"note: {remark}" for remark in one.remarks]
+    parts = [html_table(metrics), html_table([*most_supported(evaluation.by_class)[0], *evaluation.averages])]
+    text = [line for lines in _further_lines(evaluation) for line in lines]
+    notes = [f"note: {remark}" for remark in evaluation.remarks]
     return (
-        f"<p>{one.examples:,} examples</p>{''.join(parts)}<pre>{escape(chr(10).join([*text, *notes]))}</pre>"
+        f"<p>{evaluation.examples:,} examples</p>{''.join(parts)}<pre>{escape(chr(10).join([*text, *notes]))}</pre>"
     )
 
 

@@ -23,7 +23,7 @@ from cloze.tasks.kinds.token_labelling import TokenLabelling
 from cloze.tasks.task import Task
 from cloze.text.encodings import reading_as
 
-Rows = Iterable[Any]
+UserRows = Iterable[Any]
 
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
@@ -34,19 +34,19 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
+def given_examples(task: Task, source: Any, *, labelled: bool) -> Iterator[Any]:
     """The examples of a file, or of rows in memory (see `as_records`), as the task reads them.
 
     Inside the block, errors name a row by its number.
     """
-    if not isinstance(given, Path):
-        with spelled_by(_in_memory), _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
+    if not isinstance(source, Path):
+        with spelled_by(_in_memory), _as_file(as_records(source, task, labelled=labelled), ROWS) as path:
             yield _read(task, path, labelled=labelled)
-    elif not labelled and has_texts(task, str(given)):
-        with line_examples(task, gather([], str(given)), str(given)) as examples:
+    elif not labelled and has_texts(task, str(source)):
+        with line_examples(task, gather([], str(source)), str(source)) as examples:
             yield examples
     else:
-        yield task.read(given, labelled=labelled)
+        yield task.read(source, labelled=labelled)
 
 
 def _in_memory(phrase: Phrase) -> str | None:
@@ -79,7 +79,7 @@ def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[
             yield path
 
 
-def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
+def as_records(source: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries by column.
 
     A row may be a dictionary by column, or a tuple of the texts in the order of the task's columns, followed by the answers if
@@ -87,21 +87,21 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
     sets, their columns and arrays are read by `each_item`. A row of another width, a string in place of rows, and no rows at all
     are `TaskError`s.
     """
-    require_text(given)
-    if isinstance(given, str) or isinstance(given, Mapping) and (task.of_words or _is_row(given)):
+    require_text(source)
+    if isinstance(source, str) or isinstance(source, Mapping) and (task.of_words or _is_row(source)):
         raise TaskError("expected a list of rows, got one. Put it into a list.")
     texts, answers = columns_of(task)
     names = texts + answers if labelled else texts
     number = 0
-    for number, row in enumerate(each_item(given), start=1):
+    for number, row in enumerate(each_item(source), start=1):
         yield _record(row, number, names, words=len(names) == 1 and task.of_words)
     if not number:
         raise TaskError("no rows; expected at least one.")
 
 
-def _is_row(given: Mapping[Any, Any]) -> bool:
+def _is_row(mapping: Mapping[Any, Any]) -> bool:
     """Whether a mapping is a row: none of its values is a column."""
-    return any(isinstance(value, (str, int, float)) or value is None for value in given.values())
+    return any(isinstance(value, (str, int, float)) or value is None for value in mapping.values())
 
 
 def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict[str, Any]:

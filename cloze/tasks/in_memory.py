@@ -12,41 +12,41 @@ from typing import Any
 from cloze.errors import TaskError
 
 
-def each_item(given: Any) -> Iterator[Any]:
+def each_item(collection: Any) -> Iterator[Any]:
     """The rows of a table as dictionaries by column; else the items of a collection. Arrays become lists.
 
     A column of numbers that `datasets` declares as classes gives their names. Several sets of rows, and what has no items, are a
     `TaskError`.
     """
-    require_text(given)
-    if hasattr(given, "iterrows"):  # a frame of pandas
-        yield from given.to_dict("records")
-    elif hasattr(given, "iter_rows"):  # of polars
-        yield from given.iter_rows(named=True)
-    elif hasattr(given, "to_pylist"):  # a table or an array of pyarrow
-        yield from given.to_pylist()
-    elif isinstance(given, Mapping):
-        yield from _rows_of_columns(given)
-    elif not isinstance(given, Iterable) and not hasattr(given, "__getitem__"):
-        raise TaskError(f"expected a list of texts or rows, got {type(given).__name__}.")
+    require_text(collection)
+    if hasattr(collection, "iterrows"):  # a frame of pandas
+        yield from collection.to_dict("records")
+    elif hasattr(collection, "iter_rows"):  # of polars
+        yield from collection.iter_rows(named=True)
+    elif hasattr(collection, "to_pylist"):  # a table or an array of pyarrow
+        yield from collection.to_pylist()
+    elif isinstance(collection, Mapping):
+        yield from _rows_of_columns(collection)
+    elif not isinstance(collection, Iterable) and not hasattr(collection, "__getitem__"):
+        raise TaskError(f"expected a list of texts or rows, got {type(collection).__name__}.")
     else:
-        features = getattr(given, "features", None)  # of a data set; of one column it is no mapping
+        features = getattr(collection, "features", None)  # of a data set; of one column it is no mapping
         classes = {
             name: feature.names for name, feature in (features.items() if isinstance(features, Mapping) else ())
             if getattr(feature, "names", None)
         }
-        for item in given:
+        for item in collection:
             if classes and isinstance(item, Mapping):
                 yield {name: _named(value, classes.get(name)) for name, value in item.items()}
             else:
                 yield item.tolist() if hasattr(item, "tolist") else item  # of numpy, torch and pandas
 
 
-def _rows_of_columns(given: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
+def _rows_of_columns(table: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
     """The rows of columns of equal length, such as a slice of a data set."""
-    columns = {name: list(each_item(values)) for name, values in given.items() if _is_column(values)}
-    if len(columns) < len(given) or len(set(map(len, columns.values()))) != 1:
-        raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, given))}). Choose one of them.")
+    columns = {name: list(each_item(values)) for name, values in table.items() if _is_column(values)}
+    if len(columns) < len(table) or len(set(map(len, columns.values()))) != 1:
+        raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, table))}). Choose one of them.")
     yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
@@ -58,10 +58,10 @@ def _named(value: Any, names: Sequence[str] | None) -> Any:
     return names[value] if names is not None and isinstance(value, int) and 0 <= value < len(names) else value
 
 
-def each_text(given: Any, column: str = "text") -> Iterator[str]:
+def each_text(collection: Any, column: str = "text") -> Iterator[str]:
     """Texts one by one: strings, or the column `column` of rows, or their only one. Raises a `TaskError` for anything
     else."""
-    for number, item in enumerate(each_item(given), start=1):
+    for number, item in enumerate(each_item(collection), start=1):
         text = item
         if isinstance(item, Mapping):
             name = column if column in item or len(item) != 1 else next(iter(item))
@@ -74,10 +74,10 @@ def each_text(given: Any, column: str = "text") -> Iterator[str]:
         yield text
 
 
-def require_text(given: Any, place: str = "") -> None:
+def require_text(value: Any, lead: str = "") -> None:
     """A `TaskError` for bytes, whose encoding only the caller knows."""
-    if isinstance(given, (bytes, bytearray)):
-        raise TaskError(f"{place}{type(given).__name__}, expected text: decode it first, such as TEXT.decode('utf-8').")
+    if isinstance(value, (bytes, bytearray)):
+        raise TaskError(f"{lead}{type(value).__name__}, expected text: decode it first, such as TEXT.decode('utf-8').")
 
 
 def _is_missing(value: Any) -> bool:

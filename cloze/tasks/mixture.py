@@ -86,4 +86,4 @@ def pooled(task: LinearTask, network: Outputs, linear: Outputs, share: float, sh
     return pool(network, linear, share, sharpness)
 
 
-_LEAST = 1e-6  # probability of an answer that a model holds for impossible
+_LEAST = 1e-6  # probability of an answer that a model considers impossible

@@ -26,26 +26,26 @@ ENDINGS = {
 TABLES = ("csv", "tsv", "parquet")  # a row per text, or per word
 
 
-def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
-    """The format of a file by its ending or by the name `wanted`; None for a file without an ending and for standard output.
+def format_of(path: Path | None, name: str | None, task: Task) -> str | None:
+    """The format of a file by its ending or by `name`; None for a file without an ending and for standard output.
 
     A name and an ending that disagree, an unknown ending, and a format that the task's predictions do not have are `TaskError`s.
     """
     formats = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
-    if wanted is not None and wanted not in formats:
-        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {propose(wanted, formats)}")
+    if name is not None and name not in formats:
+        raise TaskError(f"--as {name}: {task.name} has no predictions of this format. {propose(name, formats)}")
     ending = "" if path is None else path.suffix.lower()
-    if ending and wanted is None and ENDINGS.get(ending) not in formats:
+    if ending and name is None and ENDINGS.get(ending) not in formats:
         endings = ", ".join(ending for ending, format in ENDINGS.items() if format in formats)
         raise TaskError(
             f"--out {path}: the predictions of {task.name} have no format with the ending {ending}. Known: {endings}.\n"
             "  Choose one of these, or name the format: --as csv"
         )
-    if wanted is not None and ending in ENDINGS and ENDINGS[ending] != wanted:
-        raise TaskError(f"--out {path}: a name that ends in {ending} does not fit --as {wanted}. Leave one of them out.")
-    if wanted == "parquet" and path is None:
+    if name is not None and ending in ENDINGS and ENDINGS[ending] != name:
+        raise TaskError(f"--out {path}: a name that ends in {ending} does not fit --as {name}. Leave one of them out.")
+    if name == "parquet" and path is None:
         raise TaskError("--as parquet: needs a file. Name it: --out predictions.parquet")
-    return wanted or ENDINGS.get(ending)
+    return name or ENDINGS.get(ending)
 
 
 def check_predictions(path: Path, *, format: str | None = None, inputs: Sequence[str] = (), overwrite: bool = False) -> None:

@@ -61,14 +61,14 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
     return contents if name is None else {**_measured(contents, name), **tasks[name]}
 
 
-def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _measured(task_json: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The entries of task.json that several tasks share, with only the metrics of the task `name`, whose keys begin with it."""
     def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
         return {key.removeprefix(f"{name}/"): value for key, value in metrics.items() if key.startswith(f"{name}/")}
 
-    sections = {key: own(found[key]) for key in ("dev", "spread") if key in found}
-    trials = [{**trial, "metrics": own(trial["metrics"])} for trial in found.get("trials", ())]
-    return {**found, **sections, **({"trials": trials} if trials else {})}
+    sections = {key: own(task_json[key]) for key in ("dev", "spread") if key in task_json}
+    trials = [{**trial, "metrics": own(trial["metrics"])} for trial in task_json.get("trials", ())]
+    return {**task_json, **sections, **({"trials": trials} if trials else {})}
 
 
 def contents_of(folder: Path) -> dict[str, Any]:
@@ -136,21 +136,21 @@ def _network_of(folder: Path) -> str | None:
         return None
 
 
-def task_in_folder(folder: Path, task: str | None = None, **given: Any) -> Task:
-    """The task of a fine-tuned folder, read without opening the network; `given` options replace its own. `task` names one of
-    several.
+def task_in_folder(folder: Path, task: str | None = None, **replacements: Any) -> Task:
+    """The task of a fine-tuned folder, read without opening the network; `replacements` are options that replace its own.
+    `task` names one of several.
 
     A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
     task_json = read_task(folder, task)
     if missing := [name for name in ("task", "columns", "head") if name not in task_json]:
         raise CheckpointError(f"{folder / TASK_FILE}: says nothing of {missing[0]}. Copy the file again.")
-    name = task_json["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
+    name = task_json["task"] or ("pair_classification" if replacements.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
     settings = {**task_json, **task_json["columns"]}  # options other than columns are outside of `columns`
     options = {key: settings[key] for key in parameters(lookup("task", name)) if settings.get(key) is not None}
-    definition = make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
+    definition = make_task(name, **{**options, **{key: value for key, value in replacements.items() if value is not None}})
     if not is_dataclass(definition) or "trained" not in {field.name for field in fields(definition)}:
         return definition
     files = {**(task_json.get(FILES) or {})}
@@ -178,7 +178,7 @@ def load_tuned(
         _require_length(loaded, length)
         task_json = {**task_json, "length": length}
     learner = (task or task_in_folder(folder, name)).load(loaded, task_json, precision)
-    learner.tuned, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
+    learner.origin, learner.annotated = (folder, name or ""), tuple(task_json.get("annotated") or ())
     if (record := task_json.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
         learner.mixture = Mixture.read(record, linear, folder)

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -28,7 +27,7 @@ from cloze.registry import lookup, names, parameters
 
 if TYPE_CHECKING:
     from cloze.tasks.linear.linear_task import LinearTask, Outputs
-    from cloze.tasks.measures.class_report import Calibration, Confusion, Ranking
+    from cloze.tasks.measures.class_report import BinaryRanking, Calibration, Confusion
     from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]
@@ -78,9 +77,9 @@ class Evaluation:
         remarks: What to know about the figures, such as texts that were cut.
         intervals: The 95 % confidence interval of each metric, with `bootstrap`.
         per_example: What the metrics need of every example (see `Learner.per_example`).
-        report: One row per kind of answer, all with the same keys; the first names the kind.
-        averages: Averages of the rows of `report`, with the same keys.
-        tags: For tags that form spans, whose kinds are in `report`: one row per tag.
+        by_class: One row per class or other kind of answer, all with the same keys; the first names the kind.
+        averages: Averages of the rows of `by_class`, with the same keys.
+        tags: For tags that form spans, whose kinds are in `by_class`: one row per tag.
         confusion: How often each class was given in place of each other.
         calibration: How well the probabilities tell how often an answer is right.
         ngrams: The metrics of a linear model on n-grams, fitted to the same training rows.
@@ -93,12 +92,12 @@ class Evaluation:
     remarks: tuple[str, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     per_example: PerExample = field(default=(), repr=False, compare=False)  # the items of `Learner.per_example`
-    report: Sequence[Mapping[str, Any]] = ()
+    by_class: Sequence[Mapping[str, Any]] = ()
     averages: Sequence[Mapping[str, Any]] = ()
     tags: Sequence[Mapping[str, Any]] = ()
     confusion: Confusion | None = None
     calibration: Calibration | None = None
-    ranking: Ranking | None = None
+    ranking: BinaryRanking | None = None
     ngrams: Mapping[str, float] | None = None
 
     def record(self) -> dict[str, Any]:
@@ -110,7 +109,8 @@ class Evaluation:
 
     def details(self) -> dict[str, Any]:
         """The JSON object of what is known besides the metrics: by class, by pairs of classes, of probabilities."""
-        tables: dict[str, Any] = {name: list(vars(self)[name]) for name in ("report", "averages", "tags") if vars(self)[name]}
+        rows = {"report": self.by_class, "averages": self.averages, "tags": self.tags}
+        tables: dict[str, Any] = {name: list(table) for name, table in rows.items() if table}
         tables |= {} if self.confusion is None else {"confusion": self.confusion.record()}
         parts = {"calibration": self.calibration, "ranking": self.ranking}
         return tables | {name: dict(vars(part)) for name, part in parts.items() if part is not None}
@@ -229,6 +229,7 @@ class Learner(nn.Module, ABC):
     | method | input | output | default |
     |---|---|---|---|
     | `encode` | examples | rows as the network reads them | |
+    | `truth` | examples with labels | the right answer of each | the task's |
     | `encode_labelled` | examples with labels | `LabelledRow`s | `encode` and the task's `truth` |
     | `row_outputs` | rows | probabilities or numbers of the network | |
     | `mixed_outputs` | examples, rows | the same, mixed with the linear model if there is one | as named |
@@ -236,15 +237,22 @@ class Learner(nn.Module, ABC):
     | `per_example` | labelled rows | what the metrics need | `row_outputs`, then the task's `per_example` |
     | `compute_metrics` | items of `per_example` | the metrics | the task's |
     | `measure` | labelled rows | the metrics, as in training | `per_example`, then `compute_metrics` |
+    | `truth_and_predictions` | items of `per_example` | right answers and predicted ones, to compare them | None |
     | `evaluate` | examples with labels | an `Evaluation` | the same with `mixed_outputs`, a baseline and remarks |
+    | `remarks` | examples, rows, outputs, items of `per_example` | sentences on the figures | how many texts were cut |
+    | `details` | rows, outputs, items of `per_example` | tables by class for the `Evaluation` | none |
+    | `lost` | a row | how many tokens of it did not fit | `row.cut` |
     | `predict` | examples | predictions | `encode`, `mixed_outputs`, `predictions` |
+    | `scored` | examples | each with the probabilities of all labels | a `TaskError` |
+    | `network_outputs` | examples | what the network says of them, for a mixture | `row_outputs` if the task has a linear model |
+    | `texts_of` | examples | the texts that they are about | none |
 
-    Everything runs in eval mode. It is an `nn.Module` so
-    that network and head change device and mode together. `exact` is the reader in fp32: metrics do not depend on the precision
-    of training. `labels` are the classes, None if answers are free; `numbered`: files may give them by their numbers.
+    Everything runs in eval mode. A learner is an `nn.Module`, so that network and head change device and mode together.
+    `exact` is the reader in fp32: metrics do not depend on the precision of training. `labels` are the classes, None if answers
+    are free; `numbered`: files may give them by their numbers.
     """
 
-    tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
+    origin: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
     mixture: Mixture | None = None  # with the linear model in that folder
     annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
@@ -257,7 +265,7 @@ class Learner(nn.Module, ABC):
         self.head: Any = head
         self.reader, self.task, self.length, self.numbered = reader, task, length, numbered
         self.labels = None if labels is None else tuple(labels)
-        self.names = self.labels or ()
+        self.label_names = self.labels or ()
         self.exact = replace(reader, precision=None)
         name_dropouts(self)
 
@@ -275,7 +283,7 @@ class Learner(nn.Module, ABC):
 
     def truth(self, examples: Any) -> Any:
         """The right answers. Raises a `TaskError` if an example has none."""
-        return self.task.truth(examples, self.names, numbered=self.numbered)
+        return self.task.truth(examples, self.label_names, numbered=self.numbered)
 
     def encode_labelled(self, examples: Any) -> list[LabelledRow]:
         """The examples as rows with their answers."""
@@ -289,12 +297,12 @@ class Learner(nn.Module, ABC):
         return self._per_example(rows, self.row_outputs([row.inputs for row in rows], size, report))
 
     def _per_example(self, rows: Sequence[LabelledRow], outputs: Any) -> PerExample:
-        per_example: PerExample = self.task.per_example([row.truth for row in rows], outputs, self.names)
+        per_example: PerExample = self.task.per_example([row.truth for row in rows], outputs, self.label_names)
         return per_example
 
     def compute_metrics(self, per_example: Any) -> dict[str, float]:
         """The task's metrics from the items of `per_example`."""
-        metrics: dict[str, float] = self.task.compute_metrics(per_example, self.names)
+        metrics: dict[str, float] = self.task.compute_metrics(per_example, self.label_names)
         return metrics
 
     def measure(
@@ -303,31 +311,22 @@ class Learner(nn.Module, ABC):
         """The task's metrics on rows with answers; with `metric`, only those that need no more than it does."""
         return self.compute_metrics(self.per_example(rows, metric, size=size, report=report))
 
-    def outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:
+    def network_outputs(self, examples: Any, *, size: int = 64, report: Report = silent) -> Outputs:
         """What the network alone says of examples, in the form of `LinearModel.outputs`."""
-        if self.task.linear(self.names) is None:
+        if self.task.linear(self.label_names) is None:
             raise TaskError(
                 f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out."
             )
         return self.row_outputs(self.encode(examples), size, report)
 
-    def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
-        """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
-        return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
-
     def mixed_outputs(self, examples: Any, rows: Sequence[Any], size: int, report: Report) -> Any:
         """The outputs for examples and their rows: of the network, or of its mixture with the linear model."""
-        return self.mixed(examples, self.row_outputs(rows, size, report))
+        outputs = self.row_outputs(rows, size, report)
+        return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
 
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared.
-
-        Here they are the first two columns of an array.
-        """
-        if not isinstance(per_example, np.ndarray) or per_example.ndim != 2 or per_example.shape[1] < 2:
-            return None
-        columns: Any = per_example.T
-        return columns[0], columns[1]
+        """The right answers and those of the learner, from the items of `per_example`; None if they cannot be compared."""
+        return None
 
     def evaluate(
         self, examples: Any, constant_answer: str | None = None, *, size: int = 64, report: Report = silent
@@ -351,7 +350,7 @@ class Learner(nn.Module, ABC):
         """The metrics of the constant answer `constant_answer`; None for None."""
         if constant_answer is None:
             return None
-        return {"always": constant_answer, **self.task.constant_metrics(constant_answer, self.truth(examples), self.names)}
+        return {"always": constant_answer, **self.task.constant_metrics(constant_answer, self.truth(examples), self.label_names)}
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Sentences on the figures: here how many texts were cut."""
@@ -390,6 +389,13 @@ class Learner(nn.Module, ABC):
         return [*(sentence.format(layer) for layer in missing), *([] if remark is None else [remark])]
 
 
+def first_columns(per_example: NDArray[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The first two columns of an array, for tasks whose items of `per_example` begin with the right answer and the predicted
+    one (`Learner.truth_and_predictions`)."""
+    columns: Any = per_example.T
+    return columns[0], columns[1]
+
+
 def head_called(loaded: Checkpoint, name: str) -> Any:
     """A head of a checkpoint by its name; a `CheckpointError` if it is missing."""
     if name not in loaded.heads:
@@ -397,7 +403,7 @@ def head_called(loaded: Checkpoint, name: str) -> Any:
     return loaded.heads[name]
 
 
-def task(name: str, **given: Any) -> Task:
+def task(name: str, **arguments: Any) -> Task:
     """A registered task by name, with options; an option of None counts as not given.
 
     Raises a `TaskError` for an unknown name or option.
@@ -405,7 +411,7 @@ def task(name: str, **given: Any) -> Task:
     if name not in names("task"):
         raise TaskError(f"unknown task {name!r}. {propose(name, names('task'))}")
     builder = lookup("task", name)
-    options = {key: value for key, value in given.items() if value is not None}
+    options = {key: value for key, value in arguments.items() if value is not None}
     for key in options:
         if key not in parameters(builder):
             tasks = [other for other in names("task") if key in parameters(lookup("task", other))]

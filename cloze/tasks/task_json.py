@@ -59,22 +59,22 @@ _ENTRIES: Mapping[str, tuple[Fits, str]] = {
 }  # fmt: skip
 
 
-def fault_of(found: Any) -> str:
+def fault_of(contents: Any) -> str:
     """What is wrong with the contents of a task.json; empty if nothing is."""
-    if not isinstance(found, dict):
-        return f"holds {_shown(found)}; expected an object"
-    tasks = found.get("tasks", {})
+    if not isinstance(contents, dict):
+        return f"holds {_shown(contents)}; expected an object"
+    tasks = contents.get("tasks", {})
     if not isinstance(tasks, dict) or not all(map(_object, tasks.values())):
         return f"tasks is {_shown(tasks)}; expected an object with an object for each task"
     faults = [fault for name, description in tasks.items() if (fault := _fault(description, f"tasks.{name}."))]
-    return next(iter(faults), "") or _fault(found, "")
+    return next(iter(faults), "") or _fault(contents, "")
 
 
-def _fault(found: Mapping[str, Any], lead: str) -> str:
+def _fault(entries: Mapping[str, Any], lead: str) -> str:
     for name, (fits, expected) in _ENTRIES.items():
-        if found.get(name) is not None and not fits(found[name]):
-            return f"{lead}{name} is {_shown(found[name])}; expected {expected}"
-    if found.get("columns", {}) is None:
+        if entries.get(name) is not None and not fits(entries[name]):
+            return f"{lead}{name} is {_shown(entries[name])}; expected {expected}"
+    if entries.get("columns", {}) is None:
         return f"{lead}columns is null; expected {_ENTRIES['columns'][1]}"
     return ""
 

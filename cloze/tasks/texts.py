@@ -49,7 +49,7 @@ class LabelledTexts(Generic[A]):
         """The text of every example, or its two."""
         return zip(self.texts) if self.others is None else zip(self.texts, self.others, strict=True)
 
-    def pairs(self) -> Iterator[tuple[int, str, Any]]:
+    def with_lines(self) -> Iterator[tuple[int, str, Any]]:
         """The line of every example, its text and its second text, None for tasks on one text."""
         second_texts: Sequence[Any] = [None] * len(self) if self.others is None else self.others
         return zip(self.lines, self.texts, second_texts, strict=True)
@@ -119,7 +119,7 @@ class TextTask(TableTask):
         """What stands next to the text of every row, from the cells of the column `text_b`."""
         return cells
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[Any]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[Any]:
         """The label of every row. Raises a `TaskError` with file and line if one is invalid."""
         return parsed(table, table.column(self.label, LABEL), self.parse_label, f"{self.label!r} is ")
 
@@ -156,39 +156,40 @@ def parsed(table: TextTable, cells: Iterable[C], parse: Callable[[C], Any], lead
 
 
 def label_ids(
-    examples: Examples, known: Sequence[str], among: str = "in the training examples", *, numbered: bool = False
+    examples: Examples, label_names: Sequence[str], among: str = "in the training examples", *, numbered: bool = False
 ) -> NDArray[np.int64]:
-    """The labels as indices into `known` (N,); see `label_numbers`."""
+    """The labels as indices into `label_names` (N,); see `label_numbers`."""
     if examples.labels is None:
         raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
     labels = [[label] for label in examples.labels]
-    numbers = label_numbers(examples.path, examples.lines, labels, known, among, numbered=numbered)
+    numbers = label_numbers(examples.path, examples.lines, labels, label_names, among, numbered=numbered)
     return np.array([number for (number,) in numbers], np.int64)
 
 
 def label_numbers(
-    path: str, lines: Sequence[int], labels: Sequence[Sequence[str]], known: Sequence[str],
+    path: str, lines: Sequence[int], labels: Sequence[Sequence[str]], label_names: Sequence[str],
     among: str = "in the training examples", *, numbered: bool = False,
 ) -> list[list[int]]:
-    """The labels of every row as indices into `known`. Raises a `TaskError` with file and line for a label that does not occur
-    `among` them. `numbered`: a file may have the numbers of the labels in their place."""
+    """The labels of every row as indices into `label_names`. Raises a `TaskError` with file and line for a label that does not
+    occur `among` them. `numbered`: a file may have the numbers of the labels in their place."""
     among = "in config.json" if numbered else among
-    indices = {label: number for number, label in enumerate(known)}
-    names = names_of_numbers(chain.from_iterable(labels), known, numbered=numbered)
+    indices = {label: number for number, label in enumerate(label_names)}
+    names = names_of_numbers(chain.from_iterable(labels), label_names, numbered=numbered)
     indices |= {number: indices[label] for number, label in names.items()}
     for row, line in zip(labels, lines, strict=True):
         for label in row:
             if label not in indices:
-                raise TaskError(f"{path}:{line}: the label {label!r} does not occur {among}. {propose(str(label), known)}")
+                raise TaskError(f"{path}:{line}: the label {label!r} does not occur {among}. {propose(str(label), label_names)}")
     return [[indices[label] for label in row] for row in labels]
 
 
-def names_of_numbers(labels: Iterable[str], known: Sequence[str], *, numbered: bool) -> dict[str, str]:
-    """The labels by their numbers in `known` if all labels of a file are whole numbers and no label looks like one; else none."""
-    numbers = set(labels) if numbered and not any(label.lstrip("-").isdigit() for label in known) else set()
+def names_of_numbers(labels: Iterable[str], label_names: Sequence[str], *, numbered: bool) -> dict[str, str]:
+    """The labels by their numbers in `label_names` if all labels of a file are whole numbers and no name of a label looks like
+    one; else none."""
+    numbers = set(labels) if numbered and not any(label.lstrip("-").isdigit() for label in label_names) else set()
     if not all(label.isdigit() for label in numbers):
         return {}
-    return {str(number): label for number, label in enumerate(known) if str(number) in numbers}
+    return {str(number): label for number, label in enumerate(label_names) if str(number) in numbers}
 
 
 def remark_on_numbers(names: Mapping[str, str]) -> list[str]:
@@ -207,13 +208,13 @@ class SummaryLearner(Learner):
 
     def encode(self, examples: LabelledTexts[Any]) -> list[Any]:
         """The examples as the network reads them."""
-        return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
+        return self.with_pictures(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
 
     def texts_of(self, examples: LabelledTexts[Any]) -> Sequence[str]:
         """The texts; of a pair, both."""
         return [" ".join(row) for row in examples.rows()]
 
-    def shown(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
+    def with_pictures(self, rows: list[Framed], examples: LabelledTexts[Any]) -> list[Any]:
         """Framed rows next to the pictures of their examples."""
         return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
 
@@ -250,9 +251,9 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
     return positions + torch.arange(len(rows))[:, None] * width
 
 
-def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], usual: str | None = None) -> Any:
-    """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
+def head_named(loaded: Checkpoint, task_json: Mapping[str, Any], default: str | None = None) -> Any:
+    """The head that task.json names. If it names none: the first head on a text's summary, else `default` (None: the first
     head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
-    fallbacks = tuple(loaded.heads) if usual is None else (usual,)
+    fallbacks = tuple(loaded.heads) if default is None else (default,)
     return head_called(loaded, str(task_json["head"] or (*summaries, *fallbacks, "relation_prediction")[0]))

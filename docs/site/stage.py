@@ -55,7 +55,8 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "What the methods of a model return.",
         (
             "cloze.decoding.filling.Filled", "cloze.decoding.filling.Candidate", "cloze.decoding.generating.generation.Generated",
-            "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classification.Choice", "cloze.tasks.task.Evaluation",
+            "cloze.decoding.scores.scoring.Score", "cloze.tasks.kinds.classification.PredictedClass",
+            "cloze.tasks.task.Evaluation",
             "cloze.decoding.vectors.neighbours.Neighbour", "cloze.interop.vectors.vectors.Vectors", "cloze.training.run.Outcome",
         ),
     ),

@@ -21,7 +21,7 @@ from cloze.exercises import TokenFacts
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.runs.binds import make_tables, open_stores
-from cloze.runs.label_facts import with_classes
+from cloze.runs.data_facts import with_data_facts
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
 from tests.samples import from_samples, items_of
@@ -99,7 +99,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
                 recipe, paths, tmp_path_factory.mktemp(name), tokenizer=None, text_format="auto", seed=0, say=lambda line: None
             )
         stores, tokenizer = opened[key]
-        return System(with_classes(recipe, stores), stores, make_tables(recipe, stores), tokenizer)
+        return System(with_data_facts(recipe, stores), stores, make_tables(recipe, stores), tokenizer)
 
     return open_
 

@@ -74,7 +74,8 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
     step = opened.step()
     for entry in opened.recipe.entries.values():
         feed = opened.feed(entry, step)
-        for mask, chosen in [one for share in ((0.0, 1.0) if feed.is_scheduled else (0.0,)) for one in chosen_by(feed.when(share))]:
+        shares = (0.0, 1.0) if feed.is_scheduled else (0.0,)
+        for mask, chosen in [one for share in shares for one in chosen_by(feed.when(share))]:
             rows, units, of = np.array(chosen).sum(axis=0)
             if mask.count is not None:
                 print(f"{entry.name}: masks {mask.count} {mask.unit} a row and has no rate")

@@ -1,4 +1,4 @@
-"""Names say what they hold: local variables that say nothing, classes of one name, and modules of one name are counted.
+"""Names say what they hold: variables and parameters that say nothing, classes of one name, and modules of one name are counted.
 
 The numbers may only fall. `python -m tests.contracts.test_names` prints where they come from.
 """
@@ -19,6 +19,7 @@ EMPTY = frozenset({
     "bare",
 })  # fmt: skip
 MOST_EMPTY = 0.003  # of all assignments; fields of classes count, too
+MOST_EMPTY_PARAMETERS = 517  # of functions
 MOST_CLASSES = 2  # public names that more than one class has
 MOST_MODULES = 0  # names that more than one module of a folder's tree has, `__init__` left out
 
@@ -39,6 +40,14 @@ def empty_names(modules: dict[Path, ast.Module]) -> tuple[list[str], float]:
     names = [(path, name) for path, tree in modules.items() for name in assigned(tree)]
     places = [f"{path.relative_to(PACKAGE)}:{name.lineno}: {name.id}" for path, name in names if name.id in EMPTY]
     return places, len(places) / len(names)
+
+
+def empty_parameters(modules: dict[Path, ast.Module]) -> list[str]:
+    """Where parameters have names that say nothing."""
+    return [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.arg}" for path, tree in modules.items() for node in ast.walk(tree)
+        if isinstance(node, ast.arg) and node.arg in EMPTY
+    ]
 
 
 def repeated_classes(modules: dict[Path, ast.Module]) -> list[str]:
@@ -63,6 +72,11 @@ def test_local_names_say_what_they_hold() -> None:
     assert share <= MOST_EMPTY, "\n".join(places)
 
 
+def test_parameters_say_what_they_hold() -> None:
+    places = empty_parameters(trees())
+    assert len(places) <= MOST_EMPTY_PARAMETERS, "\n".join(places)
+
+
 def test_few_classes_share_their_name() -> None:
     assert len(repeated_classes(trees())) <= MOST_CLASSES
 
@@ -75,9 +89,11 @@ def test_names_that_say_nothing_are_found() -> None:
     tree = ast.parse("found = 1\nfor one in rows:\n    total = one\n[own for own in found]\n")
     places, share = empty_names({PACKAGE / "x.py": tree})
     assert places == ["x.py:1: found", "x.py:2: one", "x.py:4: own"] and share == 3 / 4
+    tree = ast.parse("def read(given, path): ...\nlambda one: one\n")
+    assert empty_parameters({PACKAGE / "x.py": tree}) == ["x.py:1: given", "x.py:2: one"]
     assert repeated_classes({Path("a"): ast.parse("class A: ...\nclass _B: ..."), Path("b"): ast.parse("class A: ...")}) == ["A"]
 
 
 if __name__ == "__main__":
     every = trees()
-    print("\n".join([*empty_names(every)[0], *repeated_classes(every), *repeated_modules()]))
+    print("\n".join([*empty_names(every)[0], *empty_parameters(every), *repeated_classes(every), *repeated_modules()]))

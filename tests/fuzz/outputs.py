@@ -99,7 +99,7 @@ def fasttext_lines(chance: Random, folder: Path) -> None:
 @target
 def written_predictions(chance: Random, folder: Path) -> None:
     """Predictions in any format are read back as they were."""
-    from cloze.tasks.kinds.classification import Choice
+    from cloze.tasks.kinds.classification import PredictedClass
     from cloze.tasks.kinds.multi_label import LabelSet
     from cloze.tasks.prediction_files import flat_rows, write_predictions
 
@@ -109,7 +109,7 @@ def written_predictions(chance: Random, folder: Path) -> None:
         shares = {name: chance.random() for name in names}
         text = chance.choice(WORDS)
         made.append(
-            Choice(line, text, chance.choice([None, text]), names[0], shares[names[0]], shares) if line % 2
+            PredictedClass(line, text, chance.choice([None, text]), names[0], shares[names[0]], shares) if line % 2
             else LabelSet(line, text, None, chance.sample(names, chance.randint(0, len(names))), shares)
         )  # fmt: skip
     made = [one for one in made if type(one) is type(made[0])]

@@ -21,7 +21,7 @@ from cloze.objectives.objective import balanced
 from cloze.objectives.pooled import pooled_classification
 from cloze.objectives.static.linear_classification import LinearClassification
 from cloze.recipe.load import load_recipe
-from cloze.runs.label_facts import _objective
+from cloze.runs.data_facts import _objective
 
 WIDTH, ROWS, LENGTH = 6, 5, 4
 WEIGHTS = [0.5, 2.0, 4.0]

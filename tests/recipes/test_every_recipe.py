@@ -17,7 +17,7 @@ from cloze.recipe.load import load_recipe
 from cloze.recipe.origins import checkpoint_names
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, make_tables, open_stores, parse_binds
-from cloze.runs.label_facts import with_classes
+from cloze.runs.data_facts import with_data_facts
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
 from tests.samples import from_samples, items_of
@@ -100,7 +100,7 @@ def opened(name: str, folder: Path, *changes: str) -> Opened:
         stores, tokenizer = open_stores(
             recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
         )
-        KNOWN[name, *changes] = with_classes(recipe, stores), stores, tokenizer, make_tables(recipe, stores)
+        KNOWN[name, *changes] = with_data_facts(recipe, stores), stores, tokenizer, make_tables(recipe, stores)
     return KNOWN[name, *changes]
 
 

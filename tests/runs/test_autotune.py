@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cloze.errors import BudgetError, TaskError
-from cloze.runs.finetuning.autotune import MOVES, _written, moved, tuned_within
+from cloze.runs.finetuning.autotune import MOVES, _written, moved, search_within
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.result import read_task
 
@@ -38,7 +38,7 @@ def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path,
     table = tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "good film\tyes\nbad film\tno\n" * 8, encoding="utf-8")
     said: list[str] = []
-    tuned = tuned_within(FinetuneOptions(
+    tuned = search_within(FinetuneOptions(
         "fasttext-supervised", tmp_path / "out", str(table), str(table), tune="60s", report=said.append,
         overrides=["tables.ngrams.buckets=50", "network.width=8"],
     ))
@@ -65,6 +65,6 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
         ("5m", "fasttext-supervised", (1, 2), "one seed"),
     ):
         with pytest.raises(TaskError, match=told):
-            tuned_within(FinetuneOptions(name, tmp_path / "out", tune=given, seeds=seeds))
+            search_within(FinetuneOptions(name, tmp_path / "out", tune=given, seeds=seeds))
     with pytest.raises(BudgetError):
-        tuned_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="soon"))
+        search_within(FinetuneOptions("fasttext-supervised", tmp_path / "out", tune="soon"))

@@ -13,13 +13,13 @@ import torch
 
 from cloze.checkpoint.build import load_checkpoint
 from cloze.checkpoint.feeds import odds_of
-from cloze.checkpoint.several import LabelledFiles, parse_tasks, several
+from cloze.checkpoint.several import LabelledFiles, parse_tasks, recipe_of_tasks
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.recipe.load import load_recipe
 from cloze.runs.finetuning.finetune import finetune
-from cloze.runs.finetuning.measure_result import texts_of
+from cloze.runs.finetuning.measure_result import text_files_of
 from cloze.runs.finetuning.task_recipe import recipe_onto
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
@@ -138,7 +138,7 @@ def test_labelled_text_is_built_once_and_a_run_takes_the_store(
     assert main(command) == 2
     assert "Give it: --tokenizer FOLDER" in capsys.readouterr().err
     assert main([*command, "--tokenizer", str(folder("bert"))]) == 0
-    assert texts_of([str(out), "b.tsv"]) == [topic.train[0], "b.tsv"]
+    assert text_files_of([str(out), "b.tsv"]) == [topic.train[0], "b.tsv"]
     assert f"{out}: 64 rows" in capsys.readouterr().out
     assert store_digest(Store.open(out)) == store_digest(Store.open(tuned.folder / "cloze" / "corpus" / "topic" / "store"))
     made = finetune(folder("bert"), train=[str(out)], dev=topic.dev, out=tmp_path / "out", report=quiet,
@@ -279,7 +279,7 @@ def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
 def test_the_recipe_of_several_tasks_is_legal_and_reads_back_equal(
     folder: Callable[[str], Path], tasks: dict[str, LabelledFiles]
 ) -> None:
-    made = recipe_onto(several(tasks), load_checkpoint(folder("bert")))
+    made = recipe_onto(recipe_of_tasks(tasks), load_checkpoint(folder("bert")))
     assert load_recipe(made.canonical()).hash == made.hash
     assert {name: spec.metric for name, spec in made.tasks.items()} == {"topic": "accuracy", "words": "span_f1"}
     heads = [objective.head for entry in made.entries.values() for _, objective in entry.objectives()]
@@ -313,7 +313,7 @@ def test_a_recipe_says_what_each_task_is_in_one_place(tmp_path: Path) -> None:
 def test_a_source_without_labelled_text_is_named(
     folder: Callable[[str], Path], tasks: dict[str, LabelledFiles], tmp_path: Path
 ) -> None:
-    whole = several(tasks)
+    whole = recipe_of_tasks(tasks)
     (tmp_path / "two.yaml").write_text(json.dumps(whole))
     one = {"topic": tasks["topic"]}
     with pytest.raises(TaskError, match="the source 'words' has no labelled text. Give it with --task words=TYPE:TRAIN,DEV"):

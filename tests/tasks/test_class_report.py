@@ -15,10 +15,10 @@ from cloze.tasks.evaluation_text import ranking_lines, short_lines
 from cloze.tasks.kinds.classification import decided
 from cloze.tasks.kinds.token_labelling import label_figures, measured
 from cloze.tasks.measures.class_report import (
+    BinaryRanking,
     Calibration,
     ClassCounts,
     Confusion,
-    Ranking,
     class_figures,
     samples_average,
     shortest_between,
@@ -59,7 +59,7 @@ def test_classes_and_confusions_are_those_of_scikit_learn(drawn: Drawn) -> None:
     made = class_figures(truth, guess, shares, names)
     right, answers = [[names[number] for number in side] for side in (truth, guess)]
     expected = sklearn.classification_report(right, answers, output_dict=True, zero_division=0)
-    assert by_name([*made["report"], *made["averages"][1:]]) == near(expected)
+    assert by_name([*made["by_class"], *made["averages"][1:]]) == near(expected)
     micro = made["averages"][0]
     assert micro["label"] == "micro avg" and micro["support"] == len(truth)
     assert [micro[name] for name in ("precision", "recall", "f1")] == pytest.approx([(truth == guess).mean()] * 3)
@@ -92,7 +92,7 @@ def test_calibration_is_that_of_scikit_learn(drawn: Drawn) -> None:
 def test_the_ranking_of_two_classes_is_that_of_scikit_learn(drawn: Drawn) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     truth, scores = drawn[0] == 1, drawn[1][:, 1]
-    made = Ranking.of(truth, scores, "yes")
+    made = BinaryRanking.of(truth, scores, "yes")
     if truth.all() or not truth.any():
         assert made is None
         return
@@ -113,7 +113,7 @@ def test_a_threshold_has_as_few_digits_as_possible() -> None:
 def test_the_printed_threshold_separates_the_highest_probabilities() -> None:
     below = np.nextafter(np.float32(1), np.float32(0))
     shares = np.array([1.0, below, 0.25], np.float32)
-    ranking = Ranking.of(np.array([True, False, False]), shares.astype(np.float64), "yes")
+    ranking = BinaryRanking.of(np.array([True, False, False]), shares.astype(np.float64), "yes")
     assert ranking is not None
     (short,) = short_lines({"ranking": {"positive": "yes", "f1": ranking.f1, "threshold": ranking.threshold}})
     assert short == "highest F1 of 'yes': 1.0000 with --threshold 0.99999997 of predict"
@@ -146,7 +146,7 @@ def test_labels_of_words_are_measured_as_by_seqeval() -> None:
     truth = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     guess = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     made = label_figures(truth, guess, repair="begin", closed=False)
-    rows = {row["label"]: [row[name] for name in ("precision", "recall", "f1", "support")] for row in made["report"]}
+    rows = {row["label"]: [row[name] for name in ("precision", "recall", "f1", "support")] for row in made["by_class"]}
     assert rows == {"MISC": [0.0, 0.0, 0.0, 1], "PER": [1.0, 1.0, 1.0, 1]}
     assert [[row[name] for name in row] for row in made["averages"]] == [
         ["micro avg", 0.5, 0.5, 0.5, 2], ["macro avg", 0.5, 0.5, 0.5, 2], ["weighted avg", 0.5, 0.5, 0.5, 2],
@@ -163,7 +163,7 @@ def test_marks_without_a_kind_form_spans_as_for_seqeval() -> None:
     truth, guess = [[*"OOOBIIO"], [*"BIO"]], [[*"OOBIIIO"], [*"BIO"]]
     assert measured(truth, guess)["span_f1"] == 0.5
     made = label_figures(truth, guess, repair="begin", closed=False, forms=standard("BIO"))
-    assert [(row["label"], row["f1"], row["support"]) for row in made["report"]] == [("_", 0.5, 2)]
+    assert [(row["label"], row["f1"], row["support"]) for row in made["by_class"]] == [("_", 0.5, 2)]
     assert [row["label"] for row in made["tags"]] == ["B", "I", "O"]
     assert measured([[*"BMESBE"]], [[*"BMESSS"]])["span_f1"] == pytest.approx(2 * 2 / (3 + 4))  # words of running characters
     assert measured([[*"NVS"]], [[*"NVM"]])["span_f1"] == pytest.approx(2 / 3)  # parts of speech
@@ -171,7 +171,7 @@ def test_marks_without_a_kind_form_spans_as_for_seqeval() -> None:
 
 def test_parts_of_speech_have_one_table() -> None:
     made = label_figures([["NOUN", "VERB"]], [["NOUN", "NOUN"]], repair="begin", closed=False)
-    assert made["tags"] == () and [row["label"] for row in made["report"]] == ["NOUN", "VERB"]
+    assert made["tags"] == () and [row["label"] for row in made["by_class"]] == ["NOUN", "VERB"]
 
 
 def test_confusions_as_json_leave_out_what_never_occurs() -> None:

@@ -92,7 +92,7 @@ def test_markup_in_labels_stays_text_on_the_page() -> None:
     from cloze.reports.evaluation import render
 
     labels = [{"label": "<b>x</b>", "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 2}]
-    one = Evaluation(2, {"accuracy": 1.0}, None, report=labels)
+    one = Evaluation(2, {"accuracy": 1.0}, None, by_class=labels)
     assert "<b>x</b>" not in render({"a.tsv": one}, title="<i>m</i>") and "<b>x</b>" not in one._repr_html_()
 
 
@@ -132,7 +132,7 @@ def test_of_many_classes_those_with_most_examples_are_printed() -> None:
 
     count = CLASSES + 10
     report = [{"label": f"c{n:02}", "precision": 0.5, "recall": 0.5, "f1": 0.5, "support": n} for n in range(count)]
-    lines = list(evaluation_lines("a.tsv", Evaluation(count, {"accuracy": 0.5}, None, report=report)))
+    lines = list(evaluation_lines("a.tsv", Evaluation(count, {"accuracy": 0.5}, None, by_class=report)))
     assert [line.split()[0] for line in lines if line.startswith("  c")] == [f"c{n:02}" for n in range(10, count)]
     assert "  and 10 more: --json and --page have all" in lines
 

@@ -20,7 +20,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     plain = load_recipe("sentence_classification")
 
     def peak(recipe: dict[str, Any] | None, width: int = 192) -> float:
-        facts = facts_of(recipe, labels=None, width=width)
+        facts = facts_of(recipe, label_counts=None, width=width)
         return next(float(change.here) for change in fit_task(plain, facts) if change.path.endswith(".peak"))
 
     adam = {"optimizer": {"adamw": {}}, "rate": {"linear": {"peak": 1e-4}}, "batch": 256}
@@ -34,7 +34,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     electra = load_recipe("electra-base").canonical()
     assert peak(electra, 768) == pytest.approx(1e-4, rel=0.02)  # the authors' for 32 rows
     assert peak(electra, 256) == pytest.approx(2e-4, rel=0.02)
-    staged = facts_of(load_recipe("ulmfit").canonical(), labels=None, width=192)
+    staged = facts_of(load_recipe("ulmfit").canonical(), label_counts=None, width=192)
     assert (staged.peak, staged.batch) == (4e-3, 64)  # of the stage on the text of the task
     made = fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 192, peak=2.4e-3, batch=32))
     found = {change.path: change.here for change in made}
@@ -85,7 +85,8 @@ def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_net
         assert (start(recipe), start(recipe, random=True)) == ("fitted", "drawn")
     short = TaskFacts({"main": LabelCounts(1000, 2)}, 192, peak=1e-3, batch=32)
     assert start("sentence_classification", short) == "drawn"
-    for facts in (short._replace(tuned=True), short._replace(width=768), short._replace(labels={"main": LabelCounts(999, 2)})):
+    fewer_rows = short._replace(label_counts={"main": LabelCounts(999, 2)})
+    for facts in (short._replace(tuned=True), short._replace(width=768), fewer_rows):
         assert start("sentence_classification", facts) == "fitted"
     for recipe in ("dependency_parsing", "frozen_features", "retrieval", "text_to_text", "ulmfit_classification", "chain_thaw"):
         assert start(recipe) == "drawn"

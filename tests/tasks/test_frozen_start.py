@@ -17,11 +17,11 @@ from cloze.cli.train.finetune_output import show
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import classify
-from cloze.objectives.labels.choose import choose
+from cloze.objectives.labels.choice import choose
 from cloze.objectives.labels.crf_labelling import crf_labelling
+from cloze.objectives.labels.multi_label import several
 from cloze.objectives.labels.regress import regress
 from cloze.objectives.labels.relation_prediction import relation_prediction
-from cloze.objectives.labels.several import several
 from cloze.objectives.transforms import plain_transform, transformed
 from cloze.runs.finetuning.finetune import finetune
 from cloze.runs.frozen_start import CENTRES, PENALTIES, Losses, ObjectiveReading, choose_penalty, fit_output, start_straight
@@ -174,7 +174,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
 
 
 def test_a_head_that_is_no_linear_model_is_refused_with_the_way_out(folder: Folder, tables: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"(?s)the head .* is more than a linear map.*--set training.new_heads=scaled"):
+    with pytest.raises(RecipeError, match=r"(?s)the head .* is not linear in the states.*--set training.new_heads=scaled"):
         finetune(
             folder("bert"), recipe="frozen_features", train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")],
             out=tmp_path / "out", overrides=["training.new_heads=fitted", "corpus.length=24"], report=lambda line: None,

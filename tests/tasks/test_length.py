@@ -27,13 +27,13 @@ LONG = {"positions.max_length": 300}
 
 def made(loaded: Any, recipe: str, lengths: Lengths, told: list[str] | None = None, **given: Any) -> Any:
     report = (lambda line: None) if told is None else told.append
-    return recipe_onto(recipe, loaded, labels={"main": LabelCounts(500, 2, lengths)}, report=report, **given)
+    return recipe_onto(recipe, loaded, label_counts={"main": LabelCounts(500, 2, lengths)}, report=report, **given)
 
 
 def test_rows_get_the_shortest_length_that_holds_nearly_all_of_them(folder: Folder) -> None:
     loaded, told = load_checkpoint(folder("bert", **LONG)), []
     short = made(loaded, "sentence_classification", Lengths((126,) * 100, (126,) * 100))
-    unknown = recipe_onto("sentence_classification", loaded, labels={"main": LabelCounts(500, 2)})
+    unknown = recipe_onto("sentence_classification", loaded, label_counts={"main": LabelCounts(500, 2)})
     assert short.length == 128 and short.hash == unknown.hash  # with [CLS] and [SEP] they fit: trained to the same numbers
     rows = (50,) * 98 + (200,) + (290,)
     longer = made(loaded, "sentence_classification", Lengths(rows, rows), told)

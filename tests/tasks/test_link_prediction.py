@@ -105,7 +105,7 @@ def test_facts_that_are_known_or_unknown_are_told_with_their_line(tmp_path: Path
     assert f"1 of 2 triples have an id that was never trained and are left out (first: {test}:2: 'z')" in found.remarks[0]
     assert evaluate_links(scorer, found).examples == 1
     worst = evaluate_links(scorer, found, last=True)
-    assert worst.examples == 2 and worst.report[0]["mean_rank"] == (1 + 3) / 2
+    assert worst.examples == 2 and worst.by_class[0]["mean_rank"] == (1 + 3) / 2
     test.write_text("c\tr\ta\nb\tr\tc\n")
     with pytest.raises(TaskError, match=r"test\.tsv:2: the fact is known already: .*train\.tsv:2.*\n  Find all.*--against"):
         read_questions(scorer, test, [train])

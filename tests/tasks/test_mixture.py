@@ -150,7 +150,7 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
 def test_a_mixture_that_cannot_be_made_is_refused(asked: dict[str, Any], message: str) -> None:
     options = FinetuneOptions("base", mix_ngrams=True, **asked)
     with pytest.raises(TaskError, match=f"^{re.escape(message)}$"):
-        require_mixable(load_recipe(options.task_type), options)
+        require_mixable(load_recipe(options.task_name), options)
 
 
 def test_a_finished_run_without_a_mixture_is_not_given_one_silently(folder: Callable[[str], Path], tmp_path: Path) -> None:

@@ -207,8 +207,8 @@ def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str]
     from typing import Any
 
     from cloze.checkpoint.build import build_step
+    from cloze.runs.data_facts import with_data_facts
     from cloze.runs.finetuning.task_recipe import recipe_onto
-    from cloze.runs.label_facts import with_classes
 
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nthe cat\ta,b\na dog\ta\nrain\t\n")
@@ -217,6 +217,6 @@ def test_the_offsets_begin_at_the_log_odds_of_the_classes(folder: Callable[[str]
     store = Records(answer="classes").build_store(
         [path], loaded.tokenizer, tmp_path / "s", known=None, report=lambda line: None
     )
-    step = build_step(with_classes(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
+    step = build_step(with_data_facts(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))
     assert torch.sigmoid(head.head.output.bias).tolist() == pytest.approx([2.5 / 4, 1.5 / 4])

@@ -24,7 +24,7 @@ from cloze.errors import TaskError
 from cloze.exercises.companions.spread import Spread
 from cloze.networks import Clock
 from cloze.objectives import choose
-from cloze.objectives.labels.choose import first_best, log_softmax_within
+from cloze.objectives.labels.choice import first_best, log_softmax_within
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.runs.finetuning.finetune import finetune

@@ -113,8 +113,8 @@ def test_a_random_order_is_the_baseline_of_both_directions() -> None:
     g = np.random.default_rng(2)
     made = evaluate_pictures(Table(g.normal(size=(40, 40))), captions([(n, n) for n in range(40)], 40, 40))  # type: ignore[arg-type]
     assert made.baseline is not None and made.baseline["recall@10"] == pytest.approx(0.25) and made.baseline["matching"] == 0.5
-    assert [row["direction"] for row in made.report] == ["text to picture", "picture to text"]
-    assert made.metrics["recall@10"] == pytest.approx(np.mean([row["recall@10"] for row in made.report]))
+    assert [row["direction"] for row in made.by_class] == ["text to picture", "picture to text"]
+    assert made.metrics["recall@10"] == pytest.approx(np.mean([row["recall@10"] for row in made.by_class]))
     assert abs(made.metrics["recall@10"] - 0.25) < 0.15
 
 

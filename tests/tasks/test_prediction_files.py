@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus.readers.labelled import TextTable, read_table
 from cloze.errors import TaskError
-from cloze.tasks.kinds.classification import Choice, sentence_classification
+from cloze.tasks.kinds.classification import PredictedClass, sentence_classification
 from cloze.tasks.kinds.dependency_parsing import ParsedSentence
 from cloze.tasks.kinds.multi_label import LabelSet
 from cloze.tasks.kinds.question_answering import ExtractedAnswer
@@ -167,7 +167,7 @@ def test_any_text_comes_back_from_csv_and_tsv(tmp_path_factory: pytest.TempPathF
     from cloze.tasks.prediction_files import write_predictions
 
     place = tmp_path_factory.mktemp("any")
-    made: list[Any] = [Choice(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(texts)]
+    made: list[Any] = [PredictedClass(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(texts)]
     for ending, delimiter in (("csv", ","), ("tsv", "\t")):
         write_predictions(made, place / f"p.{ending}", ending)
         assert [row["text"] for row in read_csv(place / f"p.{ending}", delimiter)] == texts
@@ -176,7 +176,7 @@ def test_any_text_comes_back_from_csv_and_tsv(tmp_path_factory: pytest.TempPathF
 def test_cloze_reads_back_the_tables_that_it_writes(tmp_path: Path) -> None:
     from cloze.tasks.prediction_files import write_predictions
 
-    made: list[Any] = [Choice(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(ODD)]
+    made: list[Any] = [PredictedClass(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(ODD)]
     for ending in ("csv", "tsv"):
         write_predictions(made, tmp_path / f"p.{ending}", ending)
         assert read_table(tmp_path / f"p.{ending}", quoting="standard").column("text") == ODD

@@ -165,14 +165,14 @@ def assert_transformers_agrees(out: Path, rows: list[Any], pair: bool, values: l
 
 def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Path], numbers: Path, tmp_path: Path) -> None:
     from cloze.checkpoint.build import build_step
+    from cloze.runs.data_facts import with_data_facts
     from cloze.runs.finetuning.task_recipe import recipe_onto
-    from cloze.runs.label_facts import with_classes
 
     loaded = load_checkpoint(folder("bert"))
     recipe = recipe_onto("regression", loaded, overrides=["corpus.text=one", "corpus.label=score"])
     source = Records(answer="number", text="one", label="score")
     store = source.build_store([numbers], loaded.tokenizer, tmp_path / "s", known=None, report=lambda line: None)
-    step = build_step(with_classes(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
+    step = build_step(with_data_facts(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))
     assert head.head.output.bias.tolist() == pytest.approx([float(store.columns["label"].mean())])
 

@@ -54,7 +54,7 @@ def test_spans_are_counted_in_every_way_to_write_a_scheme() -> None:
     forms = standard({"B", "I", "O"})
     assert [text.spans for text in per_example(truth, guess, forms=forms)] == [(1, 1, 0), (1, 1, 1)]
     table = label_figures(truth, guess, repair="begin", closed=False, forms=forms)
-    assert [row["label"] for row in table["report"]] == ["_"] and [row["label"] for row in table["tags"]] == ["B", "I", "O"]
+    assert [row["label"] for row in table["by_class"]] == ["_"] and [row["label"] for row in table["tags"]] == ["B", "I", "O"]
 
 
 def test_a_span_counts_where_bounds_and_kind_are_right() -> None:

@@ -178,7 +178,7 @@ def test_what_breaks_the_scheme_is_counted_and_the_rule_is_named(
         monkeypatch.setattr(tuned, "task", chosen)
         found = tuned.evaluate(chosen.read(tmp_path / "broken.conll"))
         assert any("1 labels of the file" in remark and rule in remark for remark in found.remarks)
-        assert sum(row["support"] for row in found.report) == spans
-        assert found.record().get("report", []) == list(found.report)
+        assert sum(row["support"] for row in found.by_class) == spans
+        assert found.record().get("report", []) == list(found.by_class)
 
 

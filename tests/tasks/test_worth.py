@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from cloze.objectives.objective import Objective
+from cloze.tasks.kinds.classification import Classifier
 from cloze.tasks.kinds.multi_label import MultiLabeller
+from cloze.tasks.kinds.retrieval import Retriever
 from cloze.tasks.kinds.token_labelling import JudgedText, WordLabeller
 from cloze.tasks.task import Learner
 from cloze.tasks.worth import remark_on, remark_on_loss
@@ -23,11 +25,11 @@ TRY = (
 )
 
 
-def remark(per_example: Any, metrics: dict[str, float], baseline: dict[str, Any] | None, *, kind: Any = Learner,
+def remark(per_example: Any, metrics: dict[str, float], baseline: dict[str, Any] | None, *, kind: Any = Classifier,
            weighs: bool = False, more: dict[str, bool] = ACCURACY, names: tuple[str, ...] = ()) -> str | None:  # fmt: skip
     """The remark on a result of a learner of this kind."""
     learner: Any = SimpleNamespace(
-        task=SimpleNamespace(metrics=more, threshold=0.5), names=names,
+        task=SimpleNamespace(metrics=more, threshold=0.5), label_names=names,
         head=Mock(spec=Objective, weighs_classes=weighs, class_weights=None),
     )
     learner.truth_and_predictions = lambda items: kind.truth_and_predictions(learner, items)
@@ -65,14 +67,19 @@ def test_a_score_at_or_below_a_constant_answer_is_remarked() -> None:
     assert level is not None and level.startswith("accuracy 0.5050 is that of a constant answer (always 'neg')")
     error = remark(two, {"pearson": 0.1, "mse": 2.81}, {"always": "2.6", "pearson": 0.0, "mse": 2.76}, more=ERRORS)
     assert error is not None and error.startswith("mse 2.8100 is above the 2.7600 of a constant answer (always '2.6')")
-    parser = remark((), {"uas": 21.2 / 100}, {"always": "nmod", "uas": 26.7 / 100}, more={"las": True, "uas": True})
+    parser = remark((), {"uas": 21.2 / 100}, {"always": "nmod", "uas": 26.7 / 100}, kind=Learner, more={"las": True, "uas": True})
     assert parser is not None and parser.startswith("uas 0.2120 is below the 0.2670")
 
 
 def test_a_score_above_a_constant_answer_is_not_remarked() -> None:
     assert remark(pairs([0, 1, 1], [1, 1, 0]), {"accuracy": 0.6}, {"always": "a", "accuracy": 0.5}) is None
     assert remark(pairs([0, 1], [1, 0]), {"pearson": 0.1, "mse": 2.0}, {"always": "2", "mse": 2.7}, more=ERRORS) is None
-    assert remark((), {"mrr": 0.2}, None, more={"mrr": True}) is None
+    assert remark((), {"mrr": 0.2}, None, kind=Learner, more={"mrr": True}) is None
+
+
+def test_figures_of_queries_are_no_answers() -> None:
+    by_query = np.array([[0.5, 0.25, 1.0], [1.0, 0.25, 1.0]])
+    assert remark(by_query, {"mrr": 0.75}, None, kind=Retriever, more={"mrr": True}) is None
 
 
 @pytest.mark.parametrize(("loss", "said"), [(math.log(2), "that of"), (0.6921, "that of"), (0.9, "above that of")])

@@ -234,8 +234,9 @@ def _metrics(folder: Path, rows: Any, *, mixed: bool = False) -> Mapping[str, An
     from cloze.tasks.result import load_tuned
 
     learner, _ = load_tuned(load_checkpoint(folder))
-    outputs = learner.outputs(rows.test)
-    outputs = learner.mixed(rows.test, outputs) if mixed else outputs
+    outputs = learner.network_outputs(rows.test)
+    if mixed and learner.mixture is not None:
+        outputs = learner.mixture.outputs(rows.test, outputs)
     metrics: Mapping[str, Any] = rows.linear.compute_metrics(rows.linear.per_example(rows.test, outputs))
     return metrics
 

@@ -224,9 +224,9 @@ class PromptedMode(LabelledMode):
     normalise: Normalise = None
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether any part of a prompt is given."""
-        return any(given[name] for name in ("template", "verbalise", "shots", "demonstrations", "normalise"))
+        return any(options[name] for name in ("template", "verbalise", "shots", "demonstrations", "normalise"))
 
     def check_seed(self, *, drawn: bool) -> None:
         """Demonstrations are drawn, too."""
@@ -288,12 +288,12 @@ def _write_page(page: Path, folders: list[Path], measured: list[dict[str, Evalua
     typer.echo(f"page: {page}", err=True)
 
 
-def _ks(given: str | None) -> list[int] | None:
+def _ks(text: str | None) -> list[int] | None:
     """The numbers of `--at`."""
     try:
-        return None if given is None else [int(k) for k in given.split(",")]
+        return None if text is None else [int(k) for k in text.split(",")]
     except ValueError:
-        raise UserError(f"--at {given}: expected whole numbers from 1 on, such as 1,5.") from None
+        raise UserError(f"--at {text}: expected whole numbers from 1 on, such as 1,5.") from None
 
 
 def _check(folders: list[Path], files: list[str]) -> None:

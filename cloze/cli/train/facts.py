@@ -30,9 +30,9 @@ class FactsMode(Mode):
     as_json: AsJson = False
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether facts are given, or an option that only facts have."""
-        return bool(given["facts"] or given["no_leaks"])
+        return bool(options["facts"] or options["no_leaks"])
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on `facts` and further files."""
@@ -64,19 +64,19 @@ class FactsMode(Mode):
             _show(file, figures)
 
 
-def _show(file: str, found: FactResults) -> None:
+def _show(file: str, results: FactResults) -> None:
     from cloze.tasks.evaluation_text import table
 
-    print(f"{file}: {found.overall.facts} facts")
-    several = found.relations if len(found.relations) > 1 else ()
-    for line in table([_row(figures) for figures in (*several, *([found.mean] if several else []), found.overall)]):
+    print(f"{file}: {results.overall.facts} facts")
+    several = results.relations if len(results.relations) > 1 else ()
+    for line in table([_row(figures) for figures in (*several, *([results.mean] if several else []), results.overall)]):
         print(f"  {line}")
-    for reason, number in found.left_out.items():
+    for reason, number in results.left_out.items():
         print(f"  left out: {number}: {reason}")
 
 
-def _row(one: Knowledge) -> dict[str, object]:
+def _row(knowledge: Knowledge) -> dict[str, object]:
     return {
-        "relation": one.relation or "none", "facts": one.facts, "P@1": one.p1, "P@10": one.p10, "MRR": one.mrr,
-        "always the usual": one.always,
+        "relation": knowledge.relation or "none", "facts": knowledge.facts, "P@1": knowledge.p1, "P@10": knowledge.p10,
+        "MRR": knowledge.mrr, "always the usual": knowledge.always,
     }

@@ -12,7 +12,7 @@ from cloze.runs.options import FinetuneOptions
 
 
 @with_options(FinetuneOptions, help_before={
-    "print_recipe": "extend", "plans": "extend", "no_baselines": "mix_ngrams", "as_json": "encoding",
+    "print_recipe": "extend", "print_plan": "extend", "no_baselines": "mix_ngrams", "as_json": "encoding",
 })  # fmt: skip
 def command(
     options: FinetuneOptions,
@@ -26,7 +26,7 @@ def command(
         "--no-baselines", help="Do not fit a linear model on n-grams for comparison."
     )] = False,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
-    plans: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
+    print_plan: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
@@ -38,7 +38,7 @@ def command(
     task, several = _tasks_of(tasks or [], options, shows=print_recipe)
     options = replace(
         options, task=task, tasks=several, first=None if first is None else parse_files(first, option="--first "),
-        overwrite=overwrite, baselines=not no_baselines, report=print if plans else lambda line: typer.echo(line, err=True),
+        overwrite=overwrite, baselines=not no_baselines, report=print if print_plan else lambda line: typer.echo(line, err=True),
     )
     if print_recipe:
         _show_recipe(options)
@@ -47,7 +47,7 @@ def command(
         options = replace(options, seeds=[int(seed) for seed in seeds.split(",") if seed.strip()])
     except ValueError:
         raise TaskError(f"--seeds {seeds!r}: expected whole numbers, such as 1,2,3.") from None
-    if plans:
+    if print_plan:
         from cloze.runs.finetuning.finetune_plan import plan_finetuning
 
         print("\n".join(plan_finetuning(options)))
@@ -82,14 +82,14 @@ def _show_recipe(options: FinetuneOptions) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
     from cloze.checkpoint.build import load_checkpoint
     from cloze.recipe.canonical import to_yaml
-    from cloze.runs.finetuning.finetune import labels_of
+    from cloze.runs.finetuning.finetune import label_counts_of
     from cloze.runs.finetuning.task_checks import require_kinds
     from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 
     loaded = None if is_recipe_without_checkpoint(options.checkpoint) else load_checkpoint(options.checkpoint)
     make_recipe = recipe_maker(options, loaded)
     require_kinds(plain := make_recipe(), options)
-    recipe = make_recipe(labels=labels_of(plain, options, None if loaded is None else loaded.tokenizer))
+    recipe = make_recipe(label_counts=label_counts_of(plain, options, None if loaded is None else loaded.tokenizer))
     print(to_yaml(recipe.canonical()), end="")
 
 
@@ -99,7 +99,7 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     from cloze.cli.train.finetune_output import show
     from cloze.cli.train.quiet import silence
     from cloze.errors import spelled_by
-    from cloze.runs.finetuning.autotune import tuned_within
+    from cloze.runs.finetuning.autotune import search_within
     from cloze.runs.finetuning.finetune import run_finetuning
     from cloze.runs.finetuning.measure_result import measure_on_files
 
@@ -107,13 +107,13 @@ def _train(options: FinetuneOptions, *, as_json: bool) -> None:
     way_out = f"or remove {out}" if options.overwrite else "or add --overwrite"
     with silence(on=as_json, results=True):
         with spelled_by(lambda phrase: phrase.naming(f"--out, {way_out}") if phrase.parameter.path == "out" else None):
-            tuned = run_finetuning(options) if options.tune is None else tuned_within(options)
-        stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
+            result = run_finetuning(options) if options.tune is None else search_within(options)
+        stopped = [outcome for outcome in result.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if options.test is not None:
-            tuned = measure_on_files(tuned, [options.test], "test", options.items, options.annotate)
-    show(tuned.task_json, out, as_json=as_json)
+            result = measure_on_files(result, [options.test], "test", options.items, options.annotate)
+    show(result.task_json, out, as_json=as_json)
     if not as_json:
         hint(out)

@@ -31,9 +31,9 @@ class LinksMode(Mode):
     as_json: AsJson = False
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether this is the task."""
-        return given["task"] in ("link_prediction", "relation_prediction")
+        return options["task"] in ("link_prediction", "relation_prediction")
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on files of facts."""
@@ -72,7 +72,7 @@ class LinksMode(Mode):
         for file, questions in questions_by_file.items():
             with DecodingProgress(len(columns) * len(questions.facts), "facts") as progress:
                 evaluations[file] = evaluate_links(
-                    scorer, questions, asked=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
+                    scorer, questions, sides=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
                     report=progress,
                 )
         if self.as_json:

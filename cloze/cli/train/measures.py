@@ -15,9 +15,9 @@ def say(text: str) -> None:
     print(visible(text))
 
 
-def show(title: str, one: Evaluation) -> None:
+def show(title: str, evaluation: Evaluation) -> None:
     """Print the metrics of a file, and its tables and remarks."""
     from cloze.tasks.evaluation_text import evaluation_lines
 
-    for line in evaluation_lines(title, one):
+    for line in evaluation_lines(title, evaluation):
         say(line)

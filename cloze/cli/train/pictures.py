@@ -27,11 +27,11 @@ class PicturesMode(Mode):
     as_json: AsJson = False
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether a store is to be searched."""
         from cloze.corpus.stores.store import Store
 
-        return given["task"] == "retrieval" and any(Store.is_store(file) for file in given["files"] or ())
+        return options["task"] == "retrieval" and any(Store.is_store(file) for file in options["files"] or ())
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on stores of texts with pictures."""

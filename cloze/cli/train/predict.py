@@ -39,7 +39,10 @@ def command(
     demonstrations: Demonstrations = None,
     normalise: Normalise = None,
     seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
-    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None,
+    threshold: Annotated[float | None, typer.Option(
+        help="With two classes: predict the second if its probability reaches this. With several labels: predict each label that "
+        "does."
+    )] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
     columns: Columns = None,

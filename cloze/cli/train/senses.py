@@ -26,9 +26,9 @@ class SensesMode(Mode):
     as_json: AsJson = False
 
     @classmethod
-    def asked(cls, given: Mapping[str, Any]) -> bool:
+    def asked(cls, options: Mapping[str, Any]) -> bool:
         """Whether senses are given."""
-        return bool(given["senses"])
+        return bool(options["senses"])
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on `senses` and further files."""

@@ -88,7 +88,8 @@ def answer_by_fasttext(folder: Path, request: Mapping[str, Any]) -> dict[str, An
         run = folder / f"run-{number}"
         run_finetuning(replace(_tuning(request, files), checkpoint="fasttext-supervised", out=run, device="cpu"))
         learner, _ = load_tuned(load_checkpoint(run))
-        outputs = aligned(learner.outputs(rows.labelled if number is not None else rows.test), learner.labels, rows.labels)
+        examples = rows.labelled if number is not None else rows.test
+        outputs = aligned(learner.network_outputs(examples), learner.labels, rows.labels)
         held = _filled(held, outputs, rows.folds == number) if number is not None else held
     _write(folder, held, outputs if rows.test is not None else None)
     return {"seconds": time.perf_counter() - began}
@@ -109,7 +110,7 @@ def tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     learner, task_json = load_tuned(load_checkpoint(folder / "run", request["question"]["device"]))
 
     def outputs_of(examples: Any) -> Any:
-        return aligned(learner.outputs(examples), learner.labels, rows.labels)
+        return aligned(learner.network_outputs(examples), learner.labels, rows.labels)
 
     held = outputs_of(selected(rows.labelled, np.flatnonzero(inside).tolist())) if inside.any() else None
     _write(folder, held, outputs_of(rows.test) if number is None and rows.test is not None else None)

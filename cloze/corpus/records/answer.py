@@ -63,7 +63,8 @@ class RecordEncoder:
     """Encodes records into blocks, and collects their labels.
 
     `labels` are the classes so far, None for answers that are not classes. `given` holds further arguments for the objectives
-    that learn the answers.
+    that learn the answers: those known only while encoding. Those that follow from the stored answers belong in
+    `Answer.head_arguments`.
     """
 
     labels: Labels | None = None
@@ -129,9 +130,9 @@ class Answer(ABC):
         """The encoder of records; `classes` are those of the training text, None if this is the training text."""
         return self.encodes(tokenizer, None if self.coded is None else Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1, the part of each text
-        that the rows show, and the number of classes."""
+        that the rows show (`parts`), and the number of classes."""
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -174,9 +175,9 @@ def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, 
 class Labels:
     """Numbers the distinct labels of a column, in the order of their appearance; `order` then gives their final numbers."""
 
-    def __init__(self, known: Sequence[str] | None = None) -> None:
-        self.known = known is not None
-        self.numbers: dict[str, int] = {label: number for number, label in enumerate(known or ())}
+    def __init__(self, classes: Sequence[str] | None = None) -> None:
+        self.known = classes is not None
+        self.numbers: dict[str, int] = {label: number for number, label in enumerate(classes or ())}
 
     def code(self, label: str) -> int:
         """The number of a label; -1 for one that is not among the given labels."""

@@ -123,11 +123,11 @@ class BrokenSchemes:
         ]
 
 
-def _where(labels: Sequence[str], place: int) -> str:
+def _where(labels: Sequence[str], index: int) -> str:
     """What a label that breaks its scheme stands next to: before it, or, if nothing ends its span, after it."""
-    if place in breaks(labels):
-        return f"after {labels[place - 1]}" if place else "at the start of a text"
-    return f"before {labels[place + 1]}" if place + 1 < len(labels) else "at the end of a text"
+    if index in breaks(labels):
+        return f"after {labels[index - 1]}" if index else "at the start of a text"
+    return f"before {labels[index + 1]}" if index + 1 < len(labels) else "at the end of a text"
 
 
 class Undivided:

@@ -44,7 +44,7 @@ def build_records(
     with RecordWriter(out, tokenizer, answer, columns, annotators, files=[str(path) for path in paths], items=items) as writer:
         try:
             for path in paths:
-                for records in batches(writer.shown(path, answer.read(path, columns))):
+                for records in batches(writer.noting_pictures(path, answer.read(path, columns))):
                     writer.add(records, encode(records, str(path)), str(path))
             return writer.close_with(encode, report)
         except OSError as error:
@@ -76,13 +76,13 @@ class RecordWriter(StoreWriter):
         if answer.lists:
             self.about["lists"] = True
         self.values = 0
-        self.pictures: list[int] = []  # those of the records that `shown` has given and `add` has not yet had
+        self.pictures: list[int] = []  # those of the records that `noting_pictures` has given and `add` has not yet had
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
         self.items = None if items is None else ItemsWriter(items, self.folder, self._files)
         self.linked = RecordLinks(columns.text, columns.format) if linked else None
 
-    def shown(self, path: str | Path, records: Iterator[Record]) -> Iterator[Record]:
+    def noting_pictures(self, path: str | Path, records: Iterator[Record]) -> Iterator[Record]:
         """The records of a file, whose pictures are noted where the store gets their items."""
         if self.items is None:
             yield from records

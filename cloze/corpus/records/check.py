@@ -189,14 +189,14 @@ class _Counted:
         self.texts: set[_Seen] = set()
         self.places: list[tuple[int, str, int]] = []
 
-    def add(self, record: Record, there: _Seen | None, answer: bytes) -> None:
-        if there is None:
+    def add(self, record: Record, seen: _Seen | None, answer: bytes) -> None:
+        if seen is None:
             return
         self.rows += 1
-        self.texts.add(there)
-        self.contrary += there.answer != answer
+        self.texts.add(seen)
+        self.contrary += seen.answer != answer
         if len(self.places) < _SHOWN:
-            self.places.append((record.line, there.path, there.line))
+            self.places.append((record.line, seen.path, seen.line))
 
     def shared(self, path: str, against: tuple[str, ...], of: int) -> Shared:
         return Shared(path, against, self.rows, of, len(self.texts), self.contrary, tuple(self.places))

@@ -64,7 +64,7 @@ class ClassAnswer(Answer):
         """Also what notices odd names of classes."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
@@ -88,9 +88,9 @@ class ClassOrNone(ClassAnswer):
         for line, (first, *more_texts, label) in table_rows(path, columns, fault):
             yield from (Record(line, (text, *more_texts), label.strip()) for text in members(first) if text is not None)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
-        return {"column/label": stored.get("label", np.full(len(shown.kept), -1, np.int32))}
+        return {"column/label": stored.get("label", np.full(len(parts.kept), -1, np.int32))}
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record that has one."""

@@ -86,9 +86,9 @@ class ClassOfSpans(Answer):
         """Also what notices odd names of classes, and spans that are cut out of words."""
         return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
-        places = [shown.columns(stored[name], 0) for name in ("first", "last")]
+        places = [parts.columns(stored[name], 0) for name in ("first", "last")]
         return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class NumberAnswer(CellAnswer):
         """A cell as a finite number."""
         return number_of(cell)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, 1)."""
         return {"numbers/label": stored["label"][:, None]}
 

@@ -230,12 +230,12 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         batches = rest[: batch_count * self.batch].reshape(batch_count, self.batch)[batch_order]
         return np.concatenate([first, batches.ravel(), rest[batch_count * self.batch :]])
 
-    def read_main(self, plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]) -> Arrays:
+    def read_main(self, plan: RowPlan[RecordCuts], plan_rows: Int64, want: frozenset[str]) -> Arrays:
         """Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
         record. With several texts, `parts` (B, P, 2); with a list of texts, `choices` (B), their number. `word_start` (B, L) if
         wanted; and the fields of the answer.
         """
-        row = plan.order[items]
+        row = plan.order[plan_rows]
         records = self.records[plan.passages.record[row]]
         parts = TextParts(plan.passages.shown.first[row], plan.passages.shown.kept[row])
         texts = parts.kept.shape[1]
@@ -254,7 +254,7 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         if self.store.texts > 1:
             arrays["parts"] = np.stack([start, stop], axis=2)
         if self.store.lists:
-            arrays["choices"] = self.choices(plan, items)
+            arrays["choices"] = self.choices(plan, plan_rows)
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
@@ -278,10 +278,11 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
         return {view: partial(self._companion, choose) for view, choose in choices.items()}
 
     def _companion(
-        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: RowPlan[RecordCuts], items: Int64, want: frozenset[str]
+        self, choose: Callable[[Kin, Int64, rng.Draw], Int64], plan: RowPlan[RecordCuts], plan_rows: Int64,
+        want: frozenset[str],
     ) -> Arrays:
-        """The wanted fields of the records that `choose` finds for those of some items."""
-        chosen = choose(self._kin, plan.passages.record[plan.order[items]], self.draw(plan, items))
+        """The wanted fields of the records that `choose` finds for those of some rows of the plan."""
+        chosen = choose(self._kin, plan.passages.record[plan.order[plan_rows]], self.draw(plan, plan_rows))
         records = np.where(chosen >= 0, self.records[chosen], -1)
         arrays = self._text(records, plan.max_tokens) if want & _TEXT else {}
         arrays = {name: value for name, value in arrays.items() if name in want}
@@ -298,13 +299,13 @@ class BoundRecords(BoundSource[RowPlan[RecordCuts]]):
             "word_start": self.store.words(index),
         }  # fmt: skip
 
-    def choices(self, plan: RowPlan[RecordCuts], items: Int64) -> Int64:
-        """How many texts the list of each item's record has, (B,)."""
-        records = self.records[plan.passages.record[plan.order[items]]]
+    def choices(self, plan: RowPlan[RecordCuts], plan_rows: Int64) -> Int64:
+        """How many texts the list of each row's record has, (B,)."""
+        records = self.records[plan.passages.record[plan.order[plan_rows]]]
         counts: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
         return counts
 
-    def address(self, plan: RowPlan[RecordCuts], items: Int64) -> Int64:
+    def address(self, plan: RowPlan[RecordCuts], plan_rows: Int64) -> Int64:
         """The record and, for windows, the first token."""
-        row = plan.order[items]
+        row = plan.order[plan_rows]
         return self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]

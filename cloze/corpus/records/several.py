@@ -96,7 +96,7 @@ class ClassesAnswer(CellAnswer):
         """A cell as classes; one with a class twice or with an empty name cannot be used."""
         return classes_of(cell, self.separator, self.names)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
         return {"numbers/label": hot(stored["label"], classes)}
 

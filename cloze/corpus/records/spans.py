@@ -95,13 +95,13 @@ class SpanAnswer(Answer):
             if answers:
                 yield Record(question.line, texts, answers[0])
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`spans` (B, 2): the first and the last token of the answer, -1 if the row does not contain all of it.
 
         `column/label` (B,): 1 if the row contains the answer, 0 if not, -1 if the question has no usable answer.
         """
         span = np.stack([stored["first"], stored["last"]], axis=1)
-        columns = shown.columns(span, -1)
+        columns = parts.columns(span, -1)
         mask = np.all(columns >= 0, axis=1)
         label = np.where(span[:, 0] == UNKNOWN, -1, mask)
         return {"column/label": label.astype(np.int32), "spans": np.where(mask[:, None], columns, -1)}

@@ -22,12 +22,12 @@ def wanted_columns(columns: Columns) -> dict[str, Parameter]:
 
 
 def table_rows(
-    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, Parameter] | None = None, *, lists: bool = False
+    path: Path | str, columns: Columns, fault: Fault | None, selected: dict[str, Parameter] | None = None, *, lists: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The cells of texts and answer, or of the `wanted` columns, row by row with their line; see `read_rows`."""
-    wanted = wanted_columns(columns) if wanted is None else wanted
+    """The cells of texts and answer, or of the `selected` columns, row by row with their line; see `read_rows`."""
+    selected = wanted_columns(columns) if selected is None else selected
     return read_rows(
-        path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault, lists=lists
+        path, selected, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault, lists=lists
     )
 
 

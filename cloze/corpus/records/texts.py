@@ -67,7 +67,7 @@ class TextAnswer(Answer):
         """Also what looks for targets that the vocabulary cannot write."""
         return [*super().audits(tokenizer), *([] if tokenizer is None else [Unwritable(tokenizer)])]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`target.tokens` (B, K), the references one after another, their `target.length`, and `target.parts` (B, R, 2): where
         each begins and ends, -1 for none."""
         number, tokens = stored["reference"], stored["token"]
@@ -76,10 +76,10 @@ class TextAnswer(Answer):
         stop = np.stack([(real & (number <= index)).sum(1) for index in range(most)], axis=1).astype(np.int64)
         start = np.concatenate([np.zeros_like(stop[:, :1]), stop[:, :-1]], axis=1)
         mask = np.arange(most) <= number.max(axis=1, initial=0)[:, None]
-        parts = np.where(mask[:, :, None], np.stack([start, stop], axis=2), -1)
+        target_parts = np.where(mask[:, :, None], np.stack([start, stop], axis=2), -1)
         filled = np.where(real, tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)
         return {
-            "target.tokens": filled.astype(np.int32), "target.length": real.sum(1).astype(np.int32), "target.parts": parts,
+            "target.tokens": filled.astype(np.int32), "target.length": real.sum(1).astype(np.int32), "target.parts": target_parts,
         }  # fmt: skip
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

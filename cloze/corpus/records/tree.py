@@ -61,10 +61,10 @@ class TreeAnswers(Answer):
         """The relation of every word, with its line."""
         yield from zip(record.answer.at, record.answer.relations, strict=True)
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`words` (B, K): the first token of each word, -1 if it is not visible. `column/relation` (B, K), -1 for an unknown
         relation. `column/head` (B, K): 0 for the root, n for the n-th visible word, -1 if head or word is not visible."""
-        words = shown.columns(stored["first"], 0)
+        words = parts.columns(stored["first"], 0)
         number = np.where(words >= 0, np.cumsum(words >= 0, axis=1), -1)
         number = np.concatenate([np.zeros((len(words), 1), number.dtype), number], axis=1)
         head = np.take_along_axis(number, np.maximum(stored["head"], 0), axis=1)

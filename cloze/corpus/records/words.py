@@ -90,10 +90,10 @@ class WordAnswers(Answer):
         """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
         return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], parts: TextParts, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
         visible."""
-        return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
+        return {"column/label": stored["label"], "words": parts.columns(stored["first"], 0)}
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class Arcs(Edit):
     outside the row or whose relation is unknown has weight 0. A head is 0 for the root, n for the n-th word of the row. Put it
     before `frame`, so that the positions move with the tokens.
     """
+
+    targets_of_answer: ClassVar[bool] = True
 
     set: str = "label"
     heads: str = "head"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class Label(Edit):
     `unless: mismatched`, of rows: a row whose label is unknown, or that `mismatch` or `mismatch_items` has given a wrong text or
     wrong items, has no target: `positions/<set>` (B,) is -1 there.
     """
+
+    targets_of_answer: ClassVar[bool] = True
 
     set: str = "label"
     of: Literal["row", "words", "spans", "texts", "units", "tokens", "around"] = "row"

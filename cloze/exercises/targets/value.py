@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cloze.exercises.edit import Edit
 from cloze.registry import register
@@ -14,6 +15,8 @@ from cloze.rows import Rows
 @dataclass(frozen=True)
 class Value(Edit):
     """Turn the numbers of a record into targets of the whole row: gives `values/<set>`."""
+
+    targets_of_answer: ClassVar[bool] = True
 
     set: str = "label"
     column: str = "label"

@@ -145,6 +145,6 @@ def sequence_labelling(
     return _weighed(SequenceLabelling(reader, set=set), class_weights, classes)
 
 
-def _weighed(made: SequenceLabelling, class_weights: ClassWeights, classes: int) -> SequenceLabelling:
-    made.class_weights = weights_of(class_weights, classes)
-    return made
+def _weighed(head: SequenceLabelling, class_weights: ClassWeights, classes: int) -> SequenceLabelling:
+    head.class_weights = weights_of(class_weights, classes)
+    return head

@@ -14,7 +14,7 @@ import numpy as np
 
 from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
-from cloze.runs.finetuning.measure_result import FinetuningResult, write_description
+from cloze.runs.finetuning.measure_result import FinetuningResult, write_task_json
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
 from cloze.runs.options import FinetuneOptions, quiet
 from cloze.runs.out_folder import claimed
@@ -64,7 +64,7 @@ def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) ->
     return values
 
 
-def tuned_within(options: FinetuneOptions) -> FinetuningResult:
+def search_within(options: FinetuneOptions) -> FinetuningResult:
     """Train trials of a recipe that begins without a checkpoint until the time `tune` is over; `out` is the best one.
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
@@ -82,7 +82,7 @@ def tuned_within(options: FinetuneOptions) -> FinetuningResult:
 
 
 def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> FinetuningResult:
-    """The trials of `tuned_within`; the caller holds `out`."""
+    """The trials of `search_within`; the caller holds `out`."""
     say, began, draw = options.report or quiet, time.monotonic(), np.random.default_rng(options.seeds[0])
     recipe = recipe_maker(options, None)()
     assert recipe.task is not None and recipe.task.type is not None
@@ -99,30 +99,30 @@ def _best_of_trials(options: FinetuneOptions, out: Path, budget: Budget) -> Fine
             values = best if not records else moved(best, elapsed / budget.amount, draw)
             settings = _written(values)
             overrides = [*options.overrides, *(f"{path}={value}" for path, value in settings.items())]
-            tuned = run_finetuning(replace(
+            result = run_finetuning(replace(
                 options, overrides=[*overrides, "training.evaluate_every=0"], baselines=False, overwrite=None,
                 extend=False, keep_checkpoints=False,
                 out=trials / str(len(records) + 1), report=quiet, within=max(budget.amount - elapsed, 1.0),
             ))
-            if not all(outcome.finished for outcome in tuned.outcomes.values()):  # a signal came
-                return tuned
-            if not tuned.task_json:  # the time was over before its first step
+            if not all(outcome.finished for outcome in result.outcomes.values()):  # a signal came
+                return result
+            if not result.task_json:  # the time was over before its first step
                 break
-            score = float(tuned.task_json["dev"][metric])
+            score = float(result.task_json["dev"][metric])
             records.append({"values": settings, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
             better = chosen is None or (score > chosen[1]) == task.metrics[metric] and score != chosen[1]
             mark = " (best)" if better else ""
             say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, settings.items()))}")
             if better:
-                best, chosen = values, (tuned, score)
+                best, chosen = values, (result, score)
             else:
-                shutil.rmtree(tuned.folder)
+                shutil.rmtree(result.folder)
         if chosen is None:
             raise TaskError(f"--tune {budget.typed}: no trial was trained in this time. Give more, such as 5m.")
         folder = chosen[0].folder
         task_json = {**chosen[0].task_json, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
         (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
-        write_description(folder / "cloze" / "task.json", task_json)
+        write_task_json(folder / "cloze" / "task.json", task_json)
         put(folder, out)
         return FinetuningResult(chosen[0].outcomes, out, task_json)
     finally:

@@ -24,8 +24,8 @@ from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe
 from cloze.recipe.user_files import import_files
 from cloze.runs.binds import check_binds, parse_binds
-from cloze.runs.finetuning.leakage import Hashes, notes, record, training_texts
-from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_description
+from cloze.runs.finetuning.leakage import Hashes, hash_training_texts, shared_row_notes, write_training_hashes
+from cloze.runs.finetuning.measure_result import FinetuningResult, measure_on_dev, write_task_json
 from cloze.runs.finetuning.ngrams import require_mixable, require_mixture
 from cloze.runs.finetuning.task_checks import (
     blind_tasks,
@@ -67,18 +67,18 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None
-    out, outcomes, note = options.out, dict[int, Outcome](), _notes(options)
+    out, outcomes, say = options.out, dict[int, Outcome](), _say_of(options)
     command = options.words()
-    taking: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
-    require_usable(out, **taking)
+    claim_options: dict[str, Any] = {"overwrite": options.overwrite and not options.extend, "command": command}
+    require_usable(out, **claim_options)
     plan = prepare_finetuning(options)
     recipe = plan.recipe
     require_mixable(recipe, options)
-    with claimed(out, **taking, say=note):
+    with claimed(out, **claim_options, say=say):
         was_finished, closed = has_finished(out), is_closed(out, options.seeds, extend=options.extend)
         if closed:
             require_mixture(out, options)
-            note(f"{out}: has finished; nothing is trained.")
+            say(f"{out}: has finished; nothing is trained.")
         require_same_layout(out, options.seeds)
         for seed in options.seeds:
             folder = out if len(options.seeds) == 1 else out / SEEDS / str(seed)
@@ -93,11 +93,11 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
         else:
             published = _publish_result(outcomes, out, plan)
         if published.task_json:
-            record(out, plan.texts)
+            write_training_hashes(out, plan.training_hashes)
         # An earlier run with --keep-checkpoints keeps its checkpoints.
         if published.task_json and not options.keep_checkpoints and (options.extend or not was_finished):
             drop_checkpoints(out)
-    return published if closed else measure_on_dev(published, recipe, plan.files, options, note)
+    return published if closed else measure_on_dev(published, recipe, plan.files, options, say)
 
 
 #: `run_finetuning` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
@@ -132,20 +132,21 @@ def is_closed(out: Path, seeds: Sequence[int], *, extend: bool) -> bool:
     )
 
 
-def _notes(options: FinetuneOptions) -> Say:
+def _say_of(options: FinetuneOptions) -> Say:
     """Where notes go: to `report`, of one process only."""
     return options.report if options.report is not None and rank() == 0 else quiet
 
 
 class FinetuningPlan(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
-    their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint. `base`: what the card
-    says of the checkpoint. `remarks`: which dev and test rows are among those of training."""
+    their counts and the hashes of their training texts, and the request (of any seed). `from_scratch`: no network takes weights
+    of the checkpoint. `base`: what the card says of the checkpoint. `remarks`: which dev and test rows are among those of
+    training."""
 
     recipe: Recipe
     files: Mapping[str, LabelledFiles]
-    labels: Mapping[str, LabelCounts]
-    texts: Mapping[str, Hashes]
+    label_counts: Mapping[str, LabelCounts]
+    training_hashes: Mapping[str, Hashes]
     request: Request
     from_scratch: bool
     base: Mapping[str, str]
@@ -154,13 +155,13 @@ class FinetuningPlan(NamedTuple):
 
 def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     """What `run_finetuning` trains. Reads the files, writes nothing; raises a `ClozeError` for what cannot be trained."""
-    note, seeds, checkpoint = _notes(options), options.seeds, options.checkpoint
+    say, seeds, checkpoint = _say_of(options), options.seeds, options.checkpoint
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(options.device)  # refuses a missing device before anything is read or printed
     import_files(options.with_files)
-    alone = is_recipe_without_checkpoint(checkpoint)
-    loaded = None if alone else load_checkpoint(checkpoint)
+    without_checkpoint = is_recipe_without_checkpoint(checkpoint)
+    loaded = None if without_checkpoint else load_checkpoint(checkpoint)
     make_recipe = recipe_maker(options, loaded)
     recipe = make_recipe()
     recipe_name = str(options.recipe or recipe.name)
@@ -170,79 +171,79 @@ def prepare_finetuning(options: FinetuneOptions) -> FinetuningPlan:
     check_pictures(recipe, options.items)
     if loaded is not None and loaded.order == "left_to_right":
         for line in blind_tasks(recipe):
-            note(line)
+            say(line)
     files = _files(recipe, options)
     paths = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(paths)
     require_apart(paths, options.out or Path("out"))
-    labels = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
+    label_counts = count_labels(recipe, files, None if loaded is None else loaded.tokenizer)
     require_readable(recipe, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     require_same_classes(recipe, files, options.checkpoints)
     if loaded is not None and str(options.recipe) in own_task_recipe_names():
         require_own_classes(recipe, files, Path(checkpoint))
-    texts = training_texts(recipe, files)
-    shared = tuple(notes(recipe, files, texts, test=options.test))
+    training_hashes = hash_training_texts(recipe, files)
+    shared = tuple(shared_row_notes(recipe, files, training_hashes, test=options.test))
     for line in (*unread_texts(recipe, files), *shared):
-        note(line)
-    recipe = make_recipe(labels=labels, report=note)
+        say(line)
+    recipe = make_recipe(label_counts=label_counts, report=say)
     recipe = _from_scratch(recipe) if options.from_scratch else recipe
     from_scratch = START not in {n.origin for stage in stage_recipes(recipe) for n in stage.networks.values()}
     check_recipe(recipe)
-    bound = parse_binds([*options.binds, *([] if alone else [f"{START}={checkpoint}"])])
+    bound = parse_binds([*options.binds, *([] if without_checkpoint else [f"{START}={checkpoint}"])])
     checkpoints = bound_checkpoints(recipe, bound)
     check_binds(recipe, bound.keys() - {START}, checkpoint_names(recipe))
     run_options = PretrainOptions(
         recipe_name, (), options.out, overrides=tuple(options.overrides), seed=seeds[0], device=options.device,
-        report=options.report, tokenizer=Path(checkpoint) if from_scratch and not alone else None,
+        report=options.report, tokenizer=Path(checkpoint) if from_scratch and not without_checkpoint else None,
     )
     request = Request(
         run_options, [], checkpoints=checkpoints, binds={name: labelled.train for name, labelled in files.items()},
         dev={name: labelled.dev for name, labelled in files.items()}, command=options.words(),
     )
-    base = {} if alone else base_of(Path(checkpoint))
+    base = {} if without_checkpoint else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
-    return FinetuningPlan(recipe, files, labels, texts, request, from_scratch, base, remarks)
+    return FinetuningPlan(recipe, files, label_counts, training_hashes, request, from_scratch, base, remarks)
 
 
-def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
-    if made.stages:
-        return run_stages(made, request, folder, None)
-    spend = the_budget(made, None, folder, extend=request.options.extend)
-    if within is not None and made.training.epochs:
-        spend = Budget("seconds", within, passes=float(made.training.epochs))
-    return run_stage(made, request, folder, spend, run_origins(made, request, {}))
+def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
+    if recipe.stages:
+        return run_stages(recipe, request, folder, None)
+    spend = the_budget(recipe, None, folder, extend=request.options.extend)
+    if within is not None and recipe.training.epochs:
+        spend = Budget("seconds", within, passes=float(recipe.training.epochs))
+    return run_stage(recipe, request, folder, spend, run_origins(recipe, request, {}))
 
 
-def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
+def _files(recipe: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:
     """The files of every source of a recipe. Raises a `TaskError` for a source without files, or files without a source."""
-    sources = _sources(made)
+    sources = _sources(recipe)
     files = options.files("main" if "main" in sources else sources[0])
     for name in [name for name in files if name not in sources]:
-        raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
+        raise TaskError(f"{recipe.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
         if name not in files or not files[name].train or not files[name].dev:
             option = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
-            raise TaskError(f"{made.name}: the source {name!r} has no labelled text. Give it with {option}.")
+            raise TaskError(f"{recipe.name}: the source {name!r} has no labelled text. Give it with {option}.")
     return files
 
 
-def _sources(made: Recipe) -> list[str]:
-    return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
+def _sources(recipe: Recipe) -> list[str]:
+    return list(dict.fromkeys(name for stage in stage_recipes(recipe) for name in stage.sources))
 
 
-def labels_of(made: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, LabelCounts] | None:
+def label_counts_of(recipe: Recipe, options: FinetuneOptions, tokenizer: Tokenizer | None) -> dict[str, LabelCounts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
-    sources = _sources(made)
+    sources = _sources(recipe)
     files = options.files("main" if "main" in sources else sources[0])
     has_files = all(name in files and files[name].train for name in sources)
-    return count_labels(made, files, tokenizer) if has_files else None
+    return count_labels(recipe, files, tokenizer) if has_files else None
 
 
-def _from_scratch(made: Recipe) -> Recipe:
+def _from_scratch(recipe: Recipe) -> Recipe:
     """The recipe with random weights in place of those of the checkpoint."""
-    networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
-    stages = tuple(replace(stage, recipe=_from_scratch(stage.recipe)) for stage in made.stages)
-    return replace(made, networks=networks, stages=stages)
+    networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in recipe.networks.items()}
+    stages = tuple(replace(stage, recipe=_from_scratch(stage.recipe)) for stage in recipe.stages)
+    return replace(recipe, networks=networks, stages=stages)
 
 
 def base_of(checkpoint: Path) -> dict[str, str]:
@@ -281,5 +282,5 @@ def _publish_result(outcomes: Mapping[int, Outcome], out: Path, plan: Finetuning
             *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *plan.remarks
         ],
     }  # fmt: skip
-    write_description(path, task_json)
+    write_task_json(path, task_json)
     return FinetuningResult(outcomes, out, task_json)

@@ -29,23 +29,25 @@ FILE = Path("cloze") / "training_texts.npy"
 Hashes = NDArray[np.uint64]
 
 
-def training_texts(made: Recipe, files: Mapping[str, LabelledFiles]) -> dict[str, Hashes]:
+def hash_training_texts(recipe: Recipe, files: Mapping[str, LabelledFiles]) -> dict[str, Hashes]:
     """The hashes of the training texts of every source; token stores have none."""
-    return {name: _hashes(spec, files[name].train) for name, spec in _sources(made).items()}
+    return {name: _hashes(spec, files[name].train) for name, spec in _sources(recipe).items()}
 
 
-def notes(made: Recipe, files: Mapping[str, LabelledFiles], known: Mapping[str, Hashes], *, test: str | None) -> Iterator[str]:
+def shared_row_notes(
+    recipe: Recipe, files: Mapping[str, LabelledFiles], training_hashes: Mapping[str, Hashes], *, test: str | None
+) -> Iterator[str]:
     """A note for every dev or test file whose texts are among those of the training rows of its source."""
-    for name, spec in _sources(made).items():
+    for name, spec in _sources(recipe).items():
         for file in [*files[name].dev, *([test] if test is not None else [])]:
-            if line := _note(file, spec, known[name]):
+            if line := _note(file, spec, training_hashes[name]):
                 yield line
 
 
-def record(out: Path, known: Mapping[str, Hashes]) -> None:
+def write_training_hashes(out: Path, training_hashes: Mapping[str, Hashes]) -> None:
     """Write the hashes of all training texts into the folder of a model."""
     with whole_file(out / FILE) as stage, stage.open("wb") as stream:
-        save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *known.values()])))
+        save_array(stream, np.unique(np.concatenate([np.zeros(0, np.uint64), *training_hashes.values()])))
 
 
 def note_on(
@@ -64,8 +66,8 @@ def note_on(
     return ""
 
 
-def _sources(made: Recipe) -> dict[str, PartSpec]:
-    return {name: spec for stage in stage_recipes(made) for name, spec in stage.sources.items()}
+def _sources(recipe: Recipe) -> dict[str, PartSpec]:
+    return {name: spec for stage in stage_recipes(recipe) for name, spec in stage.sources.items()}
 
 
 def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None = None, **columns: Any) -> Hashes:
@@ -75,9 +77,9 @@ def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None
     return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
 
 
-def _note(file: str, spec: PartSpec, known: Hashes, **how: Any) -> str:
+def _note(file: str, spec: PartSpec, training_hashes: Hashes, **how: Any) -> str:
     hashes = _hashes(spec, [file], **how)
-    rows = int(np.isin(hashes, known).sum())
+    rows = int(np.isin(hashes, training_hashes).sum())
     if not rows:
         return ""
     have = "has a text" if rows == 1 else "have texts"

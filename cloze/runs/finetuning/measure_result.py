@@ -18,7 +18,7 @@ from cloze.decoding.pictures import shown_pictures
 from cloze.errors import TaskError
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
-from cloze.runs import measuring
+from cloze.runs import task_selection
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.runs.options import FinetuneOptions, Say
 from cloze.tasks.evaluation import evaluate
@@ -46,18 +46,18 @@ class FinetuningResult:
 
 
 def measure_on_dev(
-    tuned: FinetuningResult, made: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
+    result: FinetuningResult, recipe: Recipe, files: Mapping[str, LabelledFiles], options: FinetuneOptions, say: Say
 ) -> FinetuningResult:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
     which nothing was learned, or less than by n-grams."""
-    if not tuned.task_json:
-        return tuned
-    task_json = deepcopy(dict(tuned.task_json))
-    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, options.annotate))
-    for name, head in measuring.task_heads(stage_recipes(made)[-1]).items():
+    if not result.task_json:
+        return result
+    task_json = deepcopy(dict(result.task_json))
+    loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, options.annotate))
+    for name, head in task_selection.task_heads(stage_recipes(recipe)[-1]).items():
         prefix, section = (f"{name}/", task_json["tasks"][name]) if name else ("", task_json)
-        every = [task_in_folder(tuned.folder, name or None).read(file) for file in texts_of(files[head.source].dev)]
+        every = [task_in_folder(result.folder, name or None).read(file) for file in text_files_of(files[head.source].dev)]
         learner, of_task = load_tuned(with_pictures(loaded, options.items, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
@@ -69,12 +69,12 @@ def measure_on_dev(
         task_json["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **task_json["dev"]}
         remark = remark_on(learner, per_example, figures, of_task.get("baseline"))
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
-            remark = _remark_on_loss(tuned, len(learner.labels))
+            remark = _remark_on_loss(result, len(learner.labels))
         remarks = [remark]
         if options.baselines:
             linear = compared_with_ngrams(
-                learner.task, texts_of(files[head.source].train), together(every), labels=learner.labels, folder=tuned.folder,
-                name=name, say=say,
+                learner.task, text_files_of(files[head.source].train), together(every), labels=learner.labels,
+                folder=result.folder, name=name, say=say,
             )
             section.update({} if linear is None else {"ngrams": linear})
             if options.mix_ngrams and linear is None:
@@ -83,33 +83,33 @@ def measure_on_dev(
                 section[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         task_json["remarks"] = [*task_json["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
-    write_description(tuned.folder / "cloze" / "task.json", task_json)
-    return replace(tuned, task_json=task_json)
+    write_task_json(result.folder / "cloze" / "task.json", task_json)
+    return replace(result, task_json=task_json)
 
 
-def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any]) -> Loaded:
+def with_pictures(loaded: Loaded, item_files: Sequence[str], examples: Sequence[Any]) -> Loaded:
     """A fine-tuned checkpoint with the pictures that sets of examples name, from files of items. Without files it stays as it
     is."""
-    if not given:
+    if not item_files:
         return loaded
     picture_keys = [
         example_set.pictures for example_set in examples
         if isinstance(example_set, AboutPictures) and example_set.pictures is not None
     ]
     if not picture_keys:
-        raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
-    return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in picture_keys for key in keys]))
+        raise TaskError(f"--items {item_files[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
+    return replace(loaded, pictures=shown_pictures(loaded, item_files, [key for keys in picture_keys for key in keys]))
 
 
-def _remark_on_loss(tuned: FinetuningResult, classes: int) -> str | None:
+def _remark_on_loss(result: FinetuningResult, classes: int) -> str | None:
     """A remark if the last loss of the best run is that of equal probabilities."""
-    log = tuned.outcomes[tuned.task_json["seed"]].folder / "cloze" / "log.jsonl"
+    log = result.outcomes[result.task_json["seed"]].folder / "cloze" / "log.jsonl"
     events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
     losses = [event["loss"] for event in events if event["event"] == "train"]
     return remark_on_loss(losses[-1], classes) if losses else None
 
 
-def texts_of(files: Sequence[str]) -> list[str]:
+def text_files_of(files: Sequence[str]) -> list[str]:
     """The files of labelled text; for a store, the files that it was built from."""
     paths: list[str] = []
     for file in files:
@@ -118,7 +118,7 @@ def texts_of(files: Sequence[str]) -> list[str]:
     return paths
 
 
-def write_description(path: Path, task_json: Mapping[str, Any]) -> None:
+def write_task_json(path: Path, task_json: Mapping[str, Any]) -> None:
     """Write a task.json, whole or not at all, and its metrics into the card next to it."""
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps(task_json, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -131,18 +131,18 @@ def add_mixture(folder: Path, linear: LinearModel, shares: Shares, **more: Any) 
     linear.save(folder / "cloze")
     path = folder / TASK_FILE
     task_json = json.loads(path.read_text(encoding="utf-8"))
-    write_description(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
+    write_task_json(path, {**task_json, ENTRY: Mixture(linear, *shares).record(), **more})
 
 
 def measure_on_files(
-    tuned: FinetuningResult, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
+    result: FinetuningResult, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
 ) -> FinetuningResult:
     """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
     items of the pictures that rows are about, `annotate` the annotators of the texts."""
-    if not tuned.task_json:
-        return tuned
-    every = [task_in_folder(tuned.folder).read(file) for file in files]
-    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
+    if not result.task_json:
+        return result
+    every = [task_in_folder(result.folder).read(file) for file in files]
+    loaded = load_checkpoint(result.folder, annotate=annotators_read(result.folder, annotate))
     learner, task_json = load_tuned(with_pictures(loaded, items, every))
     evaluations = [evaluate(learner, examples, constant_answer=task_json.get("usual")) for examples in every]
     remarks = [f"{part}: {remark}" for evaluation in evaluations for remark in evaluation.remarks]
@@ -153,5 +153,5 @@ def measure_on_files(
     if ngrams := [evaluation.ngrams for evaluation in evaluations if evaluation.ngrams is not None]:
         task_json["ngrams"] = {**task_json.get("ngrams", {}), part: ngrams[0] if len(evaluations) == 1 else ngrams}
     task_json["remarks"] = [*task_json["remarks"], *(remark for remark in remarks if remark not in task_json["remarks"])]
-    write_description(tuned.folder / "cloze" / "task.json", task_json)
-    return replace(tuned, task_json=task_json)
+    write_task_json(result.folder / "cloze" / "task.json", task_json)
+    return replace(result, task_json=task_json)

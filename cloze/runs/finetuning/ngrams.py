@@ -11,7 +11,7 @@ from typing import Any
 from cloze.budget.label_counts import stage_recipes
 from cloze.errors import ClozeError, MissingExtra, TaskError
 from cloze.recipe.recipe import Recipe
-from cloze.runs import measuring
+from cloze.runs import task_selection
 from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
@@ -65,7 +65,7 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     and the metrics of the mixture on these."""
     linear = linear_next_to(learner)
     assert linear is not None  # it was just saved
-    network = learner.outputs(dev)
+    network = learner.network_outputs(dev)
     mixture = chosen(linear, dev, network)
     metrics = linear.task.compute_metrics(linear.task.per_example(dev, mixture.outputs(dev, network)))
     name = next(iter(metrics))
@@ -79,7 +79,7 @@ def require_mixable(recipe: Recipe, options: FinetuneOptions) -> None:
         return
     if not options.baselines:
         raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
-    for head in measuring.task_heads(stage_recipes(recipe)[-1]).values():
+    for head in task_selection.task_heads(stage_recipes(recipe)[-1]).values():
         if task(head.spec.type).linear() is None:
             raise TaskError(f"--mix-ngrams: there is no linear model on n-grams for {head.spec.type}. Leave it out.")
     if find_spec("sklearn") is None:

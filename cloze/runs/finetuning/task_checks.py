@@ -41,20 +41,20 @@ def require_task(recipe: Recipe, options: FinetuneOptions) -> None:
         )
     raise TaskError(
         f"{name}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
-        f"`task: {{type: {options.task_type}}}`."
+        f"`task: {{type: {options.task_name}}}`."
     )
 
 
 def require_kinds(recipe: Recipe, options: FinetuneOptions) -> None:
-    """Raise a `TaskError` if the recipe that was named teaches another type of task than `task` or `tasks` name."""
+    """Raise a `TaskError` if the recipe that was named is for another type of task than `task` or `tasks` name."""
     requested_types = {name: task.type for name, task in options.tasks.items()} if options.tasks else {"": options.task}
     source_types = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
-    taught = source_types if options.tasks else {"": None if recipe.task is None else recipe.task.type}
+    recipe_types = source_types if options.tasks else {"": None if recipe.task is None else recipe.task.type}
     for name, kind in requested_types.items() if options.recipe is not None else ():
-        if kind not in (None, str(options.recipe)) and taught.get(name) not in (None, kind):
+        if kind not in (None, str(options.recipe)) and recipe_types.get(name) not in (None, kind):
             way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}."
             asked_for = f"{name}={kind}" if name else kind
-            raise TaskError(f"--task {asked_for}: the recipe {options.recipe} teaches {taught[name]}.\n  {way}")
+            raise TaskError(f"--task {asked_for}: the recipe {options.recipe} is for the task {recipe_types[name]}.\n  {way}")
 
 
 def require_readable(recipe: Recipe, files: Mapping[str, LabelledFiles], tokenizer: Tokenizer) -> None:

@@ -17,7 +17,7 @@ from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.complete import Origin, depth_groups, put_onto
 from cloze.checkpoint.new_heads import is_sentence_encoder
-from cloze.checkpoint.several import START, LabelledFiles, after, several, similar_task
+from cloze.checkpoint.several import START, LabelledFiles, recipe_of_tasks, similar_task, staged_recipe
 from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
@@ -43,21 +43,21 @@ _OF_CHECKPOINT = ("text", "tables", "network", "order", "reading")  # what a che
 
 
 class RecipeMaker(Protocol):
-    """Makes the recipe of a run, fitted to the `labels` of every source where they are given."""
+    """Makes the recipe of a run, fitted to the `label_counts` of every source where they are given."""
 
-    def __call__(self, *, labels: Mapping[str, LabelCounts] | None = None, report: Say = ...) -> Recipe: ...
+    def __call__(self, *, label_counts: Mapping[str, LabelCounts] | None = None, report: Say = ...) -> Recipe: ...
 
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, items: Sequence[str] = (), picture: str | None = None,
     with_files: Sequence[Path] = (), checkpoints: Mapping[str, Path] | None = None,
-    teachers: Mapping[str, Origin] | None = None, labels: Mapping[str, LabelCounts] | None = None, from_scratch: bool = False,
-    report: Say = quiet,
+    teachers: Mapping[str, Origin] | None = None, label_counts: Mapping[str, LabelCounts] | None = None,
+    from_scratch: bool = False, report: Say = quiet,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
-    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
+    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `label_counts` of every source where they are
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
     weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `items`
     the files with the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers`
@@ -88,13 +88,15 @@ def recipe_onto(
         return load([])
     as_written = load_recipe(tree, overrides=overrides_of_heads(tree, overrides))
     most = Reader.of(loaded).max_length
-    source_lengths = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
+    source_lengths = {name: counts.lengths for name, counts in (label_counts or {}).items() if counts.lengths}
     # Lengths are fitted first: a recipe longer than the checkpoint's limit does not load.
     lengths = [*fit_lengths(as_written, {}, most), *fit_targets(as_written, source_lengths, most)]
     lengths += fit_lengths(load([change.override for change in lengths]), source_lengths, most)
     unfitted = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
-    facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
+    facts = facts_of(
+        loaded.recipe, label_counts=label_counts, width=width, means=is_sentence_encoder(loaded), random=from_scratch
+    )
     of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
         add_changes(tree, [str(change.here) for change in of_network], START)
@@ -103,7 +105,7 @@ def recipe_onto(
     if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
         accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, kept=undone)])
     if accepted or of_network:
-        counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
+        counted = "" if label_counts is None else f"{sum(counts.rows for counts in label_counts.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, accepted, [change.override for change in accepted], of_network=of_network))
     return fitted_recipe
@@ -136,7 +138,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
     Rows that belong to documents cannot be tuned: a `TaskError`.
     """
     if loaded is None:
-        return _alone(options)
+        return _maker_without_checkpoint(options)
     if options.init is not None:
         raise TaskError(
             f"--init {options.init}: is for a recipe that starts without a checkpoint, such as fasttext-supervised; "
@@ -150,7 +152,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
             "--file TEXTS --out VECTORS.npy"
         )
     recipe: Any = recipe_for(options, loaded)
-    recipe = going_on(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
+    recipe = continuing_recipe(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
     origins, bound = origins_in(read_tree(recipe)), options.checkpoints
     make = partial(
         recipe_onto, recipe, loaded, checkpoints=bound,
@@ -163,7 +165,7 @@ def recipe_maker(options: FinetuneOptions, loaded: Loaded | None) -> RecipeMaker
     return partial(make, overrides=[*options.overrides, *tables.values()])
 
 
-def _alone(options: FinetuneOptions) -> RecipeMaker:
+def _maker_without_checkpoint(options: FinetuneOptions) -> RecipeMaker:
     """What makes a recipe that begins without a checkpoint."""
     name = own_recipe(options)
     recipe = name if options.init is None else with_vectors(name, options.init)
@@ -171,12 +173,12 @@ def _alone(options: FinetuneOptions) -> RecipeMaker:
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(recipe, overrides=[*values, *options.overrides], with_files=options.with_files)
 
-    def make(*, labels: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
+    def make(*, label_counts: Mapping[str, LabelCounts] | None = None, report: Say = quiet) -> Recipe:
         unfitted = load([])
-        changes = [] if labels is None or options.recipe is not None else fit_texts(unfitted, labels)
+        changes = [] if label_counts is None or options.recipe is not None else fit_texts(unfitted, label_counts)
         accepted, fitted_recipe = apply_unless_overridden(load, changes) if changes else ([], unfitted)
-        if accepted and labels is not None:
-            rows = sum(counts.rows for counts in labels.values())
+        if accepted and label_counts is not None:
+            rows = sum(counts.rows for counts in label_counts.values())
             title = f"{fitted_recipe.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
             report(table_of(title, accepted, [change.override for change in accepted]))
         return fitted_recipe
@@ -192,13 +194,13 @@ def recipe_for(options: FinetuneOptions, loaded: Loaded) -> str | Path | dict[st
     if options.recipe is not None:
         return options.recipe
     if options.first is not None:
-        return after(options.first, options.tasks or {"main": LabelledFiles(options.task_type, (), ())})
+        return staged_recipe(options.first, options.tasks or {"main": LabelledFiles(options.task_name, (), ())})
     if options.tasks:
-        return several(options.tasks)
-    if options.task_type not in task_recipe_names():
-        raise TaskError(f"--task {options.task_type}: unknown task. {similar_task(options.task_type)}")
-    name = f"{(loaded.recipe or {}).get('name')}_{options.task_type.removeprefix('sentence_')}"
-    return name if name in task_recipe_names() else options.task_type
+        return recipe_of_tasks(options.tasks)
+    if options.task_name not in task_recipe_names():
+        raise TaskError(f"--task {options.task_name}: unknown task. {similar_task(options.task_name)}")
+    recipe_of_system = f"{(loaded.recipe or {}).get('name')}_{options.task_name.removeprefix('sentence_')}"
+    return recipe_of_system if recipe_of_system in task_recipe_names() else options.task_name
 
 
 def own_recipe(options: FinetuneOptions) -> str | Path:
@@ -213,15 +215,15 @@ def own_recipe(options: FinetuneOptions) -> str | Path:
             raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
     if options.recipe is not None:
         return options.recipe
-    recipe_name = name if options.task_type == "sentence_classification" else f"{name}_{options.task_type}"
+    recipe_name = name if options.task_name == "sentence_classification" else f"{name}_{options.task_name}"
     if recipe_name not in own_task_recipe_names():
         task_names = [
             task_recipe.removeprefix(f"{name}_") for task_recipe in own_task_recipe_names()
             if task_recipe.startswith(f"{name}_")
         ]
         raise TaskError(
-            f"{name}: has no recipe for --task {options.task_type}. "
-            f"{propose(options.task_type, ['sentence_classification', *task_names])}"
+            f"{name}: has no recipe for --task {options.task_name}. "
+            f"{propose(options.task_name, ['sentence_classification', *task_names])}"
         )
     return recipe_name
 
@@ -248,7 +250,7 @@ def with_vectors(recipe: str | Path, init: Path) -> Node:
     return tree
 
 
-def going_on(recipe: str, loaded: Loaded) -> Node:
+def continuing_recipe(recipe: str, loaded: Loaded) -> Node:
     """The recipe with the network, the words and the tables of a checkpoint, which must have the recipe's kind of network."""
     tree = read_tree(recipe)
     ((part, _),) = tree.value["network"].value.items()

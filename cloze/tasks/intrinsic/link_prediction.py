@@ -115,13 +115,13 @@ class LinkQuestions:
     remarks: tuple[str, ...]
 
 
-def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | Path]) -> LinkQuestions:
+def read_questions(scorer: LinkScorer, path: str | Path, known_files: Sequence[str | Path]) -> LinkQuestions:
     """The facts of a file and the known ones. Raises `TaskError`, with file and line, for a fact that a file of known facts has,
     too: a model that has seen its answers in training would be praised for remembering them."""
     entity = {name: number for number, name in enumerate(scorer.entities)}
     relation = {name: number for number, name in enumerate(scorer.relations)}
     places: dict[tuple[int, int, int], str] = {}
-    for file in known:
+    for file in known_files:
         if Path(file).resolve() == Path(path).resolve():
             continue
         for line, (head, name, tail) in read_triples(file):
@@ -162,11 +162,11 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
 class KnownAnswers:
     """What makes a known fact in one column, by what stands in the others; `width` is above all numbers."""
 
-    def __init__(self, known: Int64, column: Column, width: int) -> None:
+    def __init__(self, known_facts: Int64, column: Column, width: int) -> None:
         self.width, self.column = width, column
-        key = self._key(known)
+        key = self._key(known_facts)
         order = np.argsort(key, kind="stable")
-        self.keys, self.answers = key[order], known[order, column]
+        self.keys, self.answers = key[order], known_facts[order, column]
 
     def _key(self, triples: Int64) -> Int64:
         first, second = (triples[:, column] for column in range(3) if column != self.column)
@@ -221,7 +221,7 @@ def ranks(
 
 
 def _drawn(
-    row: Int64, known: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: Column
+    row: Int64, known_facts: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: Column
 ) -> Int64:
     """What is right for each fact (B,) and `count` different others that make no known fact, (B, 1 + count)."""
     candidates = np.empty((len(right), 1 + count), np.int64)
@@ -229,7 +229,7 @@ def _drawn(
     bounds = np.searchsorted(row, np.arange(len(right) + 1))
     for number in range(len(right)):
         left = np.ones(size, np.bool_)
-        left[known[bounds[number] : bounds[number + 1]]] = False
+        left[known_facts[bounds[number] : bounds[number + 1]]] = False
         free = np.flatnonzero(left)
         if len(free) < count:
             raise TaskError(
@@ -241,13 +241,13 @@ def _drawn(
 
 
 def evaluate_links(
-    scorer: LinkScorer, questions: LinkQuestions, *, asked: Asked = SIDES, candidates: int | None = None, last: bool = False,
+    scorer: LinkScorer, questions: LinkQuestions, *, sides: Asked = SIDES, candidates: int | None = None, last: bool = False,
     seed: int = 0, report: Report = silent,
 ) -> Evaluation:
     """Mean rank, mean reciprocal rank and hits over all columns that are asked for of every fact, and of each; as a baseline
     those of a model that scores everything alike. With `last`, facts with unknown ids count as the last of all."""
     by_side: dict[str, tuple[Floats, Floats]] = {}
-    for name, column in asked:
+    for name, column in sides:
         fact_ranks, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
         if last and questions.unknown:
             worst = float(len(scorer.names(column)))
@@ -258,13 +258,13 @@ def evaluate_links(
     rows: list[Mapping[str, Any]] = [{"side": name, **measures(side_ranks)} for name, (side_ranks, _) in by_side.items()]
     remarks = [] if last else list(questions.remarks)
     if candidates is not None:
-        side = asked[0][1]
+        side = sides[0][1]
         remarks.append(
             f"ranked among {candidates} random {_kind(side)}: not comparable with ranks among all {len(scorer.names(side)):,}"
         )
     return Evaluation(
-        examples=len(every) // len(asked), metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
-        remarks=tuple(remarks), report=rows,
+        examples=len(every) // len(sides), metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
+        remarks=tuple(remarks), by_class=rows,
     )
 
 
@@ -272,7 +272,7 @@ def _kind(column: Column) -> str:
     return "relations" if column == 1 else "entities"
 
 
-def measures(found: Floats) -> dict[str, float]:
+def measures(ranks: Floats) -> dict[str, float]:
     """The measures of some ranks."""
-    hits = {f"hits@{n}": float((found <= n).mean()) for n in HITS}
-    return {"mean_rank": float(found.mean()), "mrr": float((1 / found).mean()), **hits}
+    hits = {f"hits@{n}": float((ranks <= n).mean()) for n in HITS}
+    return {"mean_rank": float(ranks.mean()), "mrr": float((1 / ranks).mean()), **hits}

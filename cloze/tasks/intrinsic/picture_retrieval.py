@@ -343,7 +343,7 @@ def evaluate_pictures(
     if candidates is not None:
         remarks.append(f"ranked among {candidates:,} random wrong ones, or all if there are fewer: --candidates all ranks all")
     baseline = {"always": "a random order", **chance(right, wrong), **({"matching": 0.5} if matcher.zero else {})}
-    return Evaluation(len(ranks), metrics, baseline, tuple(remarks), report=rows)
+    return Evaluation(len(ranks), metrics, baseline, tuple(remarks), by_class=rows)
 
 
 class PictureRanks:
@@ -381,33 +381,33 @@ class PictureRanks:
 
 
 def _wrong_pairs(
-    asked: Sequence[Int64], sizes: tuple[int, int], known: Int64, candidates: int | None, seed: int
+    questions: Sequence[Int64], sizes: tuple[int, int], known_pairs: Int64, candidates: int | None, seed: int
 ) -> Iterator[tuple[Int64, tuple[int, ...]]]:
     """Pairs (N, 2) that do not belong together, some at a time, with the sides for which they are wrong answers."""
     if candidates is None:
-        step = max(1, _PAIRS // len(asked[1]))
-        for low in range(0, len(asked[0]), step):
-            texts = asked[0][low : low + step]
-            pairs = np.stack([np.repeat(texts, len(asked[1])), np.tile(asked[1], len(texts))], 1)
-            yield pairs[~np.isin(pairs[:, 0] * sizes[1] + pairs[:, 1], known)], (0, 1)
+        step = max(1, _PAIRS // len(questions[1]))
+        for low in range(0, len(questions[0]), step):
+            texts = questions[0][low : low + step]
+            pairs = np.stack([np.repeat(texts, len(questions[1])), np.tile(questions[1], len(texts))], 1)
+            yield pairs[~np.isin(pairs[:, 0] * sizes[1] + pairs[:, 1], known_pairs)], (0, 1)
         return
     for side in (0, 1):
         step = max(1, _PAIRS // candidates)
-        for low in range(0, len(asked[side]), step):
+        for low in range(0, len(questions[side]), step):
             drawn = [
-                (question, answer) for question in asked[side][low : low + step].tolist()
-                for answer in _drawn(question, side, asked[1 - side], sizes[1], known, candidates, seed)
+                (question, answer) for question in questions[side][low : low + step].tolist()
+                for answer in _drawn(question, side, questions[1 - side], sizes[1], known_pairs, candidates, seed)
             ]
             pairs = np.array(drawn, np.int64).reshape(-1, 2)
             yield pairs if side == 0 else pairs[:, ::-1], (side,)
 
 
 def _drawn(
-    question: int, side: int, answers: Int64, pictures: int, known: Int64, count: int, seed: int
+    question: int, side: int, answers: Int64, pictures: int, known_pairs: Int64, count: int, seed: int
 ) -> list[int]:
     """So many random wrong answers to a question, or all if there are fewer."""
     key = question * pictures + answers if side == 0 else answers * pictures + question
-    free = answers[~np.isin(key, known)]
+    free = answers[~np.isin(key, known_pairs)]
     negatives: list[int] = free[rng.permutation(len(free), seed, "pictures", side, question)[:count]].tolist()
     return negatives
 

@@ -153,12 +153,12 @@ def evaluate(
     return SenseAccuracy(len(cases), unmasked, masked, first, sum(best.values()) / len(cases), dict(left))
 
 
-def _placed(judge: Judge, one: Occurrence) -> tuple[Framed, int, int] | str:
+def _placed(judge: Judge, occurrence: Occurrence) -> tuple[Framed, int, int] | str:
     """The row of a text, the column of the word and the id of its sense; or why it is not judged."""
-    spelled = judge.reader.tokenizer.encode_spelled([one.text])
-    at = np.flatnonzero((spelled.end > one.start) & (spelled.begin < one.start + len(one.word)))
+    spelled = judge.reader.tokenizer.encode_spelled([occurrence.text])
+    at = np.flatnonzero((spelled.end > occurrence.start) & (spelled.begin < occurrence.start + len(occurrence.word)))
     allowed = judge.table.allowed[spelled.ids[at[0]]] if len(at) == 1 else np.zeros(1, bool)
-    sense = judge.table.names.index(one.sense)
+    sense = judge.table.names.index(occurrence.sense)
     if not allowed.any():
         return PIECES
     if not allowed[sense]:

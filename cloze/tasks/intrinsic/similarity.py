@@ -116,9 +116,9 @@ def similarity(vectors: Vectors, pairs: Sequence[WordPair], *, unknown: Unknown 
     )  # fmt: skip
 
 
-def too_few(found: int) -> tuple[str, ...]:
+def too_few(count: int) -> tuple[str, ...]:
     """A remark if a correlation over so few pairs says nothing."""
-    return () if found >= FEWEST else (f"too few pairs for a correlation: {found} of at least {FEWEST}",)
+    return () if count >= FEWEST else (f"too few pairs for a correlation: {count} of at least {FEWEST}",)
 
 
 def check_unknown(unknown: str) -> None:

@@ -22,7 +22,7 @@ from cloze.tasks.linear.estimators import Classes
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import METRICS, at_most, ks_of, measure, ranks_of, require_share
-from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, first_columns, silent
 from cloze.tasks.texts import (
     LABEL,
     Examples,
@@ -58,7 +58,7 @@ class Classification(TextTask):
         numbers = tuple(example.number for example in filed)
         return Examples([example.text for example in filed], None, [example.label for example in filed], str(path), numbers)
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[str]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[str]:
         """The labels. Raises a `TaskError` with file and line if a cell does not hold exactly one."""
         return parsed(table, table.column(self.label, LABEL), lambda cell: single_class(cell, self.label))
 
@@ -116,7 +116,7 @@ class LinearSingleLabel(LinearTexts):
 
 
 @dataclass(frozen=True)
-class Choice(Prediction):
+class PredictedClass(Prediction):
     """The predicted label of a row.
 
     Attributes:
@@ -144,25 +144,30 @@ class Classifier(SummaryLearner):
     def row_outputs(self, rows: Sequence[Any], size: int = 64, report: Report = silent) -> NDArray[np.floating]:
         """The probability of each label for every row: (N, C), in the order of the rows."""
         scores = torch.from_numpy(self.all_scores(rows, size, report))
-        return scores.softmax(-1).numpy() if len(rows) else np.zeros((0, len(self.names)), np.float32)
+        return scores.softmax(-1).numpy() if len(rows) else np.zeros((0, len(self.label_names)), np.float32)
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def remarks(self, examples: Examples, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which labels were given by their numbers, and how many texts were cut."""
-        numbers = remark_on_numbers(names_of_numbers(examples.require_labels(), self.names, numbered=self.numbered))
+        numbers = remark_on_numbers(names_of_numbers(examples.require_labels(), self.label_names, numbered=self.numbered))
         return [*numbers, *super().remarks(examples, rows, outputs, per_example)]
 
     def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, confusions, calibration and, of two classes, the ranking."""
-        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.names)
+        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.label_names)
 
-    def predictions(self, examples: Examples, rows: Sequence[Framed], outputs: NDArray[np.floating]) -> list[Choice]:
+    def predictions(self, examples: Examples, rows: Sequence[Framed], outputs: NDArray[np.floating]) -> list[PredictedClass]:
         """The label of every example (see `decided`)."""
         choices = []
         for about, row, shares, best in zip(
-            examples.pairs(), rows, outputs, decided(outputs, self.task.threshold).tolist(), strict=True
+            examples.with_lines(), rows, outputs, decided(outputs, self.task.threshold).tolist(), strict=True
         ):
-            by_label = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
-            choices.append(Choice(*about, self.names[best], round(float(shares[best]), 6), by_label, self.lost(row)))
+            by_label = {label: round(float(p), 6) for label, p in zip(self.label_names, shares, strict=True)}
+            probability = round(float(shares[best]), 6)
+            choices.append(PredictedClass(*about, self.label_names[best], probability, by_label, self.lost(row)))
         return choices
 
     def scored(self, examples: Examples, *, size: int = 64, report: Report = silent) -> Iterator[dict[str, Any]]:
@@ -173,7 +178,7 @@ class Classifier(SummaryLearner):
         for line, texts, row, shares in zip(examples.lines, examples.rows(), rows, outputs.tolist(), strict=True):
             lost, columns = self.lost(row), dict(zip((self.task.text, str(self.task.text_b)), texts, strict=False))
             cut = {"cut": lost} if lost else {}
-            yield {"line": line, **cut, **columns, self.task.label: dict(zip(self.names, shares, strict=True))}
+            yield {"line": line, **cut, **columns, self.task.label: dict(zip(self.label_names, shares, strict=True))}
 
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:

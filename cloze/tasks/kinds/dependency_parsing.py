@@ -187,28 +187,28 @@ class Parser(WordsLearner):
             heads[row, :count] = best_tree(arcs[row, :count, : count + 1])
         chosen = torch.from_numpy(heads).to(laid.device)
         relations = self.head.head.relations(laid, chosen)
-        if ROOT in self.names and len(self.names) > 1:
-            roots = torch.arange(len(self.names), device=laid.device) == self.names.index(ROOT)
+        if ROOT in self.label_names and len(self.label_names) > 1:
+            roots = torch.arange(len(self.label_names), device=laid.device) == self.label_names.index(ROOT)
             relations = relations.masked_fill(roots != (chosen == 0)[:, :, None], -torch.inf)
         labels = relations.argmax(2).cpu().numpy()
         trees = []
         for row, count in enumerate(sizes.tolist()):
             row_heads = heads[row, :count]
             trees.append(PredictedTree(
-                tuple(row_heads.tolist()), tuple(self.names[n] for n in labels[row, :count]),
+                tuple(row_heads.tolist()), tuple(self.label_names[n] for n in labels[row, :count]),
                 tuple(round(float(p), 6) for p in shares[row, np.arange(count), row_heads]),
             ))  # fmt: skip
         return trees
 
     def remarks(self, examples: Trees, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How arcs are counted, and which relations training never saw."""
-        unknown = Counter(relation for row in rows for relation in row.truth[1] if relation not in self.names)
+        unknown = Counter(relation for row in rows for relation in row.truth[1] if relation not in self.label_names)
         counts = ", ".join(f"{relation} ({number})" for relation, number in unknown.most_common(_SHOWN))
         return [CONVENTION, *([f"relations that training never saw are never right: {counts}"] if unknown else [])]
 
     def details(self, rows: Sequence[LabelledRow], outputs: Sequence[PredictedTree], per_example: Any) -> dict[str, Any]:
         """How well the arcs of each relation are found."""
-        return {"report": by_relation([row.truth for row in rows], outputs)}
+        return {"by_class": by_relation([row.truth for row in rows], outputs)}
 
     def predictions(self, examples: Trees, rows: Sequence[WordsRow], outputs: Sequence[PredictedTree]) -> list[ParsedSentence]:
         """The tree of every sentence."""

@@ -53,10 +53,10 @@ class MultiLabel(TextTask):
     def __post_init__(self) -> None:
         require_share(self.threshold)
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[list[str]]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[list[str]]:
         """The classes of every row, in one cell or in a column for each."""
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
-            return super().read_labels(table, others)
+            return super().read_labels(table, second_texts)
         columns = [table.column(name, LABEL) for name in self.names]
         return parsed(table, zip(*columns, strict=True), lambda bits: chosen(bits, self.names))
 
@@ -137,30 +137,30 @@ class MultiLabeller(SummaryLearner):
     def row_outputs(self, rows: Sequence[Framed], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The probability of every class for every framed row, (N, C)."""
         scores = torch.from_numpy(self.all_scores(rows, size, report)).double()
-        return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.names)))
+        return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.label_names)))
 
     def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The given sets and those of the classes that are likely enough, (N, C) each."""
-        both = np.asarray(per_example, np.float64).reshape(-1, 2, len(self.names))
+        both = np.asarray(per_example, np.float64).reshape(-1, 2, len(self.label_names))
         return list(both[:, 0]), list(both[:, 1] >= self.task.threshold)
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Which classes were given by their numbers, and how many texts were cut."""
-        names = names_of_numbers(chain.from_iterable(examples.require_labels()), self.names, numbered=self.numbered)
+        names = names_of_numbers(chain.from_iterable(examples.require_labels()), self.label_names, numbered=self.numbered)
         return [*remark_on_numbers(names), *super().remarks(examples, rows, outputs, per_example)]
 
     def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, with their averages."""
         truth, guess = per_example[:, 0] > 0.5, per_example[:, 1] >= self.task.threshold
         counts = ClassCounts.of_sets(truth, guess)
-        return {"report": counts.rows(self.names), "averages": [*counts.averages(), samples_average(truth, guess)]}
+        return {"by_class": counts.rows(self.label_names), "averages": [*counts.averages(), samples_average(truth, guess)]}
 
     def predictions(self, examples: LabelledTexts[Any], rows: Sequence[Framed], outputs: Any) -> list[LabelSet]:
         """The set of every example: the classes whose probability is the threshold or more."""
         sets = []
-        for about, row, shares in zip(examples.pairs(), rows, outputs.tolist(), strict=True):
-            classes = [label for label, p in zip(self.names, shares, strict=True) if p >= self.task.threshold]
-            by_label = {label: round(p, 6) for label, p in zip(self.names, shares, strict=True)}
+        for about, row, shares in zip(examples.with_lines(), rows, outputs.tolist(), strict=True):
+            classes = [label for label, p in zip(self.label_names, shares, strict=True) if p >= self.task.threshold]
+            by_label = {label: round(p, 6) for label, p in zip(self.label_names, shares, strict=True)}
             sets.append(LabelSet(*about, classes, by_label, row.cut))
         return sets
 

@@ -22,10 +22,10 @@ from cloze.tasks.linear.estimators import GroupChoice
 from cloze.tasks.linear.features import Bags
 from cloze.tasks.linear.linear_task import LinearTask, of_pair
 from cloze.tasks.pictures import numbers_of
-from cloze.tasks.task import Prediction, Report, silent
+from cloze.tasks.task import Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LABEL, LabelledTexts, SummaryLearner, TextTask, head_named, parsed
 
-Rows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
+ChoiceRows = tuple[Framed, ...]  # of an example: its text with each of the texts that it offers
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class MultipleChoice(TextTask):
         """The texts to choose from."""
         return parsed(table, cells, lambda cell: choices_of(cell, str(self.text_b)))
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[int]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[int]:
         """The numbers of the right texts."""
-        cells = zip(table.column(self.label, LABEL), others or (), strict=True)
+        cells = zip(table.column(self.label, LABEL), second_texts or (), strict=True)
         return parsed(table, cells, lambda cell: number_among(cell[0], len(cell[1]), self.label))
 
     def load(self, loaded: Checkpoint, task_json: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
@@ -141,7 +141,7 @@ class Chooser(SummaryLearner):
         """The texts with all that they offer."""
         return [" ".join([text, *choices]) for text, choices in examples.rows()]
 
-    def encode(self, examples: LabelledTexts[int]) -> list[Rows]:
+    def encode(self, examples: LabelledTexts[int]) -> list[ChoiceRows]:
         """The rows of each example."""
         offered: Sequence[Sequence[str]] = examples.others or ()
         counts = [len(choices) for choices in offered]
@@ -162,20 +162,24 @@ class Chooser(SummaryLearner):
             scores: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
         return scores.reshape(len(rows), 1)
 
-    def row_outputs(self, rows: Sequence[Rows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
+    def row_outputs(self, rows: Sequence[ChoiceRows], size: int = 64, report: Report = silent) -> list[NDArray[np.float64]]:
         """The probabilities of the texts that each example offers."""
         flat = self.all_scores([framed for row in rows for framed in row], size)[:, 0].astype(np.float64)
         report(len(rows))
         return _shares(flat, [len(row) for row in rows])
 
-    def lost(self, row: Rows) -> int:
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
+
+    def lost(self, row: ChoiceRows) -> int:
         """How many tokens did not fit into the row that lost most."""
         return max(framed.cut for framed in row)
 
-    def predictions(self, examples: LabelledTexts[int], rows: Sequence[Rows], outputs: Any) -> list[ChosenText]:
+    def predictions(self, examples: LabelledTexts[int], rows: Sequence[ChoiceRows], outputs: Any) -> list[ChosenText]:
         """The likeliest text of every example, of equals the first."""
         answers = []
-        for (line, text, choices), row, probabilities in zip(examples.pairs(), rows, outputs, strict=True):
+        for (line, text, choices), row, probabilities in zip(examples.with_lines(), rows, outputs, strict=True):
             best, shares = int(probabilities.argmax()), [round(p, 6) for p in probabilities.tolist()]
             answers.append(ChosenText(line, text, choices, best, choices[best], shares, self.lost(row)))
         return answers

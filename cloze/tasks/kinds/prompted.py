@@ -106,7 +106,7 @@ class Prompted(Classifier):
 
     def truth(self, examples: Examples) -> NDArray[np.int64]:
         """The numbers of the labels among those that have an answer."""
-        return label_ids(examples, self.names, AMONG)
+        return label_ids(examples, self.label_names, AMONG)
 
     def encode(self, examples: Examples) -> list[list[PromptWithAnswer]]:
         """The prompt of every example with each of the answers."""
@@ -123,9 +123,9 @@ class Prompted(Classifier):
     ) -> NDArray[np.floating]:
         """The probability of each label for every example: (N, C)."""
         every = [candidate for candidates in rows for candidate in candidates]
-        per_example = _PerExample(report, len(self.names))
+        per_example = _PerExample(report, len(self.label_names))
         with evaluating(self):
-            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(rows), len(self.names))
+            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(rows), len(self.label_names))
             scores = scores - self._unconditional(size)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
@@ -144,8 +144,8 @@ class Prompted(Classifier):
 
     def baseline(self, constant_answer: str | None, examples: Examples) -> dict[str, Any]:
         """The metrics of always giving the label that is the most frequent among the examples."""
-        usual = int(np.bincount(self.truth(examples), minlength=len(self.names)).argmax())
-        baseline = super().baseline(self.names[usual], examples)
+        usual = int(np.bincount(self.truth(examples), minlength=len(self.label_names)).argmax())
+        baseline = super().baseline(self.label_names[usual], examples)
         assert baseline is not None  # an answer is given
         return baseline
 
@@ -153,8 +153,8 @@ class Prompted(Classifier):
 class _PerExample:
     """Reports examples when as many candidates are done as they have."""
 
-    def __init__(self, report: Report, each: int) -> None:
-        self.report, self.each, self.done = report, each, 0
+    def __init__(self, report: Report, prompts_per_example: int) -> None:
+        self.report, self.each, self.done = report, prompts_per_example, 0
 
     def __call__(self, candidates: int) -> None:
         """Some more candidates are done."""

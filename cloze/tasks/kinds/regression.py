@@ -17,10 +17,10 @@ from cloze.registry import register
 from cloze.tasks.linear.estimators import Numbers
 from cloze.tasks.linear.linear_task import LinearTexts
 from cloze.tasks.measures.agreement import AGREEMENT, agreement, undefined
-from cloze.tasks.task import LabelledRow, Prediction, Report, silent
+from cloze.tasks.task import LabelledRow, Prediction, Report, first_columns, silent
 from cloze.tasks.texts import LabelledTexts, SummaryLearner, TextTask, head_named
 
-Readings = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
+FramedOrders = tuple[Framed, ...]  # of an example: its texts in their order, and in the other one if both are read
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LinearRegression(LinearTexts):
 
 
 @dataclass(frozen=True)
-class Predicted(Prediction):
+class PredictedNumber(Prediction):
     """The number of one row, its line, its texts, and how many tokens did not fit."""
 
     line: int
@@ -95,33 +95,37 @@ class Regressor(SummaryLearner):
         super().__init__(reader, head, task, **options)
         self.orders = orders
 
-    def encode(self, examples: LabelledTexts[Any]) -> list[Readings]:
+    def encode(self, examples: LabelledTexts[Any]) -> list[FramedOrders]:
         """The readings of every example."""
         framed = super().encode(examples)
         if not self.orders or examples.others is None:
             return list(zip(framed))
         swapped = self.reader.encode(examples.others, examples.texts, max_length=self.length)
-        return list(zip(framed, self.shown(swapped, examples), strict=True))
+        return list(zip(framed, self.with_pictures(swapped, examples), strict=True))
 
-    def row_outputs(self, rows: Sequence[Readings], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
+    def row_outputs(self, rows: Sequence[FramedOrders], size: int = 64, report: Report = silent) -> NDArray[np.float64]:
         """The predicted number of every row (N,)."""
         scores = self.all_scores([row[0] for row in rows], size, report)[:, 0].astype(np.float64)
         swapped = [row[1] for row in rows if len(row) > 1]
         return (scores + self.all_scores(swapped, size)[:, 0]) / 2 if swapped else scores
 
-    def lost(self, row: Readings) -> int:
+    def lost(self, row: FramedOrders) -> int:
         """How many tokens did not fit."""
         return row[0].cut
+
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
 
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """Whether there is no correlation, and how many texts were cut."""
         return [*undefined(*per_example.T), *super().remarks(examples, rows, outputs, per_example)]
 
-    def predictions(self, examples: LabelledTexts[Any], rows: Sequence[Readings], outputs: Any) -> list[Predicted]:
+    def predictions(self, examples: LabelledTexts[Any], rows: Sequence[FramedOrders], outputs: Any) -> list[PredictedNumber]:
         """The number of every example."""
         return [
-            Predicted(*about, round(value, 6), self.lost(row))
-            for about, row, value in zip(examples.pairs(), rows, outputs.tolist(), strict=True)
+            PredictedNumber(*about, round(value, 6), self.lost(row))
+            for about, row, value in zip(examples.with_lines(), rows, outputs.tolist(), strict=True)
         ]
 
 

@@ -43,7 +43,7 @@ class Retrieval(TextTask):
     name: str = "retrieval"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
-    def read_labels(self, table: TextTable, others: list[Any] | None) -> list[Any]:
+    def read_labels(self, table: TextTable, second_texts: list[Any] | None) -> list[Any]:
         """None: the texts are all that there is."""
         return [None] * len(table)
 

@@ -25,7 +25,7 @@ from cloze.tasks.linear.linear_task import LinearTask
 from cloze.tasks.measures.class_report import class_figures
 from cloze.tasks.measures.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
-from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, head_called, silent
+from cloze.tasks.task import LabelledRow, Learner, Prediction, Report, first_columns, head_called, silent
 from cloze.tasks.texts import ObjectTask, label_numbers
 
 Int64 = NDArray[np.int64]
@@ -133,15 +133,15 @@ class LinearSpans(LinearTask):
             yield words, characters
 
 
-def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
+def _parts_of(marked: Marked) -> Iterator[tuple[str, str]]:
     """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
     the order of the text."""
-    order = sorted(range(len(one.spans)), key=lambda number: one.spans[number])
-    for number, (begin, end) in enumerate(one.spans):
-        yield f"span {number}", one.text[begin:end]
+    order = sorted(range(len(marked.spans)), key=lambda number: marked.spans[number])
+    for number, (begin, end) in enumerate(marked.spans):
+        yield f"span {number}", marked.text[begin:end]
     at = 0
-    for index, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
-        yield f"part {index} of {order[0]} first", one.text[at : max(begin, at)]
+    for index, (begin, end) in enumerate([*(marked.spans[number] for number in order), (len(marked.text), len(marked.text))]):
+        yield f"part {index} of {order[0]} first", marked.text[at : max(begin, at)]
         at = max(end, at)
 
 
@@ -217,8 +217,8 @@ class SpanClassifier(Learner):
     @torch.inference_mode()
     def row_outputs(self, rows: Sequence[SpanRow], size: int = 64, report: Report = silent) -> NDArray[np.float32]:
         """The probability of each label for every row, (N, C): the usual one is sure where a span is not read."""
-        probabilities = np.zeros((len(rows), len(self.names)), np.float32)
-        probabilities[:, self.names.index(self.usual)] = 1.0
+        probabilities = np.zeros((len(rows), len(self.label_names)), np.float32)
+        probabilities[:, self.label_names.index(self.usual)] = 1.0
         with evaluating(self):
             for index in by_length([len(row) for row in rows], rows=size):
                 indices = [i for i in index if rows[i].read]
@@ -232,6 +232,10 @@ class SpanClassifier(Learner):
                 report(len(index))
         return probabilities
 
+    def truth_and_predictions(self, per_example: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The first two columns."""
+        return first_columns(per_example)
+
     def remarks(self, examples: Any, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> list[str]:
         """How many texts have spans that were not read."""
         lost = [row.inputs.marked.line for row in rows if not row.inputs.read]
@@ -242,13 +246,13 @@ class SpanClassifier(Learner):
 
     def details(self, rows: Sequence[LabelledRow], outputs: Any, per_example: Any) -> dict[str, Any]:
         """The figures by class, confusions, calibration and, of two classes, the ranking."""
-        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.names)
+        return class_figures(per_example[:, 0], per_example[:, 1], outputs, self.label_names)
 
     def predictions(self, examples: MarkedTexts, rows: Sequence[SpanRow], outputs: Any) -> list[SpanChoice]:
         """The most probable label of every text's spans."""
         choices = []
         for row, shares in zip(rows, outputs, strict=True):
             best = int(shares.argmax())
-            by_label = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
-            choices.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), by_label))
+            by_label = {label: round(float(p), 6) for label, p in zip(self.label_names, shares, strict=True)}
+            choices.append(SpanChoice(row.marked, self.label_names[best], round(float(shares[best]), 6), by_label))
         return choices

@@ -131,16 +131,16 @@ class TextToText(TableTask):
         outputs = [constant_answer] * len(truth)
         return {**overlap(outputs, truth), "chrf": chrf(outputs, truth), **self.corpus_figures(outputs, truth)}
 
-    def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+    def corpus_figures(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         """The figures that others than cloze compute, of all texts together: BLEU, if it is asked for."""
-        return {} if self.bleu is None else {"bleu": bleu_of(bleu_metric(self.bleu), written, wanted)}
+        return {} if self.bleu is None else {"bleu": bleu_of(bleu_metric(self.bleu), texts, references)}
 
-    def remarks(self, wanted: Sequence[Sequence[str]]) -> list[str]:
+    def remarks(self, references: Sequence[Sequence[str]]) -> list[str]:
         """How such figures are computed, and whether these targets allow any but 0."""
         if self.bleu is None:
             return []
         metric = bleu_metric(self.bleu)
-        remark = bleu_remark(metric, wanted, self.bleu)  # the signature is known afterwards
+        remark = bleu_remark(metric, references, self.bleu)  # the signature is known afterwards
         signature = f"BLEU, from 0 to 100, is sacrebleu's: {metric.get_signature()}"
         return [signature] if remark is None else [signature, remark]
 

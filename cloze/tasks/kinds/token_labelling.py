@@ -202,7 +202,7 @@ class WordLabeller(WordsLearner):
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, usual: str, **options: Any) -> None:
         super().__init__(reader, head, task, **options)
-        self.usual, self.scheme = usual, scheme_of(self.names)
+        self.usual, self.scheme = usual, scheme_of(self.label_names)
 
     def windows(self, examples: TaggedSentences, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
         """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
@@ -219,11 +219,11 @@ class WordLabeller(WordsLearner):
         """
         predictions: list[Any] = [None] * len(rows)
         with evaluating(self):
-            for index, counts, scores, read in self.scores(rows, len(self.names), size):
+            for index, counts, scores, read in self.scores(rows, len(self.label_names), size):
                 if linear is not None and self.mixture is not None:
                     scores = self.mixture.word_scores(scores, [linear[i] for i in index])
                     read = np.ones_like(read)
-                which, shares = self.head.decided(scores, torch.tensor(counts), self.names)
+                which, shares = self.head.decided(scores, torch.tensor(counts), self.label_names)
                 parts = (np.split(array, np.cumsum(counts)[:-1]) for array in (which.numpy(), shares.numpy(), read))
                 for i, *labelled in zip(index, *parts, strict=True):
                     predictions[i] = self._named(*labelled)
@@ -232,7 +232,7 @@ class WordLabeller(WordsLearner):
 
     def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> PredictedLabels:
         mask = read | self.head.chained
-        labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
+        labels = tuple(self.label_names[n] if k else self.usual for n, k in zip(which, mask, strict=True))
         return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, mask, strict=True)))
 
     def mixed_outputs(
@@ -245,12 +245,14 @@ class WordLabeller(WordsLearner):
         return self.row_outputs(rows, size, report, linear)
 
     @torch.inference_mode()
-    def outputs(self, examples: TaggedSentences, *, size: int = 64, report: Report = silent) -> list[NDArray[np.float32]]:
+    def network_outputs(
+        self, examples: TaggedSentences, *, size: int = 64, report: Report = silent
+    ) -> list[NDArray[np.float32]]:
         """The probabilities (words, C) that the network gives to the labels of each word, without the moves of a random field."""
         rows = self.rows(examples)
         shares: list[Any] = [None] * len(rows)
         with evaluating(self):
-            for index, counts, scores, _ in self.scores(rows, len(self.names), size):
+            for index, counts, scores, _ in self.scores(rows, len(self.label_names), size):
                 parts = np.split(scores.float().softmax(-1).cpu().numpy(), np.cumsum(counts)[:-1])
                 for i, part in zip(index, parts, strict=True):
                     shares[i] = part
@@ -279,12 +281,12 @@ class WordLabeller(WordsLearner):
         """Which labels were given by their numbers, were never seen in training or break their scheme, and how many words were
         not read."""
         file_labels = chain.from_iterable(examples.labels or ())
-        remarks = remark_on_numbers(names_of_numbers(file_labels, self.names, numbered=self.numbered))
+        remarks = remark_on_numbers(names_of_numbers(file_labels, self.label_names, numbered=self.numbered))
         unread = sum(len(row.truth) - sum(len(window.words) for window in row.inputs.windows) for row in rows)
         if unread and self.mixture is None:
             how = "by their neighbours" if self.head.chained else repr(self.usual)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
-        unknown = Counter(label for row in rows for label in row.truth if label not in self.names)
+        unknown = Counter(label for row in rows for label in row.truth if label not in self.label_names)
         if unknown:
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
@@ -309,7 +311,7 @@ class WordLabeller(WordsLearner):
     def predictions(self, examples: TaggedSentences, rows: Sequence[WordsRow], outputs: Any) -> list[LabelsOfWords]:
         """The most probable label of every word, its place in the text, and the names that the labels make."""
         closed, forms = self.scheme["closed"], self.scheme["forms"]
-        schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, forms))
+        schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.label_names, forms))
         predictions = []
         for line, row, predicted in zip(examples.lines, rows, outputs, strict=True):
             labels, shares = in_form(predicted.labels, forms), predicted.probabilities
@@ -360,7 +362,7 @@ def label_figures(
     counts = confusion(true, predicted, len(tags))
     schemed = not set(tags) - {"O"} <= set(kinds)
     return {
-        "report": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
+        "by_class": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
         "tags": ClassCounts.of_confusion(counts).rows(tags) if schemed else (),
     }
 

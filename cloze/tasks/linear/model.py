@@ -137,9 +137,9 @@ def _loaded(settings: dict[str, Any], tensors: dict[str, Any], task: Any, labels
     return LinearModel(linear, Cutter(spaced=bool(settings["spaced"])), features, weights, LinearFit(**settings["fit"]))
 
 
-def _block(one: dict[str, Any], tensors: dict[str, Any]) -> FeatureBlock:
-    numbers = {str(feature): number for number, feature in enumerate(one["features"])}
-    idf = tensors[f"idf.{one['name']}"]
-    if idf.shape != (len(numbers),) or len(numbers) != len(one["features"]):
-        raise ValueError(f"{len(numbers)} features of {one['name']!r} for {idf.shape[0] if idf.ndim else 1} weights")
-    return FeatureBlock(str(one["name"]), one["weighting"], numbers, idf)
+def _block(block: dict[str, Any], tensors: dict[str, Any]) -> FeatureBlock:
+    numbers = {str(feature): number for number, feature in enumerate(block["features"])}
+    idf = tensors[f"idf.{block['name']}"]
+    if idf.shape != (len(numbers),) or len(numbers) != len(block["features"]):
+        raise ValueError(f"{len(numbers)} features of {block['name']!r} for {idf.shape[0] if idf.ndim else 1} weights")
+    return FeatureBlock(str(block["name"]), block["weighting"], numbers, idf)

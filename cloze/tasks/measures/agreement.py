@@ -11,9 +11,9 @@ from cloze.errors import TaskError
 AGREEMENT = {"pearson": True, "spearman": True, "mse": False}
 
 
-def pearson(one: ArrayLike, two: ArrayLike) -> float | None:
+def pearson(first: ArrayLike, second: ArrayLike) -> float | None:
     """The correlation of two rows of numbers; None for fewer than two or where one side never varies."""
-    a, b = (_centred(side) for side in (one, two))
+    a, b = (_centred(side) for side in (first, second))
     if a is None or b is None:
         return None
     return float(np.clip((a * b).sum(), -1.0, 1.0))
@@ -29,9 +29,9 @@ def _centred(values: ArrayLike) -> np.ndarray | None:
     return x / length if length else None
 
 
-def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
+def spearman(first: ArrayLike, second: ArrayLike) -> float | None:
     """The correlation of ranks, equal values sharing their mean rank; None for fewer than two values, or if all are equal."""
-    a, b = ranks(one), ranks(two)
+    a, b = ranks(first), ranks(second)
     a, b = a - a.mean() if len(a) else a, b - b.mean() if len(b) else b
     spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / spread if spread else None

@@ -31,18 +31,18 @@ def squad_words(text: str) -> list[str]:
     return ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
 
 
-def squad_exact(written: str, wanted: str) -> float:
+def squad_exact(prediction: str, reference: str) -> float:
     """1 if both are the same words in the same order.
 
     >>> squad_exact("The U.S. Army", "us army")
     1.0
     """
-    return float(squad_words(written) == squad_words(wanted))
+    return float(squad_words(prediction) == squad_words(reference))
 
 
-def squad_f1(written: str, wanted: str) -> float:
+def squad_f1(prediction: str, reference: str) -> float:
     """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any (version 2)."""
-    return words_f1(squad_words(written), squad_words(wanted))
+    return words_f1(squad_words(prediction), squad_words(reference))
 
 
 def cmrc_pieces(text: str) -> list[str]:
@@ -54,56 +54,58 @@ def cmrc_pieces(text: str) -> list[str]:
     return _PIECE.findall(text.lower().strip().translate(_MARKS_OUT))
 
 
-def cmrc_exact(written: str, wanted: str) -> float:
+def cmrc_exact(prediction: str, reference: str) -> float:
     """1 if both are the same characters, but for case, the space around them and punctuation (`calc_em_score`)."""
-    written_characters, wanted_characters = (text.lower().strip().translate(_MARKS_OUT) for text in (written, wanted))
+    written_characters, wanted_characters = (text.lower().strip().translate(_MARKS_OUT) for text in (prediction, reference))
     return float(written_characters == wanted_characters)
 
 
-def cmrc_f1(written: str, wanted: str) -> float:
+def cmrc_f1(prediction: str, reference: str) -> float:
     """F1 of the longest run of pieces that both have (`calc_f1_score`, `find_lcs`: a substring, not a subsequence).
 
     >>> cmrc_f1("在1998年出版", "1998年")
     0.5714285714285714
     """
-    written_pieces, wanted_pieces = cmrc_pieces(written), cmrc_pieces(wanted)
+    written_pieces, wanted_pieces = cmrc_pieces(prediction), cmrc_pieces(reference)
     return shared_f1(longest_run(written_pieces, wanted_pieces), len(written_pieces), len(wanted_pieces))
 
 
-def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
+def longest_run(first: Sequence[str], second: Sequence[str]) -> int:
     """The length of the longest run of pieces that both contain."""
-    most, before = 0, [0] * (len(other) + 1)
-    for piece in one:
-        now = [0] * (len(other) + 1)
-        for column, against in enumerate(other):
+    most, before = 0, [0] * (len(second) + 1)
+    for piece in first:
+        now = [0] * (len(second) + 1)
+        for column, against in enumerate(second):
             if piece == against:
                 now[column + 1] = before[column] + 1
         most, before = max(most, *now), now
     return most
 
 
-def words_f1(written: Sequence[str], wanted: Sequence[str]) -> float:
+def words_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
     """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any."""
-    if not written or not wanted:
-        return float(written == wanted)
-    return shared_f1((Counter(written) & Counter(wanted)).total(), len(written), len(wanted))
+    if not prediction or not reference:
+        return float(prediction == reference)
+    return shared_f1((Counter(prediction) & Counter(reference)).total(), len(prediction), len(reference))
 
 
-def shared_f1(common: int, ours: int, theirs: int) -> float:
+def shared_f1(common: int, size: int, other_size: int) -> float:
     """F1 of two sides of so many pieces, of which so many are common."""
-    return 2 * common / (ours + theirs) if common else 0.0
+    return 2 * common / (size + other_size) if common else 0.0
 
 
 _SCORES: dict[Scoring, tuple[Score, Score]] = {"squad": (squad_exact, squad_f1), "cmrc": (cmrc_exact, cmrc_f1)}
 
 
-def best(score: Score, written: str, wanted: Sequence[str]) -> float:
+def best(score: Score, prediction: str, references: Sequence[str]) -> float:
     """The score against the answer that is met best."""
-    return max(score(written, answer) for answer in wanted)
+    return max(score(prediction, answer) for answer in references)
 
 
-def answer_scores(written: Sequence[str], wanted: Sequence[Sequence[str]], *, scoring: Scoring = "squad") -> dict[str, float]:
-    """`exact_match` and `f1`, the means over questions; `wanted` are the right answers to each, none where it has none.
+def answer_scores(
+    predictions: Sequence[str], references: Sequence[Sequence[str]], *, scoring: Scoring = "squad"
+) -> dict[str, float]:
+    """`exact_match` and `f1`, the means over questions; `references` are the right answers to each, none where it has none.
 
     Where some questions have answers and some have none, also `f1_answered` and `f1_unanswerable` of each kind alone. As in the
     script of SQuAD 2, answers without a word do not count as answers.
@@ -111,10 +113,10 @@ def answer_scores(written: Sequence[str], wanted: Sequence[Sequence[str]], *, sc
     Raises:
         TaskError: no questions.
     """
-    if not wanted:
+    if not references:
         raise TaskError("no questions with answers to measure on.")
-    scores = [question_scores(text, answers, scoring=scoring) for text, answers in zip(written, wanted, strict=True)]
-    return means(scores, [bool(real_answers(answers, scoring=scoring)) for answers in wanted])
+    scores = [question_scores(text, answers, scoring=scoring) for text, answers in zip(predictions, references, strict=True)]
+    return means(scores, [bool(real_answers(answers, scoring=scoring)) for answers in references])
 
 
 class QuestionScores(NamedTuple):
@@ -124,17 +126,19 @@ class QuestionScores(NamedTuple):
     f1: float
 
 
-def real_answers(wanted: Sequence[str], *, scoring: Scoring = "squad") -> list[str]:
+def real_answers(references: Sequence[str], *, scoring: Scoring = "squad") -> list[str]:
     """The answers that have a word."""
     words = squad_words if scoring == "squad" else cmrc_pieces
-    return [answer for answer in wanted if words(answer)]
+    return [answer for answer in references if words(answer)]
 
 
-def question_scores(written: str, wanted: Sequence[str], *, scoring: Scoring = "squad") -> QuestionScores:
+def question_scores(prediction: str, references: Sequence[str], *, scoring: Scoring = "squad") -> QuestionScores:
     """The scores of what was written for one question; see `answer_scores`."""
     exact, f1 = _SCORES[scoring]
-    answers = real_answers(wanted, scoring=scoring)
-    return QuestionScores(best(exact, written, answers or [""]), best(f1, written, answers) if answers else exact(written, ""))
+    answers = real_answers(references, scoring=scoring)
+    return QuestionScores(
+        best(exact, prediction, answers or [""]), best(f1, prediction, answers) if answers else exact(prediction, "")
+    )
 
 
 def means(scores: Sequence[QuestionScores], answerable: Sequence[bool]) -> dict[str, float]:

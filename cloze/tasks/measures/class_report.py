@@ -90,9 +90,9 @@ def _row(name: str, figures: Sequence[float], support: Any) -> dict[str, Any]:
     return {"label": name, "precision": precision, "recall": recall, "f1": f1, "support": int(support)}
 
 
-def _shares(part: ArrayLike, whole: ArrayLike) -> Floats:
-    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _shares(part: ArrayLike, total: ArrayLike) -> Floats:
+    part, total = np.asarray(part, np.float64), np.asarray(total, np.float64)
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class BinaryRanking:
     """How well the probability of one of two classes, `positive`, ranks the rows.
 
     `threshold` is the probability from which on `positive` has to be given so that its F1 is the highest on these rows, `f1`.
@@ -177,7 +177,7 @@ class Ranking:
     f1: float
 
     @classmethod
-    def of(cls, truth: NDArray[np.bool_], scores: Floats, positive: str) -> Ranking | None:
+    def of(cls, truth: NDArray[np.bool_], scores: Floats, positive: str) -> BinaryRanking | None:
         """The ranking of rows (N,); None where only one class is right anywhere."""
         if truth.all() or not truth.any():
             return None
@@ -219,7 +219,7 @@ def class_figures(truth: Labels, guess: Labels, probabilities: ArrayLike, names:
     counts = confusion(truth, guess, len(names))
     by_class = ClassCounts.of_confusion(counts)
     return {
-        "report": by_class.rows(names), "averages": by_class.averages(), "confusion": Confusion.of(names, counts),
+        "by_class": by_class.rows(names), "averages": by_class.averages(), "confusion": Confusion.of(names, counts),
         "calibration": Calibration.of(truth, guess, shares),
-        "ranking": Ranking.of(truth == 1, shares[:, 1], names[1]) if len(names) == 2 else None,
+        "ranking": BinaryRanking.of(truth == 1, shares[:, 1], names[1]) if len(names) == 2 else None,
     }

@@ -44,44 +44,44 @@ def answer_words(text: str) -> list[str]:
     return _APART.sub(r" \1 ", plain).split()
 
 
-def exact(written: str, wanted: str) -> float:
+def exact(prediction: str, reference: str) -> float:
     """1 if both are the same text, however it is spaced."""
-    return float(written.split() == wanted.split())
+    return float(prediction.split() == reference.split())
 
 
-def f1(written: str, wanted: str) -> float:
+def f1(prediction: str, reference: str) -> float:
     """F1 of the words that both have (Rajpurkar et al., SQuAD, 2016, §6, and its evaluation script); 1 if both have none.
 
     Differs: ideographs are words of their own and their punctuation is deleted too, where the script splits at spaces alone.
     """
-    return words_f1(answer_words(written), answer_words(wanted))
+    return words_f1(answer_words(prediction), answer_words(reference))
 
 
-def rouge_n(written: Sequence[str], wanted: Sequence[str], n: int) -> float:
+def rouge_n(prediction: Sequence[str], reference: Sequence[str], n: int) -> float:
     """F1 of the n-grams that both have, each as often as the rarer has it (Lin, ROUGE, 2004, §2)."""
-    written_ngrams, wanted_ngrams = (Counter(zip(*(text[i:] for i in range(n)), strict=False)) for text in (written, wanted))
-    return shared_f1((written_ngrams & wanted_ngrams).total(), written_ngrams.total(), wanted_ngrams.total())
+    ours, right = (Counter(zip(*(text[i:] for i in range(n)), strict=False)) for text in (prediction, reference))
+    return shared_f1((ours & right).total(), ours.total(), right.total())
 
 
-def rouge_l(written: Sequence[str], wanted: Sequence[str]) -> float:
+def rouge_l(prediction: Sequence[str], reference: Sequence[str]) -> float:
     """F1 of the longest common subsequence of words, over the whole text (Lin, 2004, §3.1, with β = 1)."""
-    return shared_f1(longest_common(written, wanted), len(written), len(wanted))
+    return shared_f1(longest_common(prediction, reference), len(prediction), len(reference))
 
 
-def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
+def longest_common(first: Sequence[str], second: Sequence[str]) -> int:
     """The length of the longest common subsequence: a row of the usual table at a time, kept as the bits of a number.
 
     Hyyrö, Bit-parallel LCS-length computation revisited, 2004: bit i is 0 where the row steps up at i.
     """
     places: dict[str, int] = {}
-    for number, word in enumerate(one):
+    for number, word in enumerate(first):
         places[word] = places.get(word, 0) | 1 << number
-    every = (1 << len(one)) - 1
+    every = (1 << len(first)) - 1
     row = every
-    for word in other:
+    for word in second:
         hit = row & places.get(word, 0)
         row = (row + hit | row - hit) & every
-    return len(one) - row.bit_count()
+    return len(first) - row.bit_count()
 
 
 #: What ROUGE and F1 compare, in words.
@@ -90,26 +90,26 @@ TOKENIZATION = "lower-case words, no punctuation, letters of scripts without spa
 NAMES = ("exact_match", "f1", "rouge1", "rouge2", "rougeL")
 
 
-def overlap(written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+def overlap(predictions: Sequence[str], reference_lists: Sequence[Sequence[str]]) -> dict[str, float]:
     """The mean over texts of every figure, each against the one of the references that is best for it.
 
     Exact match looks at the texts, the others at their `words`. Differs: no stemming, and letters of every script count, where
     the `rouge_score` package knows a-z and 0-9 alone.
     """
-    if not wanted:
+    if not reference_lists:
         raise TaskError("no examples with targets to measure on.")
-    scores = [figures(ours, references) for ours, references in zip(written, wanted, strict=True)]
+    scores = [figures(ours, references) for ours, references in zip(predictions, reference_lists, strict=True)]
     return {name: sum(score[name] for score in scores) / len(scores) for name in NAMES}
 
 
-def figures(written: str, references: Sequence[str]) -> dict[str, float]:
+def figures(prediction: str, references: Sequence[str]) -> dict[str, float]:
     """Every figure of one text, against the reference that is best for it."""
-    written_words = words(written)
+    written_words = words(prediction)
     scores = []
     for text in references:
         reference_words = words(text)
         scores.append((
-            exact(written, text), f1(written, text), rouge_n(written_words, reference_words, 1),
+            exact(prediction, text), f1(prediction, text), rouge_n(written_words, reference_words, 1),
             rouge_n(written_words, reference_words, 2), rouge_l(written_words, reference_words),
         ))  # fmt: skip
     return {name: max(values) for name, values in zip(NAMES, zip(*scores, strict=True), strict=True)}
@@ -121,10 +121,10 @@ def ngrams(text: str, n: int) -> Counter[str]:
     return Counter(plain[i : i + n] for i in range(len(plain) - n + 1))
 
 
-def chrf_counts(written: str, references: Sequence[str]) -> Counts:
+def chrf_counts(prediction: str, references: Sequence[str]) -> Counts:
     """(6, 3): for n from 1 to 6 the n-grams of what was written, those of the reference and those that both have, each as often
     as the rarer has it; of several references the one with the best score."""
-    written_ngrams = [ngrams(written, n) for n in range(1, ORDERS + 1)]
+    written_ngrams = [ngrams(prediction, n) for n in range(1, ORDERS + 1)]
     counts = []
     for reference in references:
         reference_ngrams = [ngrams(reference, n) for n in range(1, ORDERS + 1)]
@@ -148,9 +148,10 @@ def chrf_of(counts: Counts) -> float:
     return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
 
 
-def chrf(written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
+def chrf(predictions: Sequence[str], reference_lists: Sequence[Sequence[str]]) -> float:
     """chrF of a corpus: texts, and the references of each."""
-    return chrf_of(np.sum([chrf_counts(ours, references) for ours, references in zip(written, wanted, strict=True)], axis=0))
+    pairs = zip(predictions, reference_lists, strict=True)
+    return chrf_of(np.sum([chrf_counts(prediction, references) for prediction, references in pairs], axis=0))
 
 
 def bleu_metric(tokenization: str) -> Any:
@@ -164,14 +165,14 @@ def bleu_metric(tokenization: str) -> Any:
     return BLEU(tokenize=tokenization)
 
 
-def bleu(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
+def bleu(metric: Any, predictions: Sequence[str], reference_lists: Sequence[Sequence[str]]) -> float:
     """BLEU of a corpus, from 0 to 100: texts, and the references of each."""
-    return float(_score(metric, written, wanted).score)
+    return float(_score(metric, predictions, reference_lists).score)
 
 
-def bleu_remark(metric: Any, wanted: Sequence[Sequence[str]], tokenization: str) -> str | None:
+def bleu_remark(metric: Any, reference_lists: Sequence[Sequence[str]], tokenization: str) -> str | None:
     """Why BLEU is 0 whatever is written: no target has the four words in a row that it counts."""
-    if _score(metric, [references[0] for references in wanted], wanted).totals[-1]:
+    if _score(metric, [references[0] for references in reference_lists], reference_lists).totals[-1]:
         return None
     return (
         f"BLEU is 0 whatever is written, because no target has four words as {tokenization!r} cuts them: --bleu zh cuts Chinese, "
@@ -179,7 +180,7 @@ def bleu_remark(metric: Any, wanted: Sequence[Sequence[str]], tokenization: str)
     )
 
 
-def _score(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> Any:
-    most = max(map(len, wanted))
-    streams = [[references[min(number, len(references) - 1)] for references in wanted] for number in range(most)]
-    return metric.corpus_score(list(written), streams)
+def _score(metric: Any, predictions: Sequence[str], reference_lists: Sequence[Sequence[str]]) -> Any:
+    most = max(map(len, reference_lists))
+    streams = [[references[min(number, len(references) - 1)] for references in reference_lists] for number in range(most)]
+    return metric.corpus_score(list(predictions), streams)

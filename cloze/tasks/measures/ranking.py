@@ -65,7 +65,7 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     return np.split(places, begins[1:])
 
 
-def metrics_by_query(found: Sequence[Int64]) -> NDArray[np.float64]:
+def metrics_by_query(ranks_by_query: Sequence[Int64]) -> NDArray[np.float64]:
     """What the ranks of the right passages of each query are worth by each of the `METRICS`, (Q, M).
 
     The definitions are those of trec_eval (https://github.com/usnistgov/trec_eval): `mrr` is recip_rank, `map` is map, `ndcg@10`
@@ -75,7 +75,7 @@ def metrics_by_query(found: Sequence[Int64]) -> NDArray[np.float64]:
     Differs: trec_eval puts passages with equal scores into the order of their names.
     """
     rows = []
-    for ranks in found:
+    for ranks in ranks_by_query:
         gains = 1 / np.log2(1 + ranks)
         rows.append([
             1 / ranks[0], float((np.arange(1, len(ranks) + 1) / ranks).mean()),

@@ -37,6 +37,7 @@ from cloze.training.selection import Selection
 from cloze.training.step import StepModule
 
 MEAN = "mean"  # the metric of several tasks
+ANSWER_FIELDS = ("column/", "numbers/")  # how the names of fields begin of which an edit makes targets
 
 
 class TaskHead(NamedTuple):
@@ -80,81 +81,85 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
 
 
 def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
-    """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
-    no column because the target is a text."""
-    arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
+    """The sets of targets that come from the answers of an entry's records: those of edits that make targets of an answer
+    (`Edit.targets_of_answer`), or all sets if no field holds the answer, as where it is a text."""
+    edits = [edit.part for edit in entry.exercise if "set" in edit.part.arguments]
     answer = build_part(recipe.sources[entry.source]).answer
-    columns = answer is None or any(name.startswith("column/") for name in answer.gives)
-    return {str(options["set"]) for options in arguments if "column" in options or not columns}
+    in_field = answer is None or any(name.startswith(ANSWER_FIELDS) for name in answer.gives)
+    return {
+        str(edit.arguments["set"]) for edit in edits if class_of("edit", edit.name).targets_of_answer or not in_field
+    }
 
 
-def task_of_head(recipe: Recipe, one: TaskHead, store: Store) -> Task:
+def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore)
-    return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
+    return _task(recipe, head, store.about["read"], stores_answer=bool(store.columns))
 
 
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
     source = build_part(recipe.sources[head.source])
-    in_column = any(name.startswith("column/") for name in source.answer.gives)
-    columns = asdict(source.columns)
-    return _task(recipe, head, columns, in_column=in_column)
+    return _task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
 
 
-def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: bool) -> Task:
-    """A task of a recipe whose files are read in some way (`Columns`); `in_column`: the answer is a column of records."""
+def _task(recipe: Recipe, head: TaskHead, read: Mapping[str, Any], *, stores_answer: bool) -> Task:
+    """A task of a recipe whose files are read in some way (`Columns`).
+
+    `stores_answer`: whether the answers of the records are stored, as classes, numbers and texts are. They come from the column
+    `label` then; where the answer is another text of the same row, as in retrieval, there is no such column.
+    """
     assert recipe.task is not None
-    accepted, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
-    names = ("text", "text_b", *(["label"] if in_column and "label" in accepted else []))
+    accepted, answer = parameters(lookup("task", head.spec.type)), recipe.sources[head.source].arguments["answer"]
+    names = ("text", "text_b", *(["label"] if stores_answer and "label" in accepted else []))
     options = {name: read[name] for name in names if read[name] is not None}
-    if recipe.sources[one.source].arguments.get("items") and "picture" in accepted:
-        options["picture"] = recipe.sources[one.source].arguments["picture"]
+    if recipe.sources[head.source].arguments.get("items") and "picture" in accepted:
+        options["picture"] = recipe.sources[head.source].arguments["picture"]
     answer_arguments = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in answer_arguments.items() if name in accepted}
-    task = make_task(one.spec.type, **options).reading(
+    task = make_task(head.spec.type, **options).reading(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
     return task.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
-def describe_task(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
+def task_json_entries(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
-    tasks = {name: _describe_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
+    tasks = {name: _entries_of_task(recipe, head, stores[head.source]) for name, head in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
-def _describe_task(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
+def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    contents: dict[str, Any] = {"task": one.spec.type, **task_of_head(recipe, one, store).description()}
-    contents |= {"head": one.objective.state, **_towers(recipe, one)}
+    contents: dict[str, Any] = {"task": head.spec.type, **task_of_head(recipe, head, store).description()}
+    contents |= {"head": head.objective.state, **_towers(recipe, head)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
     options = {name: value for name, value in files.items() if value not in (None, "auto")}
     contents |= {FILES: options} if options else {}
-    contents |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
+    contents |= {name: recipe.sources[head.source].arguments[name] for name in ("length", "stride")}
     contents |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     contents |= store.about.get("described", {})
-    layers = [layer for layer in written(recipe, one.entry) if layer in store.layers]
+    layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
-    answer = build_part(recipe.sources[one.source]).answer
+    answer = build_part(recipe.sources[head.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
         description[name] = store.tokenizer().decode(description[name], skip_special=False)
-    for edit in one.entry.exercise:
+    for edit in head.entry.exercise:
         described_arguments = class_of("edit", edit.part.name).described
         description |= {name: edit.part.arguments[argument] for argument, name in described_arguments.items()}
     return {**contents, **description}
 
 
-def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
+def _towers(recipe: Recipe, head: TaskHead) -> dict[str, Any]:
     """The network and the head behind each vector that an objective compares, by the names of its readings; empty if it compares
     none."""
-    sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in one.entry.objectives()}
-    answers = f"{one.run.name}.{one.objective.state}"
-    for _, objective in one.entry.objectives():
+    sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in head.entry.objectives()}
+    answers = f"{head.run.name}.{head.objective.state}"
+    for _, objective in head.entry.objectives():
         towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
         if answers not in objective.read.values() or len({(run.network, tower.state) for run, tower in towers.values()}) < 2:
             continue
@@ -162,12 +167,12 @@ def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
             if run.network in borrowed(recipe):
                 raise RecipeError(
                     f"{recipe.name}: networks.{run.network}: only passes with `grad: false` use it, so the run keeps no head for "
-                    f"it, which the task {one.spec.type} needs.\n"
+                    f"it, which the task {head.spec.type} needs.\n"
                     "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
         return {"towers": {
-            name: {"network": None if run.network == recipe.export else run.network, "head": head.state}
-            for name, (run, head) in towers.items()
+            name: {"network": None if run.network == recipe.export else run.network, "head": tower.state}
+            for name, (run, tower) in towers.items()
         }}  # fmt: skip
     return {}
 
@@ -178,7 +183,7 @@ def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def describe_examples(
+def with_example_facts(
     recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     max_tokens: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
@@ -197,8 +202,8 @@ def describe_examples(
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (row_tokens, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
-        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, row_tokens) for part, store in record_stores.items()}
+        answer, (most, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
         if "usual" in task_description:
@@ -211,10 +216,10 @@ def describe_examples(
     return {**description, **tasks.get("", {"tasks": tasks})}
 
 
-def _dev(recipe: Recipe, name: str, one: TaskHead, dev: Mapping[str, Store]) -> Store:
-    if one.source not in dev:
-        raise TaskError(f"{recipe.name}: the task {name or one.spec.type!r} has no dev set: its source is {one.source!r}.")
-    return dev[one.source]
+def _dev(recipe: Recipe, name: str, head: TaskHead, dev: Mapping[str, Store]) -> Store:
+    if head.source not in dev:
+        raise TaskError(f"{recipe.name}: the task {name or head.spec.type!r} has no dev set: its source is {head.source!r}.")
+    return dev[head.source]
 
 
 def selection_of(

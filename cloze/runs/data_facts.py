@@ -20,7 +20,7 @@ from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec,
 from cloze.registry import parameters
 
 
-def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
+def with_data_facts(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     """The recipe with facts about its labelled text, its items or its graph, for the parts that need them.
 
     Objectives get the number of `classes` or `spans`, the `mean`, the ids of the `relations`, or the `numbers` that an item
@@ -93,7 +93,8 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
                 "expected at least two."
             )
         arguments["classes"] = len(store.classes)
-    return {str(edit.part.arguments["set"]): arguments for edit in entry.exercise if "column" in edit.part.arguments}
+    edits = [edit.part for edit in entry.exercise if class_of("edit", edit.part.name).targets_of_answer]
+    return {str(edit.arguments["set"]): arguments for edit in edits}
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
@@ -133,20 +134,22 @@ def _network_path(recipe: Recipe, name: str) -> str:
     return "network" if len(recipe.networks) == 1 else f"networks.{name}"
 
 
-def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:
+def _objective(spec: ObjectiveSpec, data_facts: Mapping[str, Any]) -> ObjectiveSpec:
     accepted = parameters(builder_of("objective", spec.part.name))
-    arguments = {name: value for name, value in known.items() if name in accepted}
+    arguments = {name: value for name, value in data_facts.items() if name in accepted}
     if (weights := spec.part.arguments.get("class_weights")) is not None:
-        arguments["class_weights"] = _class_weights(weights, known, f"{spec.part.path}.class_weights")
+        arguments["class_weights"] = _class_weights(weights, data_facts, f"{spec.part.path}.class_weights")
     return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **arguments})) if arguments else spec
 
 
-def _class_weights(given: Any, known: Mapping[str, Any], path: str) -> list[float]:
+def _class_weights(class_weights: Any, data_facts: Mapping[str, Any], path: str) -> list[float]:
     """One weight for each class of the training text; a `TaskError` if it has no classes, or another number of them."""
-    if "label_counts" not in known:
+    if "label_counts" not in data_facts:
         raise TaskError(f"{path}: the labelled text has no classes. Leave it out.")
-    if given == "balanced":
-        return balanced(known["label_counts"])
-    if len(given) != known["classes"]:
-        raise TaskError(f"{path}: {len(given)} numbers for {known['classes']} classes. Give one for each, or `balanced`.")
-    return list(given)
+    if class_weights == "balanced":
+        return balanced(data_facts["label_counts"])
+    if len(class_weights) != data_facts["classes"]:
+        raise TaskError(
+            f"{path}: {len(class_weights)} numbers for {data_facts['classes']} classes. Give one for each, or `balanced`."
+        )
+    return list(class_weights)
