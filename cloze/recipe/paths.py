@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cloze.document import Key, Node, Where, from_data, parse_value
-from cloze.errors import RecipeError, propose
+from cloze.errors import RecipeError, did_you_mean, nearest, propose
 from cloze.recipe.expand import NETWORK_KEYS, SINGULAR, part_holders
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import TrainingSpec
@@ -73,7 +73,7 @@ def find(root: Node, path: str) -> Location:
                     f"{path!r}: {inside} is null in this recipe, and a path sets values inside what is there.\n"
                     "  Write it in a recipe of your own: cloze show NAME > mine.yaml"
                 )
-            raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_known(container)}")
+            raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_keys_sentence(container, key)}".rstrip())
         node, walked = inner, walked + suffix
     raise RecipeError(f"{path!r} is not a value path.")
 
@@ -155,9 +155,12 @@ def _part_name(node: Node) -> str:
     return next((str(key) for key, inner in node.items() if inner.is_mapping), "")
 
 
-def _known(container: Node) -> str:
+def _keys_sentence(container: Node, missing: Key) -> str:
+    """The keys of a mapping most like one that is missing, and all of its keys."""
     keys = [str(key) for key in container.value] if container.is_mapping else []
-    return f"There is: {', '.join(keys)}." if keys else ""
+    short_forms = [singular for singular, plural in SINGULAR.items() if plural in keys]
+    hint = did_you_mean(nearest(str(missing), [*keys, *short_forms]))
+    return f"{hint} It has: {', '.join(keys)}.".lstrip() if keys else ""
 
 
 # ---- setting values --------------------------------------------------------------------------------------------------
