@@ -260,7 +260,7 @@ def _checked_recipe(
     if size is not None:
         from cloze.recipe.size import rescale
 
-        rescale(root, _recipe_or_raise(root, faults), size, kept=resolved.kept)
+        rescale(root, _recipe_or_raise(root, faults), size, fixed_networks=resolved.fixed_networks)
     for override in overrides:
         paths.apply_override(root, override, faults)
     if overrides and not len(faults):

@@ -22,19 +22,19 @@ NARROWEST = 32
 _NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
-def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
+def rescale(root: Node, recipe: Recipe, size: str, *, fixed_networks: frozenset[str] = frozenset()) -> None:
     """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is the recipe before.
 
-    The networks in `kept` have the size of a checkpoint and keep it.
+    The networks in `fixed_networks` have the size of a checkpoint and keep it.
     """
     exported = recipe.exported
-    if exported.part is None or exported.name in kept:
+    if exported.part is None or exported.name in fixed_networks:
         raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
     sizes: Mapping[str, Mapping[str, int]] = parts.class_of("network", exported.part.name).sizes
     if size not in sizes:
         raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {propose(size, sizes)}")
     for name, network in recipe.networks.items():
-        if network.part is None or network.average is not None or name in kept:
+        if network.part is None or network.average is not None or name in fixed_networks:
             continue
         arguments = network.part.arguments
         numbers = (

@@ -106,7 +106,7 @@ class PretrainOptions:
     `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from. `init` begins with the weights
     of a checkpoint, or with those of several, one for each network. Each stage of a recipe is a run: the last in `out`, the
     others in `out/cloze/stages`. `report` gets every line of the run. cloze itself sets `stage`, to one stage of the recipe, and
-    `without_earlier`: nothing comes from another stage.
+    `drop_stage_origins`: the stage is planned alone, and its networks that come from an earlier stage start at random.
     """
 
     recipe: Annotated[str | Path, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")]
@@ -165,7 +165,7 @@ class PretrainOptions:
     fit: Fit = None
     report: Say | None = None
     stage: str | None = None
-    without_earlier: bool = False
+    drop_stage_origins: bool = False
 
     @property
     def folder(self) -> Path:
@@ -194,7 +194,7 @@ class PretrainOptions:
         if self.stage is None:
             return loaded
         recipe = next(stage.recipe for stage in loaded.stages if stage.name == self.stage)
-        if self.without_earlier:
+        if self.drop_stage_origins:
             stages = {stage.name for stage in loaded.stages}
             networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in recipe.networks.items()}
             return replace(recipe, networks=networks)

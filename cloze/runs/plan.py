@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.budget.baselines import label_of
 from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, kind_of
-from cloze.budget.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
+from cloze.budget.fit import SHORT, can_be_fitted, fit_vocabulary, per_update, short, worth
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fitted import Fitted
 from cloze.checkpoint.build import build_step
@@ -140,7 +140,7 @@ class Plan:
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
         head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
         fit = [f"{self.recipe.name} is trained as written."]
-        if self.fitted is not None and self.fitted.changes:
+        if self.fitted is not None and self.fitted.changed_values:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
         outlook = [*(self.outlook() or _no_outlook(self.recipe)), *self.distance]
@@ -199,7 +199,7 @@ def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_byte
         return ()
     best = max(predicted, key=lambda prospect: prospect.gap or 0.0)
     hints = []
-    if not to_be_fitted(options, plan.recipe) and fits(plan.recipe):
+    if not to_be_fitted(options, plan.recipe) and can_be_fitted(plan.recipe):
         command = options.command(fit=None if options.fit is False else True)
         then = best.after(plan.fresh(forecast.tokens)).expected
         hints.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
@@ -240,7 +240,7 @@ def _smaller(plan: Plan, options: PretrainOptions, now: Prospect, tokens: float,
         if size == options.size:
             break
         try:
-            recipe = replace(options, size=size).load(() if plan.fitted is None else plan.fitted.kept)
+            recipe = replace(options, size=size).load(() if plan.fitted is None else plan.fitted.overrides)
             step = build_step(recipe, vocab_size=vocab_size, device="meta")
         except ClozeError:  # the network has no such size
             continue

@@ -121,7 +121,7 @@ def prepare(
         layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
-        verbose=options.verbose, command=request.command, fitted=() if made is None else made.kept, until=options.until,
+        verbose=options.verbose, command=request.command, fitted=() if made is None else made.overrides, until=options.until,
         mirror=options.mirror, begun=setup_seconds,
     )
     run.check()
@@ -236,7 +236,7 @@ def plan_of(
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)
     plan = replace(plan, made_later=made_later(recipe), prospects=tuple(prospects_of(
-        recipe, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(recipe)
+        recipe, run, tokens, vocab_size=store.vocab_size, continued=request.starts_from_stage or request.continues(recipe)
     )))
     if not plan.nothing or recipe.task is not None:  # labelled text has no published size to compare with
         return plan

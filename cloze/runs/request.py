@@ -37,8 +37,8 @@ class Request:
     the checkpoints that networks come `from`. `fit`: fit the recipe to the budget; otherwise it is trained as written. `dev` are
     the files of the dev set of each source of labelled text, `init` the folders that networks start from by name ("" is the
     exported one), `measure` texts by name that the run is measured on before and after. `command` is the command that started the
-    run, as words. `later`: of a stage, whether its exported network starts from the weights of an earlier one. `closed`: the run
-    has finished and keeps no checkpoints; what it was started with is compared, and nothing is trained.
+    run, as words. `starts_from_stage`: of a stage, whether its exported network starts from the weights of an earlier one.
+    `closed`: the run has finished and keeps no checkpoints; what it was started with is compared, and nothing is trained.
     """
 
     options: PretrainOptions
@@ -50,7 +50,7 @@ class Request:
     measure: Mapping[str, str] = field(default_factory=dict)
     fit: bool = False
     command: tuple[str, ...] = ()
-    later: bool = False
+    starts_from_stage: bool = False
     closed: bool = False
 
     def replaced(self, **options: Any) -> Request:
@@ -68,7 +68,7 @@ class Request:
         return (self.options.report or print) if rank() == 0 else quiet
 
 
-def requested(options: PretrainOptions) -> tuple[Recipe, Request]:
+def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read."""
     if (name := str(options.recipe)) in tuning_recipe_names() and not Path(name).exists():
         raise RecipeError(
@@ -215,8 +215,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
             )
     started_networks = {*folders, *(name or recipe.export for name in request.init)}
     for label, network in recipe.networks.items():
-        later = request.options.without_earlier  # its weights come from an earlier stage
-        if label in started_networks or later:
+        if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
             if build_part(change).needs_checkpoint:

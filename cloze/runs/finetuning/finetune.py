@@ -43,7 +43,7 @@ from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, reci
 from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, begin_of, the_budget
-from cloze.runs.run import run_stage, run_stages
+from cloze.runs.run import run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
@@ -210,7 +210,7 @@ def _run(made: Recipe, request: Request, folder: Path, within: float | None = No
     spend = the_budget(made, None, folder, extend=request.options.extend)
     if within is not None and made.training.epochs:
         spend = Budget("seconds", within, passes=float(made.training.epochs))
-    return run_stage(made, request, folder, spend, begin_of(made, request, {}))
+    return train_recipe(made, request, folder, spend, begin_of(made, request, {}))
 
 
 def _files(made: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:

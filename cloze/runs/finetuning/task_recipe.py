@@ -101,7 +101,7 @@ def recipe_onto(
     proposals = [*lengths, *fit_task(unfitted, facts)]
     accepted, fitted_recipe = apply_unless_overridden(load, proposals)
     if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
-        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, kept=undone)])
+        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=undone)])
     if accepted or of_network:
         counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
