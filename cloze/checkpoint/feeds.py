@@ -86,7 +86,7 @@ def edits_of(
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in needed:
         available["counts"] = store.counts()
-    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).in_training_alone]
+    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).training_only]
     edits = [place_edit(spec, available) for spec in used]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:

@@ -79,7 +79,7 @@ def scale_heads(step: StepModule, data: Data, keys: Collection[str]) -> None:
     deviation of 0.02 makes them differ even less. Initial weights that depend on the data come from Mishkin and Matas (2016),
     "All You Need Is a Good Init", where the variance is scaled but the mean is not removed.
     """
-    heads = [step.objectives[key].layers for key in keys]
+    heads = [step.objectives[key].module for key in keys]
     maps = [head.first for head in heads if isinstance(head, ClassHead) and head.norm is None]
     outputs: dict[nn.Linear, list[Tensor]] = {linear: [] for linear in maps if linear is not None}
     if not outputs:

@@ -119,7 +119,7 @@ class Publisher:
                 for spec in run.objectives:
                     key = self.recipe.head_key(run, spec)
                     parameters = part_state(state, f"objectives.{key}")
-                    if not parameters and class_of("objective", spec.part.name).in_training_alone:
+                    if not parameters and class_of("objective", spec.part.name).training_only:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
                     heads[spec.state] = PortableHead(spec.part.name, plain_arguments(spec.part.arguments), parameters, readings)

@@ -104,7 +104,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     """
     for key in keys:
         objective: Any = step.objectives[key]
-        if not objective.linear or not isinstance(objective.layers, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
+        if not objective.linear or not isinstance(objective.module, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
             raise RecipeError(
                 f"training.new_heads: the head {key!r} is more than a linear map above what a frozen network says, so it cannot "
                 "be fitted.\n  Expected scaled or drawn for such a head: --set training.new_heads=scaled"
@@ -241,7 +241,7 @@ class _Fit:
         for piece in pieces:
             (self.head.states,) = piece.inputs
             readings = {name: torch.zeros((), dtype=torch.float64).expand(shape) for name, shape in piece.shapes.items()}
-            losses.append(self.objective.loss_apart(self.objective.scores(readings, piece.batch), piece.batch).total)
+            losses.append(self.objective.loss_per_target(self.objective.scores(readings, piece.batch), piece.batch).total)
         return torch.stack(losses).sum()
 
     def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:
