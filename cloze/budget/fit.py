@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from cloze.budget.expected import kind_of
+from cloze.budget.expected import run_kind_of
 from cloze.budget.facts import BudgetFacts, ChangedValue
 from cloze.budget.fit_text import least_vocabulary
 from cloze.budget.fit_words import fit_words, learns_words, least_counts
@@ -76,7 +76,7 @@ def fit(recipe: Recipe, facts: BudgetFacts, *, fixed_paths: Collection[str] = ()
     if not can_be_fitted(recipe):
         return []
     changes = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, fixed_paths)
-    return [change for change in changes if change.published != change.here and change.path not in fixed_paths]
+    return [change for change in changes if change.published != change.fitted and change.path not in fixed_paths]
 
 
 def laws_of(recipe: Recipe) -> list[str]:
@@ -201,9 +201,9 @@ def _causal(recipe: Recipe) -> bool:
 
 
 def _exercises(recipe: Recipe) -> set[str]:
-    """The kinds of exercises of a recipe's objectives on tokens, as `kind_of` names them."""
+    """The kinds of exercises of a recipe's objectives on tokens, as `run_kind_of` names them."""
     passes = [(entry, run, spec) for entry in recipe.step_entries.values() for run, spec in entry.objectives()]
-    kinds = [kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
+    kinds = [run_kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
     return {kind.exercise for kind in kinds if kind is not None}
 
 
@@ -356,7 +356,7 @@ def _rounded(value: float) -> float:
 
 
 def short(number: float) -> str:
-    """A number in three figures and a unit.
+    """A number to three significant figures, and a unit.
 
     >>> short(12_345_678)
     '12.3 M'

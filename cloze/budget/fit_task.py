@@ -14,7 +14,7 @@ from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.changes import Shape
-from cloze.checkpoint.build import build_part, plain_arguments
+from cloze.checkpoint.build import build_spec, plain_arguments
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
@@ -105,7 +105,7 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, fixed_paths: Collection[str] =
         change for at, stage in stages_of(recipe)
         for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, fixed_paths))
     ]
-    return [change for change in changes if change.published != change.here and change.path not in fixed_paths]
+    return [change for change in changes if change.published != change.fitted and change.path not in fixed_paths]
 
 
 def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
@@ -134,7 +134,7 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, LabelCounts]) -> list[Changed
         ChangedValue(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
                f"{texts:,} texts: the published rate hardly moves the words of so few"),
     ]  # fmt: skip
-    return [change for change in changes if change.published != change.here]
+    return [change for change in changes if change.published != change.fitted]
 
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
@@ -164,7 +164,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[
     argument = None if faster is None else class_of("layerwise", faster.name).times_argument
     times = 0.0 if faster is None or argument is None else float(faster.arguments[argument])
     if faster is not None and times and peak.path not in fixed_paths:  # whatever the rate of the network
-        here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
+        here = max(1.0, float(f"{times * peak.published / peak.fitted:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield ChangedValue(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
@@ -187,7 +187,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     assert network.part is not None  # it comes from a checkpoint
     change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
     try:
-        build_part(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
+        build_spec(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
     except CheckpointError:
         return []
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"

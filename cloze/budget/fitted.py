@@ -63,12 +63,13 @@ def table_of(
     of_network: Sequence[ChangedValue] = (),
 ) -> str:
     """A title, the changes with their reasons, and the options that have the same effect: `--change` for those `of_network`."""
-    cells = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
+    cells = [(change.path, f"{change.published} → {change.fitted}", change.why) for change in [*of_network, *changes]]
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in cells]
     prefix = "" if stage is None else f"stages.{stage}."
     options = [
-        *(f"--change {change.here}" for change in of_network), *(f"--set {_quoted(prefix + override)}" for override in overrides)
+        *(f"--change {change.fitted}" for change in of_network),
+        *(f"--set {_quoted(prefix + override)}" for override in overrides),
     ]
     line = " ".join(options)
     return "\n".join([title, *rows, f"  as options: {line}"])
@@ -161,13 +162,13 @@ def apply_unless_overridden(load: Load, changes: Sequence[ChangedValue]) -> tupl
     }
     for tree in trees.values():
         expand(tree, Faults())
-    return [change for change in changes if _value(trees, change.path) == change.here], recipe
+    return [change for change in changes if _value(trees, change.path) == change.fitted], recipe
 
 
 def _value(trees: Mapping[str, Any], path: str) -> Any:
     """The value at a path, in the tree of the stage that the path names; None if there is none."""
     at = max((at for at in trees if path.startswith(at)), key=len)
-    node = paths.find(trees[at], path[len(at) :]).node
+    node = paths.locate(trees[at], path[len(at) :]).node
     return None if node is None else node.plain()
 
 

@@ -22,7 +22,7 @@ from cloze.interop.own import own_description
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.reading import Reading
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.registry import lookup
 from cloze.text.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.references import NETWORKS, network_folder
+from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.saved_change import open_folder
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, PortableModel, export_folder, import_folder

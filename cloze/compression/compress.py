@@ -29,7 +29,7 @@ from cloze.interop.vectors.classifier import is_classifier, pruned
 from cloze.networks.blocks.computed import bake_computed, is_added
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind

@@ -1,7 +1,7 @@
 """A recipe as written → the same tree with every short form written out.
 
 Keys become plural, parts become `{name: {argument: value}}`, and a network's `from`, `change`, `train`, … move from its arguments
-to the level of its name. `--set` is applied to this form, before `grammar.py` reads it, so a value path does
+to the level of its name. `--set` is applied to this form, before `read_recipe.py` reads it, so a value path does
 not depend on the form that the author chose.
 """
 

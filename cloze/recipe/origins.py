@@ -31,7 +31,7 @@ _APART = ("open", "left_to_right", "right_to_left")
 
 class CheckpointFolders(Protocol):
     """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
-    `cloze.checkpoint.references.BoundCheckpoints` answers."""
+    `cloze.checkpoint.bound.BoundCheckpoints` answers."""
 
     def __contains__(self, name: object) -> bool: ...
 

@@ -11,7 +11,7 @@ from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
 from cloze.exercises.retokenize import OtherReading
-from cloze.recipe.building import build, restored
+from cloze.recipe.builders import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import Recipe

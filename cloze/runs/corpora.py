@@ -16,7 +16,7 @@ from cloze.corpus import Store
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.processes import rank
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe, TextSpec
 from cloze.text import Annotations, Tokenizer

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.checkpoint.annotators import entry_annotations, read_layers, written
-from cloze.checkpoint.build import Loaded, build_part
+from cloze.checkpoint.build import Loaded, build_spec
 from cloze.checkpoint.publish import input_edits, reading_edits
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.pictures import Pictures
@@ -23,7 +23,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
-from cloze.recipe.building import with_label_names
+from cloze.recipe.builders import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
@@ -83,7 +83,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
     no column because the target is a text."""
     arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
-    answer = build_part(recipe.sources[entry.source]).answer
+    answer = build_spec(recipe.sources[entry.source]).answer
     columns = answer is None or any(name.startswith("column/") for name in answer.gives)
     return {str(options["set"]) for options in arguments if "column" in options or not columns}
 
@@ -97,7 +97,7 @@ def task_of_head(recipe: Recipe, one: TaskHead, store: Store) -> Task:
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
-    source = build_part(recipe.sources[head.source])
+    source = build_spec(recipe.sources[head.source])
     in_column = any(name.startswith("column/") for name in source.answer.gives)
     columns = asdict(source.columns)
     return _task(recipe, head, columns, in_column=in_column)
@@ -138,7 +138,7 @@ def _describe_task(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any
     contents |= store.about.get("described", {})
     layers = [layer for layer in written(recipe, one.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
-    answer = build_part(recipe.sources[one.source]).answer
+    answer = build_spec(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
@@ -197,7 +197,7 @@ def describe_examples(
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (max_tokens, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        answer, (max_tokens, _) = build_spec(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
         lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, max_tokens) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloze.budget.baselines import label_of
-from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, kind_of
+from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, run_kind_of
 from cloze.budget.fit import SHORT, can_be_fitted, fit_vocabulary, per_update, short, worth
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fitted import Fitted
@@ -164,7 +164,7 @@ def made_later(recipe: Recipe) -> tuple[str, ...]:
     return tuple(
         label_of(recipe, entry, objective)
         for entry, spec in recipe.step_entries.items() for pass_, objective in spec.objectives()
-        if (kind := kind_of(recipe, spec, pass_, objective)) is not None and kind.exercise == "replaced"
+        if (kind := run_kind_of(recipe, spec, pass_, objective)) is not None and kind.exercise == "replaced"
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def prospects_of(
             baseline = run.baselines.get(name)
             if baseline is None:
                 continue
-            kind = None if continued else kind_of(recipe, spec, pass_, objective)
+            kind = None if continued else run_kind_of(recipe, spec, pass_, objective)
             many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
             times = 1.0 if recipe.networks[pass_.network].start is None else STARTED
             prospect = Prospect(name, kind, many, baseline, None, times)
@@ -213,11 +213,11 @@ def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_byte
     trains_tokenizer = text_bytes is not None and options.tokenizer is None  # a tokenizer that the user gave stays
     sample = sample_for(plan.recipe, options.paths) if trains_tokenizer else ""
     for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if trains_tokenizer else []:
-        if vocab_size > 1.3 * change.here:
-            command = options.command(overrides=[*options.overrides, f"text.tokenizer.size={change.here}"])
+        if vocab_size > 1.3 * change.fitted:
+            command = options.command(overrides=[*options.overrides, f"text.tokenizer.size={change.fitted}"])
             if any(Store.is_store(path) for path in options.paths):  # its text is encoded already
-                command = f"cloze corpus build TEXT --recipe {options.recipe} --size {change.here} --out STORE"
-            hints.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
+                command = f"cloze corpus build TEXT --recipe {options.recipe} --size {change.fitted} --out STORE"
+            hints.append(f"a smaller vocabulary ({change.fitted:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
         command = options.command(overrides=[*options.overrides, f"length={SHORT}"])
         hints.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")

@@ -15,17 +15,17 @@ from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
 from cloze.budget.micro_batch import choose_micro_batch, require_memory, require_one_process, why_no_forecast
-from cloze.checkpoint.build import build_part, build_step
+from cloze.checkpoint.borrowed import reference_to
+from cloze.checkpoint.build import build_spec, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import reference_to
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
-from cloze.recipe.building import with_label_names
+from cloze.recipe.builders import with_label_names
 from cloze.recipe.changes import read_by_export
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of, engines
@@ -110,7 +110,7 @@ def prepare(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
         borrowed=borrowed_parts(recipe),
-        optimizer=build_part(recipe.training.optimizer), rate=build_part(recipe.training.rate),
+        optimizer=build_spec(recipe.training.optimizer), rate=build_spec(recipe.training.rate),
         record=record,
         selection=selection,
         training=replace(
@@ -118,7 +118,7 @@ def prepare(
         ),
         phases=phases, odds=odds_of(recipe, stores),
         mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},
-        layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
+        layerwise=None if recipe.training.layerwise_rates is None else build_spec(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
         verbose=options.verbose, command=request.command, fitted=() if made is None else made.overrides, until=options.until,
@@ -336,7 +336,7 @@ def training_of(recipe: Recipe) -> Training:
         keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
         average=None if t.average is None else t.average["decay"],
-        growth=None if t.batch_warmup is None else build_part(t.batch_warmup),
+        growth=None if t.batch_warmup is None else build_spec(t.batch_warmup),
     )
 
 

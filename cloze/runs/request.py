@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.build import build_part
+from cloze.checkpoint.borrowed import origins_of
+from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.checkpoint.references import origins_of
 from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.shards.place import is_address
@@ -218,7 +218,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
         if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
-            if build_part(change).needs_checkpoint:
+            if build_spec(change).needs_checkpoint:
                 raise RecipeError(
                     f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

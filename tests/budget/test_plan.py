@@ -173,7 +173,7 @@ def test_values_of_the_user_win_and_the_others_go_by_them(store: Path) -> None:
     made, _ = fitted_recipe("bert", "2Mtokens", corpus=store, overrides=["training.batch=64", "length=64"], **TINY)  # type: ignore[arg-type]
     assert made.recipe.training.batch == 64 and not any("batch" in value or "length" in value for value in made.overrides)
     warmup = next(change for change in made.changed_values if change.path.endswith(".warmup"))
-    assert warmup.here == 0.2 and warmup.why == "98 updates"  # of 2,000,000 / (64 · 64), at least a hundred
+    assert warmup.fitted == 0.2 and warmup.why == "98 updates"  # of 2,000,000 / (64 · 64), at least a hundred
 
 
 def test_a_run_says_what_to_expect_before_its_first_step(store: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.cli.main import explain, main
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import builder_of
 from cloze.recipe.user_files import import_files

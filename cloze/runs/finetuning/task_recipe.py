@@ -97,7 +97,7 @@ def recipe_onto(
     facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
     of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
-        add_changes(tree, [str(change.here) for change in of_network], START)
+        add_changes(tree, [str(change.fitted) for change in of_network], START)
     proposals = [*lengths, *fit_task(unfitted, facts)]
     accepted, fitted_recipe = apply_unless_overridden(load, proposals)
     if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
