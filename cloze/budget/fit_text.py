@@ -14,15 +14,13 @@ from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
 from cloze.corpus.stores.build import PAIRS, corpus_files
-from cloze.errors import ClozeError, CorpusError
+from cloze.errors import ClozeError, CorpusError, Say
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe, TextSpec
 from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.vocabularies.costs import SAMPLE, SIZEABLE, costs_of, covering
-
-Say = Callable[[str], None]
 
 _OURS = "cloze's own"  # how `paper` begins in a recipe of our own
 _FILES = 16  # of a corpus that are looked into

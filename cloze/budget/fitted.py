@@ -25,7 +25,6 @@ from cloze.training.forecasting.pace import Pace, pace
 from cloze.training.run import Run
 from cloze.training.schedule.budget import Budget
 
-Say = Callable[[str], None]
 Load = Callable[[Sequence[str]], Recipe]
 Prepare = Callable[[Recipe], Run]
 Pays = Callable[[Recipe], float]

@@ -24,7 +24,7 @@ from cloze.changes.vocabulary import STARTS
 from cloze.checkpoint.build import Loaded, build_spec, load_checkpoint, plain_arguments
 from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, Say
 from cloze.exercises.retokenize import reading_of
 from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
@@ -35,8 +35,6 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
-
-Say = Callable[[str], None]
 
 #: What a network computes from its weights, where their shapes do not tell.
 _FORM = ("heads", "norm", "positions", "feed_forward.activation")

@@ -16,7 +16,7 @@ from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, propose
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
 from cloze.processes import rank
 from cloze.recipe.changes import type_of
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
@@ -24,7 +24,7 @@ from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.held_texts import parse_measured
-from cloze.runs.options import Inits, PretrainOptions, Say, quiet
+from cloze.runs.options import Inits, PretrainOptions, quiet
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
 

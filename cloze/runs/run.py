@@ -7,7 +7,7 @@ Each run goes through `train_recipe`: fit the recipe to the budget, `prepare` a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, require_text
 from cloze.runs.held_texts import HeldTexts, record, trained_on
-from cloze.runs.options import PretrainOptions, takes
+from cloze.runs.options import PretrainOptions, accepts_fields_of
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
 from cloze.runs.request import Request, begin_of, bound_to, load_request, the_budget
@@ -35,12 +35,10 @@ from cloze.training.loop import Outcome, train
 from cloze.training.run import check_until, read_run_record
 from cloze.training.schedule.budget import Budget
 
-Say = Callable[[str], None]
-
 _FEW_UPDATES = 1000
 
 
-@takes(PretrainOptions)
+@accepts_fields_of(PretrainOptions)
 def pretrain(options: PretrainOptions) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 

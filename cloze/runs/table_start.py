@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from cloze.budget.fit import short
 from cloze.checkpoint.build import build_spec
 from cloze.corpus import Store
 from cloze.corpus.sources.bound import running_text
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, Say
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.training.step import StepModule
 
@@ -25,7 +25,7 @@ def start_tables(
     dev_stores: Collection[str],
     begin: Collection[str],
     seed: int,
-    say: Callable[[str], None],
+    say: Say,
 ) -> float:
     """Start the rows of token tables as the recipe says; returns the seconds that it took.
 

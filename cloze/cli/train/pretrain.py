@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.modes import with_options
+from cloze.cli.options import with_options
 from cloze.runs.options import PretrainOptions
 
 

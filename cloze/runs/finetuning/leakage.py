@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.array_files import save_array
+from cloze.atomic import whole_file
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.several import LabelledFiles
@@ -23,7 +24,6 @@ from cloze.corpus.records.check import text_hashes
 from cloze.errors import ClozeError
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import PartSpec, Recipe
-from cloze.whole import whole_file
 
 FILE = Path("cloze") / "training_texts.npy"
 Hashes = NDArray[np.uint64]

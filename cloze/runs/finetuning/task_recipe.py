@@ -21,7 +21,7 @@ from cloze.checkpoint.several import START, LabelledFiles, after, several, simil
 from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
-from cloze.errors import TaskError, propose
+from cloze.errors import Say, TaskError, propose
 from cloze.recipe.load import (
     load_recipe,
     named_recipes,
@@ -35,7 +35,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.stages import repeat_overrides, repeat_stages, repeats
 from cloze.runs.binds import bound_tables, parse_binds
 from cloze.runs.finetuning.auxiliary import add_language_model
-from cloze.runs.options import FinetuneOptions, Say, quiet
+from cloze.runs.options import FinetuneOptions, quiet
 
 PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
