@@ -31,7 +31,7 @@ def command(out: Path, options: argparse.Namespace) -> list[str]:
 
 
 def weights(out: Path) -> str:
-    """The checksum of the final parameters and of the optimiser's state."""
+    """The checksum of the final parameters and of the optimizer's state."""
     last = sorted((out / "cloze" / "checkpoints").glob("step-*"))[-1]
     digest = hashlib.sha256()
     for name in ("parameters", "optimizer"):

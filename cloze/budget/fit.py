@@ -1,7 +1,7 @@
 """Fit a published recipe to a user's budget: the values that make a small run learn, each with its reason.
 
 Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
-at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
+at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimizer) and changes the values
 that depend on the budget. Each function below is one law; the table of laws in reproductions/budgets.md lists what it says and
 why, with the runs that it was measured on. `peaks.py` has the peak rates, `fit_text.py` fits what depends on the text.
 """
@@ -186,7 +186,7 @@ def _batch(recipe: Recipe, facts: BudgetFacts, length: int) -> int:
 
 
 def _law(recipe: Recipe) -> tuple[NetworkKind, PeakLaw | None]:
-    """The kind of the exported network, and the law for it under the recipe's optimiser."""
+    """The kind of the exported network, and the law for it under the recipe's optimizer."""
     exported = recipe.exported.part
     assert exported is not None  # `can_be_fitted` has seen to it
     kind = network_kind(exported)

@@ -90,7 +90,7 @@ def detects(recipe: Mapping[str, Any]) -> bool:
 
 
 def _family(optimizer: str) -> str | None:
-    """The family of an optimiser; None for one of a file that is not imported."""
+    """The family of an optimizer; None for one of a file that is not imported."""
     return class_of("optimizer", optimizer).family if optimizer in names("optimizer") else None
 
 

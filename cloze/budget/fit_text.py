@@ -1,6 +1,6 @@
 """Fit how a recipe reads text to the text: its normalisation, and a vocabulary with an id for nearly every character.
 
-A recipe of our own keeps marks that are a part of how the text is written, and the case of a text in which lower-casing changes
+A recipe that cloze invented keeps marks that are a part of how the text is written, and the case of a text in which lower-casing changes
 letters. A published recipe keeps its published normalisation, and the user reads what it costs.
 """
 
@@ -22,7 +22,7 @@ from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.vocabularies.costs import SAMPLE, SIZEABLE, costs_of, covering
 
-_OURS = "cloze's own"  # how `paper` begins in a recipe of our own
+_OURS = "cloze's own"  # how `paper` begins in a recipe that cloze invented
 _FILES = 16  # of a corpus that are looked into
 _TOKENS = SAMPLE // 2  # of a store
 WAY = "--set {value}"
@@ -70,7 +70,7 @@ def normaliser_of(text: TextSpec) -> Callable[[str], str]:
 
 
 def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[ChangedValue]:
-    """The switches of a recipe of our own that suit a text; none for a published recipe."""
+    """The switches that suit a text, for a recipe that cloze invented; none for a published recipe."""
     if not (recipe.paper or "").startswith(_OURS) or not sample:
         return
     for name, text in recipe.texts.items():

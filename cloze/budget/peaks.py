@@ -1,4 +1,4 @@
-"""The peak learning rate of a small run: one row for each kind of optimiser and of network.
+"""The peak learning rate of a small run: one row for each kind of optimizer and of network.
 
 A row without a peak keeps the published one: small runs have not been measured.
 """
@@ -25,7 +25,7 @@ WORDS: dict[NetworkKind, str] = {
 
 
 class PeakLaw(NamedTuple):
-    """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
+    """For families of optimizers and a kind of network: the `peak` at width 128, the power of the width that it is
     proportional to (None: keep the published peak), and the share of the budget for the warm-up (None: none). For models that
     read in one direction, without a memory of earlier rows: the factor of the peak (`causal`) and, if their positions are
     learned, the fewest rows of an update (`causal_rows`)."""
@@ -85,6 +85,6 @@ def learned_positions(part: PartSpec) -> bool:
 
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:
-    """The row for an optimiser and a kind of network; None where there is none."""
+    """The row for an optimizer and a kind of network; None where there is none."""
     family = class_of("optimizer", optimizer).family
     return next((law for law in PEAKS if law.network == network and family in law.families), None)

@@ -60,7 +60,7 @@ class LoRA(Change):
     outputs. Export merges the updates into the weights.
 
     The update is added to the weight, not to the output of the map. The result is the same, and it works in every network; but a
-    step saves no time, only the optimiser's memory.
+    step saves no time, only the optimizer's memory.
     """
 
     rank: Width = 8

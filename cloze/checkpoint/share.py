@@ -1,6 +1,6 @@
 """Makes a folder to publish from a run or a fine-tuned folder: the model, its tokenizer, its recipe and a card, without any text.
 
-A run folder also holds the training text as ids, samples of it in the log, and the optimiser's state; none of these is copied.
+A run folder also holds the training text as ids, samples of it in the log, and the optimizer's state; none of these is copied.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def base_recipe(imported: Imported) -> str:
 def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
     """`base`, a recipe as plain data, with the properties of the imported model.
 
-    Network and vocabulary are the model's; exercise, optimiser and budget are those of `base`, because no Hugging Face
+    Network and vocabulary are the model's; exercise, optimizer and budget are those of `base`, because no Hugging Face
     folder says how its model was trained. A discriminator gets a new generator a quarter as wide.
     """
     recipe = copy.deepcopy(dict(base))

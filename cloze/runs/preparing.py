@@ -70,7 +70,7 @@ def prepare(
     phases, say, seed = phases_of(recipe), request.say, options.seed
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
-    stores, dev_stores, tokenizer, record = opened(recipe, request, out, begin, old)
+    stores, dev_stores, tokenizer, record = open_inputs(recipe, request, out, begin, old)
     recipe = with_classes(recipe, stores)
     description = None if recipe.task is None else describe_task(recipe, stores)
     tables = make_tables(recipe, stores, begin)
@@ -160,7 +160,7 @@ def require_same(recipe: Recipe, request: Request, out: Path, begin: Mapping[str
     """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
     old = _require_recipe(recipe, request, out)
     require_seed(out, request.options.seed, old)
-    opened(recipe, request, out, begin, old)
+    open_inputs(recipe, request, out, begin, old)
 
 
 def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
@@ -172,7 +172,7 @@ def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, An
     return old
 
 
-class Opened(NamedTuple):
+class RunInputs(NamedTuple):
     """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
 
     stores: dict[str, Store]
@@ -181,9 +181,9 @@ class Opened(NamedTuple):
     record: RunIdentity
 
 
-def opened(
+def open_inputs(
     recipe: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
-) -> Opened:
+) -> RunInputs:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
     options = request.options
     paths = bound_paths(recipe, request.corpus, request.binds)
@@ -200,7 +200,7 @@ def opened(
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
-    return Opened(stores, dev_stores, tokenizer, RunIdentity(recipe.canonical(), recipe.hash, data, inputs))
+    return RunInputs(stores, dev_stores, tokenizer, RunIdentity(recipe.canonical(), recipe.hash, data, inputs))
 
 
 def publisher_of(

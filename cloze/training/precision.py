@@ -1,4 +1,4 @@
-"""Which device and which number format a run uses. Weights and optimiser state are fp32 always; bf16 is autocast."""
+"""Which device and which number format a run uses. Weights and optimizer state are fp32 always; bf16 is autocast."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Saver:
     def load(self) -> Saved | None:
         """The last checkpoint; None if there is none.
 
-        The first rank reads them. On the others the tensors of parameters and optimiser are on `meta`; `ranks.share` brings them
+        The first rank reads them. On the others the tensors of parameters and optimizer are on `meta`; `ranks.share` brings them
         one by one. Raises `CheckpointError` where the checkpoint is damaged, and `RunError` on the other ranks.
         """
         state: dict[str, Any] = {}

@@ -231,7 +231,7 @@ def test_tensors_are_counted_as_long_as_they_live() -> None:
     assert memory.peaks(work, CPU) == (16_000, 20_000)
 
 
-def test_the_state_of_an_optimiser_is_measured() -> None:
+def test_the_state_of_an_optimizer_is_measured() -> None:
     assert update_of(AdamW(), CPU).state == pytest.approx(2.0, abs=0.01)
 
 

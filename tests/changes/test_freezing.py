@@ -101,7 +101,7 @@ def test_what_is_in_no_group_goes_with_what_comes_before_it() -> None:
     network = networks()["narrow"]
     assert any(p is network.project.weight for p in parameters_by_depth(network)[0])
     network = networks()["siatl"]
-    assert any(p is network.down.weight for p in parameters_by_depth(network)[-1])  # in no optimiser of the authors' code
+    assert any(p is network.down.weight for p in parameters_by_depth(network)[-1])  # in no optimizer of the authors' code
 
 
 @pytest.mark.parametrize("name", ["transformer", "narrow", "transformer_xl", "lstm", "siatl"])

@@ -59,12 +59,12 @@ def test_a_source_declares_how_it_is_bound_and_built(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", parts.names("optimizer"))
-def test_an_optimiser_declares_whether_it_follows_held_out_losses(name: str) -> None:
+def test_an_optimizer_declares_whether_it_follows_held_out_losses(name: str) -> None:
     assert isinstance(parts.class_of("optimizer", name).follows_losses, bool)
 
 
 @pytest.mark.parametrize("name", parts.names("optimizer"))
-def test_an_optimiser_names_the_family_whose_rates_suit_it(name: str) -> None:
+def test_an_optimizer_names_the_family_whose_rates_suit_it(name: str) -> None:
     assert parts.class_of("optimizer", name).family in (None, *get_args(Family))
 
 

@@ -13,7 +13,7 @@ from cloze.recipe.load import load_recipe
 
 
 def optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a recipe over a module, at a rate of 0.1."""
+    """The optimizer of a recipe over a module, at a rate of 0.1."""
     spec: Any = build_spec(load_recipe(name).training.optimizer)
     made: torch.optim.Optimizer = spec.build(module.named_parameters())
     for group in made.param_groups:

@@ -70,7 +70,7 @@ def die_inside(how: str) -> None:
         tiny.export = deadly(export, lambda folder, state, step: step == 3)
     if how == "copy":
         saving.with_shared_names = deadly(saving.with_shared_names, lambda module, state: next(saves) == 1)
-    if how == "tensors":  # state.json is not there yet, the optimiser's tensors are
+    if how == "tensors":  # state.json is not there yet, the optimizer's tensors are
         checkpoint.json.dumps = deadly(json.dumps, lambda *given, **_: given[0].get("step") == 3)
     if how == "flush":
         checkpoint.flush = deadly(checkpoint.flush, lambda partial: "03" in partial.name)

@@ -92,7 +92,7 @@ def test_two_ranks_equal_one_when_a_step_holds_every_entry(runs: Path, tmp_path:
     assert_equal_runs(tmp_path, runs / f"{strategy}-mixture")
 
 
-def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
+def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimizer(runs: Path, tmp_path: Path) -> None:
     further = {**settings(), "budget": "9steps", "extend": True}
     train(tiny_run(tmp_path, step=electra(), **settings()))
     train(tiny_run(tmp_path, step=electra(), **further))
@@ -101,7 +101,7 @@ def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimiser(runs: Pa
     assert_equal_runs(tmp_path, runs / "fsdp-electra-resumed")
 
 
-def test_a_run_begun_alone_resumes_sharded_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
+def test_a_run_begun_alone_resumes_sharded_with_its_weights_and_its_optimizer(runs: Path, tmp_path: Path) -> None:
     train(tiny_run(tmp_path, step=electra(), **{**settings(), "budget": "3steps"}))
     train(tiny_run(tmp_path, step=electra(), **settings(), extend=True))
     assert events(runs / "begun-alone", "resume")[0]["step"] == 3

@@ -18,8 +18,8 @@ from cloze.errors import RecipeError
 from cloze.registry import lookup, names
 from cloze.training.loop import train
 from cloze.training.optimizers import (
-    averaged,  # noqa: F401  register optimisers
-    static_optimizers,  # noqa: F401  register optimisers
+    averaged,  # noqa: F401  register optimizers
+    static_optimizers,  # noqa: F401  register optimizers
 )
 from cloze.training.schedule.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.schedule.rates import Plateau, observe_losses
@@ -131,7 +131,7 @@ def test_a_network_that_stays_what_it_is_trains_its_heads(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", names("optimizer"))
-def test_every_optimiser_spares_what_is_frozen_and_heeds_factors(name: str) -> None:
+def test_every_optimizer_spares_what_is_frozen_and_heeds_factors(name: str) -> None:
     torch.manual_seed(0)
     builder: Any = lookup("optimizer", name)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))

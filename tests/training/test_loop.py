@@ -213,7 +213,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [BertAdam(), Lamb(), Lamb(bias_correction=True, largest_ratio=10.0), StableAdamW()])
-def test_every_optimiser_resumes_bit_for_bit(tmp_path: Path, optimizer: Any) -> None:
+def test_every_optimizer_resumes_bit_for_bit(tmp_path: Path, optimizer: Any) -> None:
     train(tiny_run(tmp_path / "whole", optimizer=optimizer, budget="8steps"))
     data = Breaking(at=6)
     with pytest.raises(Broken):

@@ -63,7 +63,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `overwrite` replaces a result in `out` (`out_folder.py`).
-    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimiser's state, several times the size of the
+    `keep_checkpoints` keeps what only `extend` reads: the weights twice and the optimizer's state, several times the size of the
     model. Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     assert options.out is not None

@@ -3,7 +3,7 @@
     RUN/                                  a Hugging Face folder: the last checkpoint's files, published
     RUN/cloze/checkpoints/step-00000100/  the same files, and
         state/parameters.safetensors      every parameter by our names, tied ones once
-        state/optimizer.safetensors       the optimiser's tensors, `<parameter>:<key>`
+        state/optimizer.safetensors       the optimizer's tensors, `<parameter>:<key>`
         state/carry.safetensors           the memory of every lane, `<entry>:<pass>:<key>`, where networks have one
         state/state.json                  what was spent, cursors, seed, budget, checksums; written last
 """
@@ -90,7 +90,7 @@ class Checkpoints:
         return target
 
     def load(self, step: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-        """The state, parameters and optimiser tensors of a checkpoint (default: the last), checked against checksums.
+        """The state, parameters and optimizer tensors of a checkpoint (default: the last), checked against checksums.
 
         Raises:
             CheckpointError: there is none, or it is damaged or incomplete.

@@ -81,7 +81,7 @@ def load_parameters(
 def gather_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, gathering: Gathering = EVERYWHERE
 ) -> dict[str, Tensor]:
-    """The optimiser's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
+    """The optimizer's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
     return gathering(
         (f"{name}:{key}", value) for name, parameter in module.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
@@ -92,13 +92,13 @@ def load_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str,
     fetch: Fetch = lambda tensor: tensor,
 ) -> None:
-    """Restore a gathered optimiser state, sharded as the parameters are; `fetch` as in `load_parameters`."""
+    """Restore a gathered optimizer state, sharded as the parameters are; `fetch` as in `load_parameters`."""
     parameters = dict(module.named_parameters())
     states: dict[str, dict[str, Any]] = {}
     for full, value in state.items():
         name, _, key = full.rpartition(":")
         if name not in parameters or not _fits(value, parameters[name]):
-            raise CheckpointError(f"{where}: the optimiser state of {name!r} does not fit this run's parameters.")
+            raise CheckpointError(f"{where}: the optimizer state of {name!r} does not fit this run's parameters.")
         states.setdefault(name, {})[key] = value
     for name, values in states.items():
         parameter = parameters[name]

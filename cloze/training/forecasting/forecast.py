@@ -187,7 +187,7 @@ class Costs:
         self.shares = [end - before for end, before in zip(ends, [0.0, *ends[:-1]], strict=True)]
 
     def cost(self, phase: SchedulePhase, trials: Mapping[tuple[str, int | None], RowCosts], update: float) -> dict[str, float]:
-        """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
+        """What one update costs in the unit of every kind of budget; `update` is the optimizer's own time in seconds."""
         run, rows = self.run, int(phase.set.get("batch", self.batch)) * self._grown(phase)
         at_once, entries = min(rows, self.at_once), list(run.step.entries)
         odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
@@ -225,7 +225,7 @@ class Costs:
 
 
 def needs(parameters: int, state: float) -> int:
-    """Bytes that weights, gradients and the optimiser's state take; `state` is bytes of state for each byte of weights."""
+    """Bytes that weights, gradients and the optimizer's state take; `state` is bytes of state for each byte of weights."""
     return int(4 * parameters * (2 + state))
 
 

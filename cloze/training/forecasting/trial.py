@@ -143,14 +143,14 @@ def run(
 
 @dataclass(frozen=True)
 class UpdateCosts:
-    """What an update of the parameters costs: seconds and bytes of the optimiser's state for each byte of parameters."""
+    """What an update of the parameters costs: seconds and bytes of the optimizer's state for each byte of parameters."""
 
     seconds: float
     state: float
 
 
 def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = False) -> UpdateCosts:
-    """Measure the optimiser on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
+    """Measure the optimizer on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
     matrices = [nn.Parameter(torch.ones(_PROBE, device=device)) for _ in range(2)]
     size = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
     probe = optimizer.build(zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True))

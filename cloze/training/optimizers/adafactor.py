@@ -43,7 +43,7 @@ class Adafactor(OptimizerSpec):
         }  # fmt: skip
 
     def build(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         stacks: dict[int, list[nn.Parameter]] = {}
         for name, parameter in parameters:
             if parameter.requires_grad:

@@ -1,8 +1,8 @@
 """Means of the weights: the run is measured and exported with them, while training itself continues from the weights.
 
-Averaged SGD takes the mean over a late part of the run; `following` keeps an exponential mean next to any optimiser. A mean is
-part of the optimiser's state (`average`), so checkpoints hold it, whole where it is sharded. The session measures and exports
-with `averages` and `averaged`, and gives the optimiser every held-out loss (`observe_loss`).
+Averaged SGD takes the mean over a late part of the run; `following` keeps an exponential mean next to any optimizer. A mean is
+part of the optimizer's state (`average`), so checkpoints hold it, whole where it is sharded. The session measures and exports
+with `averages` and `averaged`, and gives the optimizer every held-out loss (`observe_loss`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AveragedSGD(OptimizerSpec):
     weight_decay: NonNegative = 0.0
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         return AveragingOptimizer(parameters, weight_decay=self.weight_decay, after=self.after)
 
 
@@ -61,14 +61,14 @@ class TriggeredSGD(OptimizerSpec):
             raise RecipeError(f"nt_asgd.patience: {self.patience} evaluations; expected 1 or more.")
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         return AveragingOptimizer(parameters, weight_decay=self.weight_decay, after=None, patience=self.patience)
 
 
 class AveragingOptimizer(torch.optim.Optimizer):
     """SGD with the mean of the weights from step `after` on; None: from the trigger in `observe` on.
 
-    State: every parameter has its `average`, of its shape, once there is one. An optimiser's state belongs to
+    State: every parameter has its `average`, of its shape, once there is one. An optimizer's state belongs to
     parameters, so what concerns all of them is in the state of the first one, as 0-dim tensors:
 
         steps           updates so far
@@ -159,7 +159,7 @@ def averaging_weights(optimizer: torch.optim.Optimizer, decay: float | None) -> 
 
 @contextmanager
 def averages(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """A context in which the parameters are those to evaluate: their means, where the optimiser has any."""
+    """A context in which the parameters are those to evaluate: their means, where the optimizer has any."""
     means = [(parameter, state["average"]) for parameter, state in optimizer.state.items() if "average" in state]
     copies = [parameter.detach().clone() for parameter, _ in means]
     with torch.no_grad():
@@ -182,6 +182,6 @@ def averaged(optimizer: torch.optim.Optimizer, gather: Callable[[], dict[str, Te
 
 
 def observe_loss(optimizer: torch.optim.Optimizer, held_out: float) -> None:
-    """Give an averaging optimiser the held-out loss of an evaluation."""
+    """Give an averaging optimizer the held-out loss of an evaluation."""
     if isinstance(optimizer, AveragingOptimizer):
         optimizer.observe(held_out)

@@ -46,7 +46,7 @@ class Muon(Moments):
     family: ClassVar[Family | None] = "muon"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         pairs = list(parameters)
         inner = {id(parameter): stacked(name) for name, parameter in pairs if parameter.dim() == 2 and ".layers." in f".{name}"}
         param_groups = self.groups((name, parameter) for name, parameter in pairs if id(parameter) not in inner)

@@ -1,4 +1,4 @@
-"""Optimisers: parts of a recipe whose `build(parameters)` returns a torch optimiser with a state of plain tensors."""
+"""Optimizers: parts of a recipe whose `build(parameters)` returns a torch optimizer with a state of plain tensors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Named = Iterable[tuple[str, nn.Parameter]]
 _SETTLED = float(2**24)
 
 
-#: Optimisers with rates of one size.
+#: Optimizers with rates of one size.
 Family = Literal["adam", "muon", "lamb", "adafactor", "sgd", "adagrad"]
 
 
 class OptimizerSpec(ABC):
-    """The value of `training.optimizer`: the base class of every optimiser.
+    """The value of `training.optimizer`: the base class of every optimizer.
 
     `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash. `family` names the
-    optimiser whose rates suit it (see `cloze/budget/peaks.py`); None: no rate was measured. `updates`: how many times as many
+    optimizer whose rates suit it (see `cloze/budget/peaks.py`); None: no rate was measured. `updates`: how many times as many
     updates it should get from a small budget as Adam, each from a smaller batch. `averages`: runs are measured and exported with
     a mean of the weights that it keeps.
     """
@@ -44,7 +44,7 @@ class OptimizerSpec(ABC):
 
     @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
 
 
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 
 @dataclass(frozen=True, kw_only=True)
 class Moments(OptimizerSpec):
-    """The arguments of every optimiser with two moments; `decay` says which tensors decay."""
+    """The arguments of every optimizer with two moments; `decay` says which tensors decay."""
 
     family: ClassVar[Family | None] = "adam"
 
@@ -81,7 +81,7 @@ class AdamW(Moments):
     """Adam with bias correction and decoupled weight decay (Loshchilov and Hutter, 2019, alg. 2), in one fused kernel."""
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
         return torch.optim.AdamW(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
@@ -124,7 +124,7 @@ class GptAdam(Moments):
     """
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
         return _GptAdamOptimizer(param_groups, betas=self.betas, eps=self.epsilon, fused=True)
 
@@ -165,7 +165,7 @@ class XlmAdam(OptimizerSpec):
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         return AdamW(betas=self.betas, epsilon=self.epsilon, weight_decay=self.weight_decay, decay="all").build(parameters)
 
 
@@ -188,7 +188,7 @@ class Lamb(Moments):
     largest_ratio: Positive | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         pairs = list(parameters)
         stacks = {id(parameter): stacked(name) for name, parameter in pairs}
         param_groups: list[dict[str, Any]] = []

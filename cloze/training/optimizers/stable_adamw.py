@@ -34,7 +34,7 @@ class StableAdamW(Moments):
     decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         return _StableAdamWOptimizer(self.groups(parameters), self)
 
 

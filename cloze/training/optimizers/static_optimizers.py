@@ -1,4 +1,4 @@
-"""The optimisers of static vectors and recurrent networks: plain descent, Adam with ordinary decay, AdaGrad and GloVe's."""
+"""The optimizers of static vectors and recurrent networks: plain descent, Adam with ordinary decay, AdaGrad and GloVe's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sgd(OptimizerSpec):
     decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         if self.nesterov and not self.momentum:
             raise RecipeError("training.optimizer.sgd: nesterov needs a momentum, such as 0.9.")
         if self.row_clip is not None and not self.row_clip > 0:
@@ -72,7 +72,7 @@ class Adam(Moments):
     weight_decay: NonNegative = 0.0
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         param_groups = self.groups(parameters)
         return torch.optim.Adam(param_groups, lr=0.0, betas=self.betas, eps=self.epsilon)
 
@@ -90,7 +90,7 @@ class Adagrad(OptimizerSpec):
     decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         param_groups = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
         return torch.optim.Adagrad(param_groups, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
 
@@ -113,7 +113,7 @@ class GloveAdagrad(OptimizerSpec):
     sum_clip: Positive | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
-        """The optimiser over these named parameters."""
+        """The optimizer over these named parameters."""
         param_groups = groups(parameters, weight_decay=0.0, decay="all")
         return _GloveAdagrad(param_groups, clip=self.clip, sum_clip=math.inf if self.sum_clip is None else self.sum_clip)
 

@@ -1,4 +1,4 @@
-"""The frame of optimisers that update one tensor after another: LAMB, StableAdamW, Adafactor and GloVe's AdaGrad."""
+"""The frame of optimizers that update one tensor after another: LAMB, StableAdamW, Adafactor and GloVe's AdaGrad."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Freezing:
         self._frozen: list[nn.Parameter] = []
 
     def prepare(self, optimizer: torch.optim.Optimizer) -> None:
-        """Split the optimiser's groups so that each has one `factor` of the rate. Call it right after the optimiser is built."""
+        """Split the optimizer's groups so that each has one `factor` of the rate. Call it right after the optimizer is built."""
         split: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
             parts: dict[Factor, list[nn.Parameter]] = {}
@@ -208,7 +208,7 @@ _HEADS = ("", -1)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float, share: float = 0.0) -> None:
-    """Give every group of an optimiser the learning rate times its `factor` after this share of the budget."""
+    """Give every group of an optimizer the learning rate times its `factor` after this share of the budget."""
     for group in optimizer.param_groups:
         factor: Factor = group.get("factor", 1.0)
         group["lr"] = rate * (factor(share) if callable(factor) else factor)
