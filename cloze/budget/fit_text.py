@@ -1,7 +1,7 @@
 """Fit how a recipe reads text to the text: its normalisation, and a vocabulary with an id for nearly every character.
 
-A recipe that cloze invented keeps marks that are a part of how the text is written, and the case of a text in which lower-casing changes
-letters. A published recipe keeps its published normalisation, and the user reads what it costs.
+A recipe that cloze invented keeps marks that are a part of how the text is written, and the case of a text in which lower-casing
+changes letters. A published recipe keeps its published normalisation, and the user reads what it costs.
 """
 
 from __future__ import annotations

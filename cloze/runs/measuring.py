@@ -197,8 +197,8 @@ def describe_examples(
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (max_tokens, _) = build_spec(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
-        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, max_tokens) for part, store in record_stores.items()}
+        answer, (row_tokens, _) = build_spec(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, row_tokens) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost
         if "usual" in task_description:

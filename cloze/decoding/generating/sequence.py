@@ -177,8 +177,8 @@ def write(
         )
     numbers = torch.from_numpy(draw.uniform("token", max(1, max_new))).to(first.device)
     if drafter is not None and manner.draft is not None:
-        draws = (draw.uniform(name, max_new)[0] for name in ("propose", "accept"))
-        proposing, accepting = (torch.from_numpy(values).to(first.device) for values in draws)
+        uniforms = (draw.uniform(name, max_new)[0] for name in ("propose", "accept"))
+        proposing, accepting = (torch.from_numpy(values).to(first.device) for values in uniforms)
         continuation = assisted(
             writer, drafter, first, draft=manner.draft, new=max_new, end=end, sampling=manner.sampling,
             numbers=RandomNumbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
