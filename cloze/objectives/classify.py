@@ -187,9 +187,10 @@ def classify(
 ) -> Classify:
     """Softmax classification over `classes` at the positions of a set: the general form.
 
-    `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output;
-    `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With `output_bias: false` the output has no bias (GPT-2).
-    `class_weights` weigh the loss of each class's targets (see `relation_prediction`).
+    `reading` is the state that is read; with `mean` the mean of a text's tokens is classified. A `transform` puts a dense map and
+    a non-linearity before the output; `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With
+    `output_bias: false` the output has no bias (GPT-2). `class_weights` weigh the loss of each class's targets (see
+    `relation_prediction`).
 
     Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """

@@ -61,7 +61,8 @@ def summary_head(
 class SummaryValues(Objective):
     """An objective that predicts `values/<set>` (M, C) of the texts `positions/<set>`.
 
-    `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are averaged.
+    `reading` is the state that is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are
+    averaged.
     Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
     """
 

@@ -112,8 +112,8 @@ class DistillationMatch(Objective):
 
     def teacher(self, states: Mapping[str, Any]) -> Any:
         """What the teacher gives."""
-        reading = states["teacher"]
-        return reading.constant() if isinstance(reading, Product) else reading.detach()
+        state = states["teacher"]
+        return state.constant() if isinstance(state, Product) else state.detach()
 
 
 def over_pairs(
