@@ -62,8 +62,7 @@ class SummaryValues(Objective):
     """An objective that predicts `values/<set>` (M, C) of the texts `positions/<set>`.
 
     `reading` is the state that is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are
-    averaged.
-    Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
+    averaged. Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
     """
 
     likelihood = False
