@@ -1,4 +1,4 @@
-"""The frame of the command line: overview, unknown verbs, errors, exit codes, speed."""
+"""The frame of the command line: overview, unknown commands, errors, exit codes, speed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import torch
 from typer.main import get_command
 
+from cloze.cli import commands
 from cloze.cli import main as frame
-from cloze.cli import verbs
 from cloze.cli.commands import load_command
 from cloze.errors import CorpusError, MissingExtra, RunError
 
@@ -28,7 +28,7 @@ def verb(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) ->
             raise error
         print(f"hello {name}")
 
-    monkeypatch.setattr(verbs, "import_module", lambda _: SimpleNamespace(command=command))
+    monkeypatch.setattr(commands, "import_module", lambda _: SimpleNamespace(command=command))
 
 
 def test_the_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from cloze.cli.text import corpus
 from cloze.cli.train import evaluate
 from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError
-from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of
 
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.
 VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
@@ -178,7 +178,7 @@ def test_the_words_of_options_are_read_as_these_options(options: PretrainOptions
 
 
 def test_a_function_of_options_takes_their_fields() -> None:
-    @takes(PretrainOptions)
+    @accepts_fields_of(PretrainOptions)
     def command_of(options: PretrainOptions) -> str:
         """What a shell reads."""
         return options.command()
