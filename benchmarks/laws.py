@@ -130,7 +130,7 @@ def kind_and_size(
     `begun` are values of how its weights begin, which make it no other system.
     """
     from cloze.budget.baselines import label_of
-    from cloze.budget.expected import kind_of
+    from cloze.budget.expected import run_kind_of
     from cloze.checkpoint.build import build_step
     from cloze.errors import ClozeError
     from cloze.recipe.load import load_recipe
@@ -146,7 +146,7 @@ def kind_and_size(
     step = build_step(loaded, vocab_size=vocab, device="meta")
     for entry, spec in loaded.step_entries.items():
         for pass_, objective in spec.objectives():
-            kind = kind_of(loaded, spec, pass_, objective) if label_of(loaded, entry, objective) == name else None
+            kind = run_kind_of(loaded, spec, pass_, objective) if label_of(loaded, entry, objective) == name else None
             if kind is not None:
                 return kind, float(without_tables(step.networks[pass_.network].parameters(), vocab))
     return None

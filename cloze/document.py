@@ -62,15 +62,15 @@ class Where:
 class Node:
     """A scalar, a list of nodes or a mapping of nodes.
 
-    `part_kind` is the kind of a part that has been expanded to `{name: {…}}`. `first` names the first field of a section that one
-    number may stand for.
+    `part_kind` is the kind of a part that has been expanded to `{name: {…}}`. `shorthand_field`: of a section that a bare number
+    may stand for, the field that the number sets.
     """
 
     value: Any
     where: Where
     keys: dict[Key, Where] = field(default_factory=dict)
     part_kind: str | None = None
-    first: str | None = None
+    shorthand_field: str | None = None
 
     @property
     def is_mapping(self) -> bool:
@@ -122,7 +122,7 @@ class Node:
             value = {key: node.copy() for key, node in value.items()}
         elif self.is_list:
             value = [node.copy() for node in value]
-        return Node(value, self.where, dict(self.keys), self.part_kind, self.first)
+        return Node(value, self.where, dict(self.keys), self.part_kind, self.shorthand_field)
 
 
 def from_data(data: Any, where: Where) -> Node:

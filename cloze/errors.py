@@ -23,6 +23,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+#: Prints one line for the user, as `print` does.
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Parameter:

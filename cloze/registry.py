@@ -5,7 +5,7 @@
 
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
-- `Given[T]`: filled by cloze (see `recipe/building.py`), illegal in a recipe;
+- `Given[T]`: filled by cloze (see `recipe/builders.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Schedulable` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
@@ -20,7 +20,7 @@ This module stores builders and is the only one that reads their annotations:
     signature(builder)     the same, each described as an `Argument`
     arguments_of(builder)  of these, what a recipe may write; `recipe.schema.arguments_of_part` adds keys such as an edit's `in`
 
-`recipe/schema.py` checks a recipe against the arguments, `recipe/building.py` calls the builders.
+`recipe/schema.py` checks a recipe against the arguments, `recipe/builders.py` calls the builders.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LiveMark:
 class Schedulable:
     """The base of a kind whose parts, if they are dataclasses, may follow a schedule with each of their numbers.
 
-    `described`: the arguments that stay what they are, because the result of a run records them, each with its name there.
+    `described`: arguments that cannot follow a schedule, because `task.json` records them; mapped to their names there.
     """
 
     described: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -210,13 +210,13 @@ class Argument:
     @functools.cached_property
     def part_kind(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
-        return kind_of(self.annotation)
+        return part_kind_of(self.annotation)
 
     @functools.cached_property
     def parts_kind(self) -> str | None:
         """The kind of the parts that it holds by name, if it is a `dict[str, Part[kind]]`."""
         mappings = [option for option in (self.annotation, *get_args(self.annotation)) if get_origin(option) is dict]
-        return next((kind for mapping in mappings if (kind := kind_of(get_args(mapping)[1]))), None)
+        return next((kind for mapping in mappings if (kind := part_kind_of(get_args(mapping)[1]))), None)
 
     @functools.cached_property
     def section(self) -> type | None:
@@ -269,7 +269,7 @@ def signature(builder: Callable[..., Any]) -> Arguments:
         name = f"{builder.__module__}.{builder.__qualname__}"
         raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
     return {
-        name: Argument(_marked(builder, name, p.annotation), as_data(p.default, kind_of(p.annotation)))
+        name: Argument(_marked(builder, name, p.annotation), as_data(p.default, part_kind_of(p.annotation)))
         for name, p in accepted.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
 
@@ -336,7 +336,7 @@ def marks(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
-def kind_of(annotation: Any) -> str | None:
+def part_kind_of(annotation: Any) -> str | None:
     """The kind of part that an annotation marks; None for any other."""
     return next((mark.kind for mark in marks(annotation) if isinstance(mark, PartMark)), None)
 

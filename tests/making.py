@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop.arguments import derived, flat, nested
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.registry import lookup
 
 _GIVEN = ("vocab_size", "clock", "tables", "counts", "spellings")

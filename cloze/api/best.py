@@ -9,11 +9,12 @@ from typing import Any
 
 from cloze.api.cells import Texts, cells_run, paths_of
 from cloze.api.model import Model, load
-from cloze.api.train import Say, Values, overrides_of
+from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.best.best import answer
 from cloze.comparison.best.question import BUDGET, SIZE, BestQuestion
 from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
+from cloze.errors import Say
 from cloze.jobs import workers_on
 
 

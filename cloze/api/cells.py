@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cloze.api.train import Say, reporting
+from cloze.api.train import reporting
 from cloze.comparison.compare import Interrupted
-from cloze.errors import TaskError
+from cloze.errors import Say, TaskError
 
 Files = str | Sequence[str | Path]
 #: Text files, or one token store.

@@ -8,12 +8,13 @@ from typing import Any
 
 from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
 from cloze.api.model import Model
-from cloze.api.train import Say, Values, overrides_of
+from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.answer import ComparisonResult
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
 from cloze.comparison.sentence import as_data, as_records, sentence, table
+from cloze.errors import Say
 from cloze.jobs import workers_on
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.api.cells import Files, Texts, cells_run, paths_of, typed_task
-from cloze.api.train import Say, Values, overrides_of
+from cloze.api.train import Values, overrides_of
 from cloze.arguments import checked
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
@@ -15,6 +15,7 @@ from cloze.comparison.space import space_of
 from cloze.comparison.standings import SweepFinding, as_records, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
 from cloze.comparison.sweep_page import finish
+from cloze.errors import Say
 from cloze.jobs import workers_on
 
 

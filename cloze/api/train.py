@@ -17,7 +17,7 @@ from cloze.api.model import ItemFiles, Model, item_files
 from cloze.api.texts import documents, keep, kept_in, paths_or_texts
 from cloze.arguments import checked
 from cloze.checkpoint.build import load_checkpoint
-from cloze.errors import Phrase, TaskError, spelled_by
+from cloze.errors import Phrase, Say, TaskError, spelled_by
 from cloze.runs import run as running
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import measure_on_files
@@ -31,7 +31,6 @@ from cloze.training.run import Outcome
 
 Corpus = str | Path | Iterable[Any]
 Values = Mapping[str, Any] | Sequence[str]
-Say = Callable[[str], None]
 Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cloze.budget.peaks import network_kind
 from cloze.checkpoint.build import plain_arguments
 from cloze.exercises.edit import Edit, ExerciseKind
-from cloze.recipe.building import build, stand_ins
+from cloze.recipe.builders import build, stand_ins
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.registry import lookup
@@ -136,7 +136,7 @@ def fresh(tokens: float, text: float) -> float:
     return text * (1.0 + REPEATED * -math.expm1((1.0 - tokens / text) / REPEATED))
 
 
-def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> RunKind | None:
+def run_kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> RunKind | None:
     """The kind of an objective that predicts tokens, or which tokens were replaced; None for any other."""
     part = recipe.networks[run.network].part
     if part is None:

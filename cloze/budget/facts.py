@@ -18,17 +18,17 @@ class BudgetFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class ChangedValue:
-    """One changed value: its path, the published value, the value used here, and the reason."""
+    """One changed value: its path, the published value, the fitted value, and the reason."""
 
     path: str
     published: Any
-    here: Any
+    fitted: Any
     why: str
 
     @property
     def override(self) -> str:
         """As `--set` takes it."""
-        return f"{self.path}={_written(self.here)}"
+        return f"{self.path}={_written(self.fitted)}"
 
 
 def _written(value: Any) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from cloze.budget.expected import kind_of
+from cloze.budget.expected import run_kind_of
 from cloze.budget.facts import BudgetFacts, ChangedValue
 from cloze.budget.fit_text import least_vocabulary
 from cloze.budget.fit_words import fit_words, learns_words, least_counts
@@ -45,7 +45,7 @@ HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # rows of one evaluation, and the sha
 _PROBED = (BudgetFacts(1e6, 10**7), BudgetFacts(1e8, 10**6))
 
 
-def fits(recipe: Recipe) -> bool:
+def can_be_fitted(recipe: Recipe) -> bool:
     """Whether the laws apply to the exported network of a recipe (with stages, of the last) and no other comes from elsewhere."""
     parts, exported = [network.part for network in recipe.networks.values()], recipe.exported.part
     layered = exported is not None and class_of("network", exported.name).stack is not None
@@ -67,16 +67,16 @@ def fit_vocabulary(recipe: Recipe, text_bytes: int, sample: str = "") -> list[Ch
     return changes
 
 
-def fit(recipe: Recipe, facts: BudgetFacts, *, kept: Collection[str] = ()) -> list[ChangedValue]:
+def fit(recipe: Recipe, facts: BudgetFacts, *, fixed_paths: Collection[str] = ()) -> list[ChangedValue]:
     """The changes that fit a recipe to a budget; none if it already fits or the laws do not apply.
 
-    All of them are values, so `--set` with every change gives the same run. The values at the paths `kept` stay, and the others
-    are fitted to them.
+    All of them are values, so `--set` with every change gives the same run. The values at `fixed_paths` stay, and the others are
+    fitted to them.
     """
-    if not fits(recipe):
+    if not can_be_fitted(recipe):
         return []
-    changes = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, kept)
-    return [change for change in changes if change.published != change.here and change.path not in kept]
+    changes = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, fixed_paths)
+    return [change for change in changes if change.published != change.fitted and change.path not in fixed_paths]
 
 
 def laws_of(recipe: Recipe) -> list[str]:
@@ -85,11 +85,11 @@ def laws_of(recipe: Recipe) -> list[str]:
     return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
 
 
-def _changes(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> Iterator[ChangedValue]:
-    lengths, length = _lengths(recipe, facts, kept)
+def _changes(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
+    lengths, length = _lengths(recipe, facts, fixed_paths)
     yield from lengths
     published = recipe.training.batch
-    batch = published if "training.batch" in kept or not _free_batch(recipe) else _batch(recipe, facts, length)
+    batch = published if "training.batch" in fixed_paths or not _free_batch(recipe) else _batch(recipe, facts, length)
     updates = facts.updates or facts.budget_tokens / (batch * length)
     before = facts.budget_tokens / (published * length)
     many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
@@ -110,7 +110,7 @@ def _changes(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> Itera
     yield from _starts(recipe, facts)
 
 
-def _lengths(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> tuple[list[ChangedValue], int]:
+def _lengths(recipe: Recipe, facts: BudgetFacts, fixed_paths: Collection[str]) -> tuple[list[ChangedValue], int]:
     """Rows of `SHORT` tokens in every phase while the budget is small; and the length that most rows then have."""
     lengths = [(f"schedule[{index}].set.length", phase.set.get("length")) for index, phase in enumerate(recipe.schedule)]
     phases = {path: long for path, long in lengths if long is not None}
@@ -121,16 +121,16 @@ def _lengths(recipe: Recipe, facts: BudgetFacts, kept: Collection[str]) -> tuple
         return [], published
     why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more, shorter rows"
     changes = [ChangedValue(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
-    changes += _carried(recipe, kept)
-    stays = first in kept or (not phases and any(path in kept for path in sources))
+    changes += _carried(recipe, fixed_paths)
+    stays = first in fixed_paths or (not phases and any(path in fixed_paths for path in sources))
     return changes, published if stays else min(published, SHORT)
 
 
-def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[ChangedValue]:
+def _carried(recipe: Recipe, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
     """The memory of earlier rows and the part of them that is reused, in proportion to the shorter row."""
     why, fewer = "in proportion to the row length", 0
     long = recipe.length or SHORT
-    if long <= SHORT or any(f"sources.{name}.length" in kept for name in recipe.sources):
+    if long <= SHORT or any(f"sources.{name}.length" in fixed_paths for name in recipe.sources):
         return
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
@@ -188,7 +188,7 @@ def _batch(recipe: Recipe, facts: BudgetFacts, length: int) -> int:
 def _law(recipe: Recipe) -> tuple[NetworkKind, PeakLaw | None]:
     """The kind of the exported network, and the law for it under the recipe's optimizer."""
     exported = recipe.exported.part
-    assert exported is not None  # `fits` has seen to it
+    assert exported is not None  # `can_be_fitted` has seen to it
     kind = network_kind(exported)
     kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
     return kind, peak_law(recipe.training.optimizer.name, kind)
@@ -201,9 +201,9 @@ def _causal(recipe: Recipe) -> bool:
 
 
 def _exercises(recipe: Recipe) -> set[str]:
-    """The kinds of exercises of a recipe's objectives on tokens, as `kind_of` names them."""
+    """The kinds of exercises of a recipe's objectives on tokens, as `run_kind_of` names them."""
     passes = [(entry, run, spec) for entry in recipe.step_entries.values() for run, spec in entry.objectives()]
-    kinds = [kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
+    kinds = [run_kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
     return {kind.exercise for kind in kinds if kind is not None}
 
 
@@ -356,7 +356,7 @@ def _rounded(value: float) -> float:
 
 
 def short(number: float) -> str:
-    """A number in three figures and a unit.
+    """A number to three significant figures, and a unit.
 
     >>> short(12_345_678)
     '12.3 M'

@@ -14,7 +14,7 @@ from cloze.budget.facts import ChangedValue, as_integer
 from cloze.budget.fit_length import stages_of
 from cloze.budget.label_counts import LabelCounts
 from cloze.changes import Shape
-from cloze.checkpoint.build import build_part, plain_arguments
+from cloze.checkpoint.build import build_spec, plain_arguments
 from cloze.checkpoint.several import START
 from cloze.errors import CheckpointError
 from cloze.recipe.changes import type_of
@@ -94,18 +94,18 @@ def _family(optimizer: str) -> str | None:
     return class_of("optimizer", optimizer).family if optimizer in names("optimizer") else None
 
 
-def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[ChangedValue]:
+def fit_task(recipe: Recipe, facts: TaskFacts, *, fixed_paths: Collection[str] = ()) -> list[ChangedValue]:
     """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
 
-    The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
+    The values at `fixed_paths` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
     its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
     frozen = any(stage.exported.train != "all" for _, stage in stages_of(recipe))
     changes = [
         change for at, stage in stages_of(recipe)
-        for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, kept))
+        for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, fixed_paths))
     ]
-    return [change for change in changes if change.published != change.here and change.path not in kept]
+    return [change for change in changes if change.published != change.fitted and change.path not in fixed_paths]
 
 
 def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
@@ -134,10 +134,10 @@ def fit_texts(recipe: Recipe, label_counts: Mapping[str, LabelCounts]) -> list[C
         ChangedValue(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
                f"{texts:,} texts: the published rate hardly moves the words of so few"),
     ]  # fmt: skip
-    return [change for change in changes if change.published != change.here]
+    return [change for change in changes if change.published != change.fitted]
 
 
-def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[ChangedValue]:
+def _changes(recipe: Recipe, facts: TaskFacts, at: str, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
     training, batch = recipe.training, recipe.training.batch
     rows = facts.rows(recipe)
     learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
@@ -152,10 +152,10 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     if facts.label_counts is not None and rows is not None:
         classes = max((facts.label_counts[name].classes for name in recipe.sources if name in facts.label_counts), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
-        if rows < FEW and small < batch and f"{at}training.batch" not in kept:
+        if rows < FEW and small < batch and f"{at}training.batch" not in fixed_paths:
             batch = small
             yield ChangedValue(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
-        yield from _epochs(recipe, math.ceil(rows / batch), 0 if facts.means else classes, at, kept)
+        yield from _epochs(recipe, math.ceil(rows / batch), 0 if facts.means else classes, at, fixed_paths)
     if recipe.exported.origin is None:
         return  # a network that starts at random has the published rate
     peak = _peak(recipe, facts, batch, at)
@@ -163,8 +163,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     faster = training.layerwise_rates
     argument = None if faster is None else class_of("layerwise", faster.name).times_argument
     times = 0.0 if faster is None or argument is None else float(faster.arguments[argument])
-    if faster is not None and times and peak.path not in kept:  # whatever the rate of the network
-        here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
+    if faster is not None and times and peak.path not in fixed_paths:  # whatever the rate of the network
+        here = max(1.0, float(f"{times * peak.published / peak.fitted:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield ChangedValue(path, as_integer(times), as_integer(here), "new layers keep their rate")
 
@@ -187,7 +187,7 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     assert network.part is not None  # it comes from a checkpoint
     change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
     try:
-        build_part(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
+        build_spec(change).shape(Shape("", network.part.name, plain_arguments(network.part.arguments)))
     except CheckpointError:
         return []
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
@@ -242,14 +242,14 @@ def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[ChangedValu
     yield ChangedValue(by, float(rates.arguments[divisor]), 1.0, f"{why} all layers learn at one rate")
 
 
-def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[ChangedValue]:
+def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, fixed_paths: Collection[str]) -> Iterator[ChangedValue]:
     published = recipe.training.epochs
     if published is None or not per_epoch:
         return
     path = f"{at}training.epochs"
     enough = min(MOST_EPOCHS, math.ceil(UPDATES / per_epoch))
     for_classes = min(MOST_CLASS_EPOCHS, math.ceil(UPDATES_PER_CLASS * classes / per_epoch))
-    epochs = published if path in kept else max(published, enough, for_classes)
+    epochs = published if path in fixed_paths else max(published, enough, for_classes)
     many = f" for {classes} classes" if epochs == for_classes > enough else ""
     yield ChangedValue(path, as_integer(published), as_integer(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
     if recipe.task is not None and recipe.task.patience:

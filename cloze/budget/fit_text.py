@@ -1,7 +1,7 @@
 """Fit how a recipe reads text to the text: its normalisation, and a vocabulary with an id for nearly every character.
 
-A recipe of our own keeps marks that are a part of how the text is written, and the case of a text in which lower-casing changes
-letters. A published recipe keeps its published normalisation, and the user reads what it costs.
+A recipe that cloze invented keeps marks that are a part of how the text is written, and the case of a text in which lower-casing
+changes letters. A published recipe keeps its published normalisation, and the user reads what it costs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cloze.corpus import Store
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
 from cloze.corpus.stores.build import PAIRS, corpus_files
-from cloze.errors import ClozeError, CorpusError
+from cloze.errors import ClozeError, CorpusError, Say
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import Recipe, TextSpec
@@ -22,9 +22,7 @@ from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.vocabularies.costs import SAMPLE, SIZEABLE, costs_of, covering
 
-Say = Callable[[str], None]
-
-_OURS = "cloze's own"  # how `paper` begins in a recipe of our own
+_OURS = "cloze's own"  # how `paper` begins in a recipe that cloze invented
 _FILES = 16  # of a corpus that are looked into
 _TOKENS = SAMPLE // 2  # of a store
 WAY = "--set {value}"
@@ -72,7 +70,7 @@ def normaliser_of(text: TextSpec) -> Callable[[str], str]:
 
 
 def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[ChangedValue]:
-    """The switches of a recipe of our own that suit a text; none for a published recipe."""
+    """The switches that suit a text, for a recipe that cloze invented; none for a published recipe."""
     if not (recipe.paper or "").startswith(_OURS) or not sample:
         return
     for name, text in recipe.texts.items():

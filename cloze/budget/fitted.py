@@ -9,7 +9,7 @@ from typing import Any
 
 from cloze.batching import Data, MixedFeed
 from cloze.budget.facts import BudgetFacts, ChangedValue
-from cloze.budget.fit import fit, fit_vocabulary, fits, short
+from cloze.budget.fit import can_be_fitted, fit, fit_vocabulary, short
 from cloze.budget.fit_text import fit_normalisation, sample_for
 from cloze.budget.fit_words import learns_words
 from cloze.corpus import Store
@@ -25,7 +25,6 @@ from cloze.training.forecasting.pace import Pace, pace
 from cloze.training.run import Run
 from cloze.training.schedule.budget import Budget
 
-Say = Callable[[str], None]
 Load = Callable[[Sequence[str]], Recipe]
 Prepare = Callable[[Recipe], Run]
 Pays = Callable[[Recipe], float]
@@ -39,15 +38,15 @@ _ROUNDS = 6  # with a budget in steps, batch and tokens depend on each other
 
 @dataclass(frozen=True)
 class Fitted:
-    """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for (None: not known). `kept` holds
-    the fitted values as `--set` takes them, `changes` the reasons as far as they are known. `pace` is the measured speed of a
-    compiled engine, if one trains.
+    """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for (None: not known). `overrides`
+    holds the fitted values as `--set` takes them, `changed_values` the reasons as far as they are known. `pace` is the measured
+    speed of a compiled engine, if one trains.
     """
 
     recipe: Recipe
-    changes: tuple[ChangedValue, ...] = ()
+    changed_values: tuple[ChangedValue, ...] = ()
     tokens: float | None = None
-    kept: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     pace: Pace | None = None
 
     def table(self, budget: str, stage: str | None = None) -> str:
@@ -55,26 +54,27 @@ class Fitted:
         several."""
         pays = "" if self.tokens is None else f", about {short(self.tokens)} tokens"
         title = f"{self.recipe.name} fitted to {budget}{pays} (recipe → fitted; --as-published keeps the values of the recipe):"
-        return table_of(title, self.changes, self.kept, stage)
+        return table_of(title, self.changed_values, self.overrides, stage)
 
 
 def table_of(
-    title: str, changes: Sequence[ChangedValue], kept: Sequence[str], stage: str | None = None, *,
+    title: str, changes: Sequence[ChangedValue], overrides: Sequence[str], stage: str | None = None, *,
     of_network: Sequence[ChangedValue] = (),
 ) -> str:
     """A title, the changes with their reasons, and the options that have the same effect: `--change` for those `of_network`."""
-    cells = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
+    cells = [(change.path, f"{change.published} → {change.fitted}", change.why) for change in [*of_network, *changes]]
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in cells]
     prefix = "" if stage is None else f"stages.{stage}."
     options = [
-        *(f"--change {change.here}" for change in of_network), *(f"--set {_quoted(prefix + override)}" for override in kept)
+        *(f"--change {change.fitted}" for change in of_network),
+        *(f"--set {_quoted(prefix + override)}" for override in overrides),
     ]
     line = " ".join(options)
     return "\n".join([title, *rows, f"  as options: {line}"])
 
 
-def fitted(
+def fit_on_corpus(
     recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare,
     trials: Trials | None = None, continued: bool = False, text_format: str = "auto",
 ) -> Fitted:
@@ -83,7 +83,7 @@ def fitted(
     `prepare` builds a run from a recipe without starting it. It is called once, with a guessed fit, to measure how many tokens
     the budget pays for. `trials` keeps the measurements of that run. `continued`: the exported network starts from a checkpoint.
     """
-    if not fits(recipe):
+    if not can_be_fitted(recipe):
         return Fitted(recipe)
     size = None if tokenizer is not None else text_bytes(corpus)
     changes_by_text: list[ChangedValue] = []
@@ -101,11 +101,13 @@ def fitted(
     run.data.close()
     stays = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
-    fitted_recipe = fitted_to(base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates)
+    fitted_recipe = fit_until_stable(
+        base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates
+    )
     return replace(fitted_recipe, pace=engine, tokens=fitted_recipe.tokens if budget.timed or not words else None)
 
 
-def fitted_to(
+def fit_until_stable(
     base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[ChangedValue] = (), stays: Sequence[str] = (),
     continued: bool = False, updates: int | None = None,
 ) -> Fitted:
@@ -117,7 +119,7 @@ def fitted_to(
     fixed_paths = list(stays)
     held, recipe, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), kept=fixed_paths)]
+        changes = [*known, *fit(base, BudgetFacts(tokens, text_tokens, continued, updates), fixed_paths=fixed_paths)]
         held, recipe = apply_unless_overridden(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(recipe)
@@ -159,13 +161,13 @@ def apply_unless_overridden(load: Load, changes: Sequence[ChangedValue]) -> tupl
     }
     for tree in trees.values():
         expand(tree, Faults())
-    return [change for change in changes if _value(trees, change.path) == change.here], recipe
+    return [change for change in changes if _value(trees, change.path) == change.fitted], recipe
 
 
 def _value(trees: Mapping[str, Any], path: str) -> Any:
     """The value at a path, in the tree of the stage that the path names; None if there is none."""
     at = max((at for at in trees if path.startswith(at)), key=len)
-    node = paths.find(trees[at], path[len(at) :]).node
+    node = paths.locate(trees[at], path[len(at) :]).node
     return None if node is None else node.plain()
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from cloze.checkpoint.build import build_part, build_step
-from cloze.errors import RecipeError
+from cloze.checkpoint.build import build_spec, build_step
+from cloze.errors import RecipeError, Say
 from cloze.processes import rank
 from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
@@ -20,8 +20,6 @@ from cloze.training.forecasting.pace import Pace
 from cloze.training.forecasting.trial import update_of
 from cloze.training.run import Run
 from cloze.training.step import StepModule
-
-Say = Callable[[str], None]
 
 _MONTHS = 90 * 86_400.0  # seconds; a longer published budget gets a hint
 
@@ -88,7 +86,7 @@ def require_memory(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any]
     if free is None or 16 * parameters < SHARE * free:
         return
     mean = recipe.training.average is not None
-    state = update_of(build_part(recipe.training.optimizer), torch.device("cpu"), mean=mean).state
+    state = update_of(build_spec(recipe.training.optimizer), torch.device("cpu"), mean=mean).state
     if needs(parameters, state) > free:
         raise RecipeError(
             f"{recipe.name}: its {parameters:,} parameters with gradients and {recipe.training.optimizer.name} take "

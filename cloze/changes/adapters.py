@@ -17,7 +17,7 @@ from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.config import Activation
+from cloze.networks.choices import Activation
 from cloze.networks.cost import Operations, SequenceSize
 from cloze.registry import register
 

@@ -15,7 +15,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete, flat
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.blocks.layer_inputs import LayerInputs
-from cloze.networks.config import Band
+from cloze.networks.choices import Band
 from cloze.registry import lookup, parameters, register
 
 

@@ -19,8 +19,8 @@ from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
+from cloze.networks.choices import PostNorm
 from cloze.networks.clock import Clock
-from cloze.networks.config import PostNorm
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind
 from cloze.registry import register

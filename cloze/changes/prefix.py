@@ -14,7 +14,7 @@ from cloze.bounds import Count, Positive
 from cloze.changes.change import Change
 from cloze.changes.maps import put_in_front
 from cloze.errors import CheckpointError
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.attention import AttentionCall
 from cloze.networks.blocks.hooks import NetworkHook
 from cloze.networks.blocks.visibility import Visibility

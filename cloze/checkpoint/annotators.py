@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import CorpusError, RecipeError, propose
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.parts import builder_of, names
 from cloze.recipe.recipe import EntrySpec, PartSpec, Recipe, as_plain_data
 from cloze.recipe.schema import arguments_of_part, check_part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloze.checkpoint.references import network_folder
+from cloze.checkpoint.borrowed import network_folder
 from cloze.document import Node
 from cloze.recipe.faults import Faults
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not nee
 
 
 class BoundCheckpoints(dict[str, Path]):
-    """The folder of each checkpoint by its name in the recipe (`from: NAME`): the `Checkpoints` of `load_recipe`."""
+    """The folder of each checkpoint by its name in the recipe (`from: NAME`); implements `recipe.CheckpointFolders`."""
 
     def described(self, name: str, label: str) -> Imported:
         """The network `label` of a checkpoint, else its exported one."""

@@ -4,7 +4,7 @@
 - `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
 
 `feeds.py` builds the data of a recipe; `runs/preparing.py` puts both into a `Run`.
-Each part is built by `cloze.recipe.building.build`, from its builder and its arguments as plain data.
+Each part is built by `cloze.recipe.builders.build`, from its builder and its arguments as plain data.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.loaded import Loaded, network_inputs
-from cloze.checkpoint.references import NETWORKS, network_folder
 from cloze.corpus import Store, TripleStore
 from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
@@ -33,7 +33,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
 from cloze.objectives.static.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.static.negative_sampling import NegativeSampling
-from cloze.recipe.building import build, restored, stand_ins, tables_for, wanted
+from cloze.recipe.builders import build, given_names, restored, stand_ins, tables_for
 from cloze.recipe.parts import load_kind, names
 from cloze.recipe.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.schema import arguments_of_part, check_value, describe
@@ -85,7 +85,7 @@ def build_step(
             with SkipInit() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
-                build_part(change).apply(networks[name])
+                build_spec(change).apply(networks[name])
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
@@ -96,7 +96,7 @@ def build_step(
                     _add_objective(recipe, run, objective, networks[run.network], read_in, objectives)
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
-                        rewriters.setdefault(f"{run.name}:{name}", build_part(take.part, {"clock": clock}))
+                        rewriters.setdefault(f"{run.name}:{name}", build_spec(take.part, {"clock": clock}))
         entries = {
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
             for name, entry in recipe.step_entries.items()
@@ -117,7 +117,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
     specs += [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
-    needed = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
+    needed = {name for spec in specs for name in given_names(lookup(spec.kind, spec.name))}
     return {
         "counts": store.counts() if store is not None and "counts" in needed else None,
         "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in needed else None,
@@ -126,7 +126,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     }
 
 
-def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def build_spec(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
     return build(lookup(spec.kind, spec.name), plain_arguments(spec.arguments), available)
 
@@ -139,7 +139,7 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     reading = reading_of(name, tables)
     replacements: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
     replacements["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
-    network: nn.Module = build_part(spec.part, {**available, **replacements})
+    network: nn.Module = build_spec(spec.part, {**available, **replacements})
     return network
 
 
@@ -151,7 +151,7 @@ def _add_objective(
     key, head = recipe.objective_key(run, spec), recipe.head_key(run, spec)
     if key in objectives:
         return
-    objective = build_part(spec.part, {**available, **of_network(network, spec.read)})
+    objective = build_spec(spec.part, {**available, **of_network(network, spec.read)})
     if key != head and head in objectives:
         objective.head = objectives[head].head
     objectives[key] = objective
@@ -234,7 +234,7 @@ def constant_order(entry: EntrySpec) -> str:
 
 def live(value: Any) -> Any:
     """The value of a `Live` argument: a number, or for a schedule part a function of the share of the budget spent."""
-    return build_part(value, {}) if isinstance(value, PartSpec) else value
+    return build_spec(value, {}) if isinstance(value, PartSpec) else value
 
 
 def load_checkpoint(
@@ -276,16 +276,16 @@ def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: M
     tables = restored(model.tables, annotations.labels)
     available = network_inputs(imported.vocab_size, imported.tokenizer, clock, tables)
     with_tables = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
-    network: Any = _build_described("network", model.part, model.arguments, with_tables, imported.folder)
+    network: Any = _build_from_description("network", model.part, model.arguments, with_tables, imported.folder)
     for name, arguments in () if plain_form else model.changes:
         load_kind("change")
         with SkipInit():
-            _build_described("change", name, arguments, {}, imported.folder).apply(network)
+            _build_from_description("change", name, arguments, {}, imported.folder).apply(network)
     _load_weights(network, model.network if plain_form else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         head_inputs = {**available, **of_network(network, head.read), "order": model.order}
-        heads[name] = _build_described("objective", head.part, head.arguments, head_inputs, imported.folder)
+        heads[name] = _build_from_description("objective", head.part, head.arguments, head_inputs, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()
     network.to(place).eval()
@@ -300,7 +300,7 @@ def _opened(imported: Any, place: torch.device, *, plain_form: bool, annotate: M
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
         input_edits=tuple(
-            _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
+            _build_from_description("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
         tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(place))),
         annotations=annotations,
@@ -347,7 +347,9 @@ def _further(folder: Path, name: str, device: str) -> Loaded:
     return load_checkpoint(inner, device)
 
 
-def _build_described(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
+def _build_from_description(
+    kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path
+) -> Any:
     """Build a part from the description in a checkpoint; one that no recipe could have produced is a `CheckpointError`."""
     builder = lookup(kind, name)
     _check_described(name, arguments_of(builder), arguments, folder)

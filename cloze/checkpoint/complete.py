@@ -26,7 +26,7 @@ from cloze.exercises.frame import OWN
 from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.labels.head_from_checkpoint import HeadFromCheckpoint, Predicts, Start
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, as_plain_data

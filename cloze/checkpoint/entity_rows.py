@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cloze.atomic import require_new
 from cloze.changes.align import aligned
 from cloze.checkpoint.share import card_of, write_copy
 from cloze.errors import CheckpointError, CorpusError
@@ -19,7 +20,6 @@ from cloze.interop.vectors import open_vectors
 from cloze.text import Tokenizer
 from cloze.text.annotation.mentions import Given
 from cloze.text.visual import with_tokens
-from cloze.whole import require_new
 
 PREFIX = "ENTITY/"
 Reading = Literal["replace", "concat"]

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from cloze import fields
 from cloze.batching import Data, Feed, MixedFeed
-from cloze.checkpoint.build import build_part
+from cloze.checkpoint.build import build_spec
 from cloze.corpus import Store
 from cloze.corpus.stores.source import Source
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import PlacedEdit
 from cloze.exercises.order import CONSTANT, Order
-from cloze.recipe.building import place_edit, wanted
+from cloze.recipe.builders import given_names, place_edit
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe
 from cloze.registry import lookup
@@ -42,7 +42,7 @@ def build_data(
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
-        growth=None if recipe.training.batch_warmup is None else build_part(recipe.training.batch_warmup),
+        growth=None if recipe.training.batch_warmup is None else build_spec(recipe.training.batch_warmup),
     )
 
 
@@ -54,7 +54,7 @@ def build_feed(
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's). Without
     `training`, the edits that only training uses are left out, as for the part that is held out."""
     share = recipe.training.held_out if share is None else share
-    source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
+    source = build_spec(recipe.sources[entry.source], {"tables": tables or {}})
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
@@ -81,16 +81,16 @@ def edits_of(
 ) -> list[PlacedEdit]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows. Without `training`,
     those that only training uses are left out."""
-    needed = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
+    needed = {name for spec in entry.exercise for name in given_names(lookup(spec.part.kind, spec.part.name))}
     source = class_of("source", recipe.sources[entry.source].name)
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in needed:
         available["counts"] = store.counts()
-    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).in_training_alone]
+    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).training_only]
     edits = [place_edit(spec, available) for spec in used]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
-        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
+        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_spec(entry.order, available)  # type: ignore[arg-type]
         edits += [PlacedEdit(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
 

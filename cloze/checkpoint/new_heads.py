@@ -23,7 +23,7 @@ MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
 
 def plain_head(loaded: Loaded) -> Any:
     """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none."""
-    heads = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
+    heads = [head.module for head in loaded.heads.values() if isinstance(head.module, (VocabularyHead, ClassHead))]
     return next((head for head in heads if head.norm is not None and head.norm.bias is None), None)
 
 
@@ -35,7 +35,7 @@ def is_sentence_encoder(loaded: Loaded) -> bool:
 def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
     """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it
     has them."""
-    return isinstance(head.layers, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
+    return isinstance(head.module, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
 
 
 def copy_transform(head: Any, loaded: Loaded) -> bool:
@@ -56,7 +56,7 @@ def copy_pool(head: Classify, loaded: Loaded) -> bool:
     pool = head.head.pool if isinstance(head.head, ClassHead) else None
     if pool is None:
         return False
-    heads = [other.layers for other in loaded.heads.values()]
+    heads = [other.module for other in loaded.heads.values()]
     states = [other.pool.state_dict() for other in heads if isinstance(other, ClassHead) and other.pool is not None]
     if loaded.imported.architecture == "bert":
         spare = loaded.imported.model.spare
@@ -79,7 +79,7 @@ def scale_heads(step: StepModule, data: Data, keys: Collection[str]) -> None:
     deviation of 0.02 makes them differ even less. Initial weights that depend on the data come from Mishkin and Matas (2016),
     "All You Need Is a Good Init", where the variance is scaled but the mean is not removed.
     """
-    heads = [step.objectives[key].layers for key in keys]
+    heads = [step.objectives[key].module for key in keys]
     maps = [head.first for head in heads if isinstance(head, ClassHead) and head.norm is None]
     outputs: dict[nn.Linear, list[Tensor]] = {linear: [] for linear in maps if linear is not None}
     if not outputs:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cloze.atomic import require_new, require_parent, whole_file, whole_folder
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.saved_change import open_folder
 from cloze.checkpoint.share import write_copy
@@ -28,7 +29,6 @@ from cloze.networks.transformer import Transformer
 from cloze.recipe.user_files import naming_files
 from cloze.tasks.mixture import ENTRY as MIXTURE
 from cloze.tasks.result import TASK_FILE, described_in, head_name, read_task
-from cloze.whole import require_new, require_parent, whole_file, whole_folder
 
 MOST = 1e-4  # the largest difference from the network that a file may have
 OPSET = 17

@@ -22,7 +22,7 @@ from cloze.interop.own import own_description
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
 from cloze.reading import Reading
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.registry import lookup
 from cloze.text.tokenizer import Tokenizer
 
@@ -97,9 +97,9 @@ class OnnxHead(nn.Module):
     def usable_as(self, sees: Sequence[str]) -> None:
         """It predicts no tokens."""
 
-    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The scores (M, C) at the positions of its set: rows, or for a labeller tokens."""
-        scores = readings[SCORES]
+        scores = states[SCORES]
         return (scores if scores.dim() == 2 else scores.flatten(0, 1)).index_select(0, batch[f"positions/{self.set}"].long())
 
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
 from cloze.interop.model import as_classifier
 from cloze.interop.read import import_heads
 from cloze.networks.blocks.projections import STACKED as PARTS
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 
 CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.

@@ -15,7 +15,7 @@ from cloze.errors import CheckpointError
 from cloze.interop import PortableModel
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
 from cloze.text import Tokenizer

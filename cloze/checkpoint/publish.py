@@ -13,14 +13,14 @@ from torch import Tensor
 
 from cloze import fields
 from cloze.checkpoint.annotators import kept_annotators, read_layers
+from cloze.checkpoint.borrowed import NETWORKS, write_reference
 from cloze.checkpoint.build import plain_arguments
 from cloze.checkpoint.plain_form import in_plain_form
-from cloze.checkpoint.references import NETWORKS, write_reference
 from cloze.checkpoint.share import share
 from cloze.interop import Card, PortableHead, PortableModel, PortableTable, complete, export_folder
 from cloze.interop.arguments import flat
 from cloze.interop.choice import ArchitectureChoice, choose
-from cloze.recipe.building import build, wanted
+from cloze.recipe.builders import build, given_names
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.changes import joins_vocabulary, lasts
 from cloze.recipe.parts import class_of
@@ -119,7 +119,7 @@ class Publisher:
                 for spec in run.objectives:
                     key = self.recipe.head_key(run, spec)
                     parameters = part_state(state, f"objectives.{key}")
-                    if not parameters and class_of("objective", spec.part.name).in_training_alone:
+                    if not parameters and class_of("objective", spec.part.name).training_only:
                         continue
                     readings = {reading: path for reading, path in spec.read.items() if "." not in path}
                     heads[spec.state] = PortableHead(spec.part.name, plain_arguments(spec.part.arguments), parameters, readings)
@@ -179,7 +179,7 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
 def _input(spec: EditSpec) -> str | None:
     """What an edit gives the network besides tokens, "" for facts; None if it does not serve to read a text."""
     builder = lookup(spec.part.kind, spec.part.name)
-    if spec.view != "main" or not (class_of("edit", spec.part.name).shows or "tables" in wanted(builder)):
+    if spec.view != "main" or not (class_of("edit", spec.part.name).shows or "tables" in given_names(builder)):
         return None
     edit = build(builder, plain_arguments(spec.part.arguments), {})
     if edit.adds:

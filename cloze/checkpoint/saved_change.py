@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from cloze.atomic import require_new, whole_folder
 from cloze.checkpoint.inputs import digests
 from cloze.checkpoint.peft import read_peft, write_peft
 from cloze.checkpoint.plain_form import in_plain_form
@@ -26,7 +27,6 @@ from cloze.interop.own import own_description
 from cloze.reading import Reading
 from cloze.recipe.changes import read_by
 from cloze.tasks.result import copy_task
-from cloze.whole import require_new, whole_folder
 
 BASE = Path("cloze") / "base.json"
 

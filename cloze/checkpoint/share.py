@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.references import NETWORKS, network_folder
+from cloze.atomic import require_new, whole_folder
+from cloze.checkpoint.borrowed import NETWORKS, network_folder
 from cloze.checkpoint.saved_change import open_folder
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, PortableModel, export_folder, import_folder
@@ -23,7 +24,6 @@ from cloze.recipe.changes import read_by
 from cloze.recipe.user_files import FOLDER, copies_in, naming_files
 from cloze.tasks.result import TASK_FILE, contents_of, copy_task, length_of_tuned, read_task, row_length
 from cloze.untrusted import parse_json
-from cloze.whole import require_new, whole_folder
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")

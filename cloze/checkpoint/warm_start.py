@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from cloze.changes import Change, Shape, Transition, Vocabulary, matched_rows
 from cloze.changes.change import Tensors
 from cloze.changes.vocabulary import STARTS
-from cloze.checkpoint.build import Loaded, build_part, load_checkpoint, plain_arguments
+from cloze.checkpoint.build import Loaded, build_spec, load_checkpoint, plain_arguments
 from cloze.checkpoint.new_heads import start_head
 from cloze.checkpoint.several import START
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, Say
 from cloze.exercises.retokenize import reading_of
 from cloze.interop import PortableModel
 from cloze.interop.arguments import complete, derived, flat
@@ -35,8 +35,6 @@ from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.text import Tokenizer
 from cloze.training.step import StepModule
-
-Say = Callable[[str], None]
 
 #: What a network computes from its weights, where their shapes do not tell.
 _FORM = ("heads", "norm", "positions", "feed_forward.activation")
@@ -196,7 +194,7 @@ def _adapted(
     inherited = _inherited(spec.change, loaded.imported.model)
     if loaded.imported.model.changes and not inherited:
         loaded = load_checkpoint(folder, plain_form=True)
-    changes: list[Change] = [build_part(part) for part in spec.change if not any(part is other for other in inherited)]
+    changes: list[Change] = [build_spec(part) for part in spec.change if not any(part is other for other in inherited)]
     transition = Transition(
         Shape(str(folder), loaded.imported.model.part, loaded.network_arguments), loaded.network, network,
         plain_arguments(spec.part.arguments), loaded.tokenizer, tokenizer,

@@ -1,4 +1,4 @@
-"""Checks that the paths on a command line exist, before a verb imports anything heavy, so that a wrong path fails at once."""
+"""Checks that the paths on a command line exist, before a command imports anything heavy, so that a wrong path fails at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EarlyCommand(TyperCommand):
     """A command that looks for the paths that it was given before it runs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, unless a path is missing: then a `UserError`, as the verb itself would raise."""
+        """Run the command, unless a path is missing: then a `UserError`, as the command itself would raise."""
         require_paths_of(ctx.params)
         return super().invoke(ctx)
 

@@ -1,4 +1,4 @@
-"""The `cloze` executable: finds the verb, loads only its module, turns errors into one or two lines and an exit code.
+"""The `cloze` executable: finds the command, loads only its module, turns errors into up to three lines and an exit code.
 
 Exit codes: 0 done, 1 the work failed, 2 the input was wrong, 130 interrupted, 143 terminated. `CLOZE_DEBUG=1`
 shows the traceback.
@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from cloze.cli.verbs import VERBS, load_verb, overview
+from cloze.cli.commands import COMMANDS, load_command, overview
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
@@ -22,7 +22,7 @@ _as_python_does = warnings.formatwarning
 _FEWER = "Read fewer rows at once: --set training.micro_batch=N"
 _BATCH = "Read fewer texts at once: --batch N"
 _RESUMING = frozenset({"pretrain", "finetune", "best", "compare", "sweep"})
-#: What takes less memory, for the verbs that have an option for it.
+#: What takes less memory, for the commands that have an option for it.
 LESS_MEMORY = {
     "pretrain": f"{_FEWER}. Or use shorter rows (--set length=N) or a smaller --size.",
     "finetune": f"{_FEWER}. Or read fewer tokens of each text: --set length=N",
@@ -55,31 +55,32 @@ def run(arguments: list[str]) -> None:
     from typer.main import get_command
 
     name, *rest = arguments
-    command = get_command(load_verb(name))
+    command = get_command(load_command(name))
     require_usage(command, name, rest)  # parses the options once for an error in our form; `main` parses them again
     command.main(args=rest, prog_name=f"cloze {name}")
 
 
-def require_usage(command: Any, verb: str, given: list[str]) -> None:
-    """A `UserError` for an option that a verb does not have, lacks or cannot read, in the form of all other errors.
+def require_usage(command: Any, name: str, given: list[str]) -> None:
+    """A `UserError` for an option that a command does not have, lacks or cannot read, in the form of all other errors.
 
-    The exceptions are known by what they have: typer brings classes of click under names of its own, which its versions change.
+    Exceptions are recognised by their attributes, because typer re-exports click's classes under names that change between
+    versions.
     """
     inner = getattr(command, "commands", {}).get(given[0]) if given else None
     if inner is not None:
-        require_usage(inner, f"{verb} {given[0]}", given[1:])
+        require_usage(inner, f"{name} {given[0]}", given[1:])
         return
     if hasattr(command, "commands") or "--help" in given or "-h" in given:
         return
     try:
-        command.make_context(f"cloze {verb}", list(given)).close()
+        command.make_context(f"cloze {name}", list(given)).close()
     except Exception as error:
-        if not hasattr(error, "format_message"):  # an option that prints something and ends; the verb itself sees to it
+        if not hasattr(error, "format_message"):  # an option that prints something and ends; the command itself sees to it
             return
         param: Any = getattr(error, "param", None)
         missing = param is not None and hasattr(error, "param_type")  # the error of an argument that is not there
         message = _missing(param) if missing else error.format_message()
-        raise UserError(f"{message}\n  All options: cloze {verb} --help") from None
+        raise UserError(f"{message}\n  All options: cloze {name} --help") from None
 
 
 def _missing(param: Any) -> str:
@@ -127,15 +128,15 @@ def fault_of_user_code(error: BaseException) -> str | None:
     return None
 
 
-def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
-    """The message and the exit code for an error that reached the top of a verb."""
+def describe_error(error: BaseException, name: str = "") -> tuple[str, int]:
+    """The message and the exit code for an error that reached the top of the command `name`."""
     if isinstance(error, ClozeError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if is_disk_full(error):
-        location = f" while writing {name}" if isinstance(error, OSError) and (name := error.filename) else ""
-        resumes = " It continues from its last checkpoint, if it has written one." if verb in _RESUMING else ""
+        location = f" while writing {file}" if isinstance(error, OSError) and (file := error.filename) else ""
+        resumes = " It continues from its last checkpoint, if it has written one." if name in _RESUMING else ""
         return f"disk full{location}. Free some space and run the same command again.{resumes}", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
@@ -144,7 +145,7 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
     if (fault := fault_of_user_code(error)) is not None:
         return fault, 2
     if is_out_of_memory(error):
-        return f"out of memory. {LESS_MEMORY.get(verb, 'Read fewer or shorter texts at once, or use a smaller network.')}", 1
+        return f"out of memory. {LESS_MEMORY.get(name, 'Read fewer or shorter texts at once, or use a smaller network.')}", 1
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "cloze":
         return (
             f"the package {error.name.partition('.')[0]} is not installed in this Python ({sys.executable}).\n"
@@ -178,9 +179,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("CLOZE_DEBUG"):
             traceback.print_exc()
-        verb = arguments[0] if arguments and arguments[0] in VERBS else ""
-        message, code = explain(error, verb)
-        print(visible(f"cloze {verb}".rstrip() + f": {message}"), file=sys.stderr)
+        name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
+        message, code = describe_error(error, name)
+        print(visible(f"cloze {name}".rstrip() + f": {message}"), file=sys.stderr)
         return code
     return 0
 

@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cloze.whole import whole_file
+from cloze.atomic import whole_file
 
 Kind = Literal["corpus", "pretrain", "finetune", "ngrams", "texts", "fasttext", "network", "curve", "tune"]
 RESULT, FAILED, CELL, LOG = "result.json", "failed.json", "cell.json", "log.txt"

@@ -19,7 +19,7 @@ from cloze.comparison.page import write_page
 from cloze.comparison.progress import REFRESH, StatusLine
 from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
-from cloze.errors import CheckpointError, ClozeError, MissingExtra
+from cloze.errors import CheckpointError, ClozeError, MissingExtra, Say
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
 from cloze.runs.finetuning.measure_result import text_files_of
 from cloze.runs.task_selection import task_of_recipe
@@ -42,7 +42,7 @@ class Interrupted(Exception):
         self.code = code
 
 
-def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Grid:
+def run(design: Design, out: Path, workers: Workers, *, say: Say = lambda line: None) -> Grid:
     """The grid of a design, with every cell finished or failed.
 
     A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be
@@ -54,7 +54,7 @@ def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], Non
     return grid
 
 
-def begin(design: Design, out: Path, workers: Workers, *, say: Callable[[str], None]) -> None:
+def begin(design: Design, out: Path, workers: Workers, *, say: Say) -> None:
     """Refuse a folder that cannot be used, and a device that this machine does not have if the cells run here."""
     require_apart([*design.corpus, *(file for task in design.tasks for file in task[2:])], out)
     require_own(out)
@@ -64,7 +64,7 @@ def begin(design: Design, out: Path, workers: Workers, *, say: Callable[[str], N
         say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
 
 
-def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> None:
+def fill(grid: Cells, workers: Workers, *, say: Say = lambda line: None) -> None:
     """Run cells until none is ready. Raises `Interrupted` after Ctrl-C or SIGTERM."""
     progress = StatusLine(grid, workers.count, say=say)
     alone = threading.current_thread() is threading.main_thread()  # another thread cannot set handlers
@@ -85,7 +85,7 @@ def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda l
 
 def finish(
     design: Design, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> tuple[ComparisonResult, Path]:
     """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown.
 
@@ -106,7 +106,7 @@ def finish(
     return finished(grid, workers, write, say=say)
 
 
-def fit_ngrams(grid: Grid, *, say: Callable[[str], None]) -> None:
+def fit_ngrams(grid: Grid, *, say: Say) -> None:
     """Fit the linear model of every task that has one and no result yet. Where none can be fitted, a line says why."""
     for task in grid.design.tasks:
         cell = grid.ngrams(task)
@@ -140,7 +140,7 @@ def _measured(grid: Grid, labels: TaskFiles) -> dict[str, object] | None:
     return {"test": metrics[grid.design.metrics[labels.name].name], "metrics": metrics, **asdict(linear.fit)}
 
 
-def finished(cells: Own, workers: Workers, write: Callable[[Own], Finding], *, say: Callable[[str], None]) -> Finding:
+def finished(cells: Own, workers: Workers, write: Callable[[Own], Finding], *, say: Say) -> Finding:
     """`fill`, and what `write` writes about the cells; also after Ctrl-C, when `Interrupted` is raised."""
     try:
         fill(cells, workers, say=say)

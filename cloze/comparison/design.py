@@ -26,7 +26,7 @@ from cloze.errors import (
     propose,
     spelled_by,
 )
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.changes import check_change
 from cloze.recipe.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
 from cloze.recipe.parts import builder_of, names

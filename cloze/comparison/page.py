@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+from cloze.atomic import whole_file
 from cloze.comparison import figures, sentence
 from cloze.comparison.answer import OVERALL, ComparisonResult
 from cloze.reports.figures import duration, plain
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
-from cloze.whole import whole_file
 
 
 def render(answer: ComparisonResult, *, command: str = "", made: datetime | None = None) -> str:

@@ -7,11 +7,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 from cloze.comparison.cell import LOG, Cell, Cells
+from cloze.errors import Say
 from cloze.training.log import duration
 
 REFRESH = 20.0  # seconds between lines where the output is no terminal
@@ -27,7 +28,7 @@ class StatusLine:
     as their logs say. If cells of some stage have not been seen yet, the line says "more than".
     """
 
-    def __init__(self, grid: Cells, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
+    def __init__(self, grid: Cells, count: int, *, say: Say, stream: TextIO | None = None) -> None:
         self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
         self.total = Counter(grid.counts())
         done = {cell.key: cell.stage for cell in grid.cells() if grid.result(cell) is not None}

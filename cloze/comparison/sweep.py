@@ -15,7 +15,7 @@ The cells are those of a comparison: the run of a trial is the run of the same r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,7 +29,7 @@ from cloze.comparison.design import FULL, CandidateSystem, Design, TaskFiles, Tr
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
-from cloze.errors import BudgetError, RecipeError, spelled_by
+from cloze.errors import BudgetError, RecipeError, Say, spelled_by
 from cloze.jobs import Workers
 from cloze.recipe.load import load_recipe
 from cloze.recipe.recipe import Recipe
@@ -252,7 +252,7 @@ def kept(count: int, share: Fraction) -> int:
     return max(1, math.ceil(count * share))
 
 
-def run(sweep: Sweep, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Rungs:
+def run(sweep: Sweep, out: Path, workers: Workers, *, say: Say = lambda line: None) -> Rungs:
     """Run what is missing of a sweep, and return its cells.
 
     A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be swept
@@ -263,7 +263,7 @@ def run(sweep: Sweep, out: Path, workers: Workers, *, say: Callable[[str], None]
     return rungs
 
 
-def begun(sweep: Sweep, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Rungs:
+def begun(sweep: Sweep, out: Path, workers: Workers, *, say: Say = lambda line: None) -> Rungs:
     """The cells of a sweep, checked, before any of them is run."""
     rungs = Rungs(checked_sweep(sweep), out)
     begin(sweep.design, out, workers, say=say)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
+from cloze.atomic import whole_file
 from cloze.comparison import standings
 from cloze.comparison.cell import write_json
 from cloze.comparison.compare import finished
 from cloze.comparison.space import Range
 from cloze.comparison.standings import Standing, SweepFinding, finding_of
 from cloze.comparison.sweep import Rungs, Sweep, begun
+from cloze.errors import Say
 from cloze.jobs import Workers
 from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
-from cloze.whole import whole_file
 
 
 def finish(
-    sweep: Sweep, out: Path, workers: Workers, *, command: str = "", say: Callable[[str], None] = lambda line: None
+    sweep: Sweep, out: Path, workers: Workers, *, command: str = "", say: Say = lambda line: None
 ) -> tuple[SweepFinding, Path]:
     """`sweep.run`, and the finding in `out`: sweep.html and sweep.json.
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze.atomic import require_new
 from cloze.changes import Change, Shape, Transition
 from cloze.changes.compressing.quantise import Quantise
 from cloze.changes.keep_layers import KeepLayers
@@ -29,13 +30,12 @@ from cloze.interop.vectors.classifier import is_classifier, pruned
 from cloze.networks.blocks.computed import bake_computed, is_added
 from cloze.networks.blocks.initial import SkipInit
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import load_kind
 from cloze.registry import lookup
 from cloze.tasks.result import TASK_FILE, contents_of
-from cloze.whole import require_new
 
 RECORD = Path("cloze") / "compression.json"
 MASKS = ("sparsify", "prune_heads")  # changes that leave what they have computed as it is, and stay with the network

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cloze.checkpoint.onnx_file import FILES
 from cloze.compression.int8 import in_int8, serialised_bytes, without_warnings
-from cloze.errors import ClozeError, UserError
+from cloze.errors import ClozeError, Say, UserError
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 
@@ -140,7 +140,7 @@ def inputs(subject: TimedNetwork, length: int, batch: int, device: torch.device)
 
 def measure(
     subjects: Sequence[TimedNetwork], *, lengths: Sequence[int], batches: Sequence[int], formats: Sequence[str], rounds: int = 20,
-    device: torch.device | None = None, report: Callable[[str], None] = lambda line: None,
+    device: torch.device | None = None, report: Say = lambda line: None,
 ) -> list[Timed]:
     """Time every network in every format at every length and batch.
 

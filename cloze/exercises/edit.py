@@ -39,7 +39,7 @@ class Edit(Schedulable, ABC):
     #: The argument with the frequency above which it drops occurrences of words.
     thins: ClassVar[str | None] = None
     #: Whether held-out texts are read without it.
-    in_training_alone: ClassVar[bool] = False
+    training_only: ClassVar[bool] = False
     #: Fields that no earlier edit may have given, such as those of a frame: it works on the text of the source.
     precedes: ClassVar[frozenset[str]] = frozenset()
     #: How the names of fields begin that are no longer right for the text that it returns: no later edit may read them.

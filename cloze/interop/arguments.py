@@ -58,7 +58,7 @@ def usual(arguments: Flat, part: str) -> dict[str, Any]:
 
 
 def nested(arguments: Flat, part: str = "transformer") -> dict[str, Any]:
-    """Flat arguments in the nested form that `cloze.recipe.building.build` takes; entries that belong to no part are left out."""
+    """Flat arguments in the nested form that `cloze.recipe.builders.build` takes; entries that belong to no part are left out."""
     return _nested(_builder(part), arguments, "")
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from cloze.atomic import require_output, whole_file
 from cloze.bounds import Count, Share
 from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.documents import add_faults
@@ -21,7 +22,6 @@ from cloze.registry import register
 from cloze.text.annotation.annotator import Annotator, Unit
 from cloze.text.matching import WordList, read_bytes
 from cloze.text.tokenizer import readable
-from cloze.whole import require_output, whole_file
 
 
 class LinkingCounts(NamedTuple):

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import unquote
 
+from cloze.atomic import require_new, whole_folder
 from cloze.corpus.readers.files import find_files
 from cloze.corpus.readers.report import Oddities
 from cloze.corpus.sources.page_links import TITLE
 from cloze.errors import CorpusError
 from cloze.text.annotation.mentions import fault_of, widened
-from cloze.whole import require_new, whole_folder
 
 TEXT, LINKS = "pages.txt", "links.jsonl"
 

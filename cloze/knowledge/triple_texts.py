@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
@@ -19,7 +19,7 @@ from cloze.corpus.stores.graph import Graph
 from cloze.corpus.stores.source import Address
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
-from cloze.errors import CorpusError, RecipeError, propose
+from cloze.errors import CorpusError, RecipeError, Say, propose
 from cloze.knowledge.negatives import Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.knowledge.triples import BoundGraph, GraphSource, described
@@ -28,7 +28,6 @@ from cloze.registry import register
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
 
 _FIELDS = ("tokens", "length", "word_start")
 _SIDES = ("", "relation.", "tail.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
@@ -19,7 +19,7 @@ from cloze.corpus.stores.graph import Graph
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.triple_store import TripleStore, TripleWriter
-from cloze.errors import CorpusError, counted, propose
+from cloze.errors import CorpusError, Say, counted, propose
 from cloze.knowledge.negatives import Corruption, Negatives
 from cloze.knowledge.triple_files import read_graph
 from cloze.registry import register
@@ -29,7 +29,6 @@ from cloze.text.words import Words
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
 
 _UNKNOWN = {"[UNK]": "[UNK]"}
 _FIRST = 1  # the token of the first entity: [UNK] is 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.cross import LayerSettings
 from cloze.networks.blocks.hooks import LayerHook
 from cloze.networks.blocks.inputs.items import ItemRows, fields_of

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.bert import Bert, BertInputs
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionInputs, AttentionRecord, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import activate

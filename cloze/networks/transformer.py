@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.errors import RecipeError
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.attention import Attention, AttentionRecord
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import feed_forward_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.hooks import LayerHook, count_hooks

@@ -33,9 +33,9 @@ class ActivationPenalty(Objective):
         """The number of tokens, or of neighbours in one text."""
         return self._counted(batch).sum(dtype=torch.float32)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The mean square of every token's numbers (B, L), or of their changes (B, L - 1), in float32 or wider."""
-        state = readings[self.reads[0]]
+        state = states[self.reads[0]]
         state = state if state.dtype == torch.float64 else state.float()
         if self.of == "change":
             state = state[:, 1:] - state[:, :-1]

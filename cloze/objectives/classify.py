@@ -22,14 +22,14 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, VocabularyHead, count_head
-from cloze.objectives.objective import SEQUENCES, ClassWeights, Kind, Loss, TargetsAtPositions, weights_of, wide
+from cloze.objectives.objective import SEQUENCES, ClassWeights, Kind, Loss, TargetsAtPositions, at_least_float32, weights_of
 from cloze.objectives.product import Product
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
 class Classify(TargetsAtPositions):
-    """Sum of cross-entropies of `targets/<set>` at `positions/<set>` of one reading.
+    """Sum of cross-entropies of `targets/<set>` at `positions/<set>` of one state.
 
     `reading` is the state that is read: `hidden` (B, L, D), where positions are flat indices into B*L, or `summary` (E, D),
     where they are examples. The loss of a head with one output is binary cross-entropy. With `everywhere` the field
@@ -55,63 +55,65 @@ class Classify(TargetsAtPositions):
         self.smoothing, self.z_loss = smoothing, z_loss
         self.everywhere = everywhere
         self.reads = (reading,)
-        self.at: tuple[str, ...] = (self.target_positions,)
+        self.at: tuple[str, ...] = (self.positions_field,)
         if everywhere:
-            self.takes, self.optional = frozenset({self.targets}), SEQUENCES | {self.weights, self.target_positions, "block"}
+            self.takes = frozenset({self.targets_field})
+            self.optional = SEQUENCES | {self.weights_field, self.positions_field, "block"}
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets (positions that are not padding)."""
-        if self.weights in batch or self.target_positions in batch:
+        if self.weights_field in batch or self.positions_field in batch:
             return super().count(batch)
         if "block" in batch:
             return (batch["block"] > 0).sum(dtype=torch.float32)
-        shape = batch[self.targets].shape if fields.sequence(batch) is None else sequence(batch).shape[:2]
+        shape = batch[self.targets_field].shape if fields.sequence(batch) is None else sequence(batch).shape[:2]
         return torch.tensor(float(shape.numel()))
 
-    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors that are classified, (M, D)."""
-        state = readings[self.reads[0]]
+        state = states[self.reads[0]]
         state = state.flatten(0, -2)
-        if self.target_positions in batch:
-            return state.index_select(0, batch[self.target_positions].long())
+        if self.positions_field in batch:
+            return state.index_select(0, batch[self.positions_field].long())
         return state
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C), or (M,) for a head with one output."""
-        logits = self.head(self.rows(readings, batch))
+        logits = self.head(self.rows(states, batch))
         return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
 
-    def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
+    def product(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
         """The scores; those over a vocabulary are not multiplied out."""
         if not isinstance(self.head, VocabularyHead):
-            return self.scores(readings, batch)
-        return Product(self.head.transform_rows(self.rows(readings, batch)), self.head.weight, self.head.bias)
+            return self.scores(states, batch)
+        return Product(self.head.transform_rows(self.rows(states, batch)), self.head.weight, self.head.bias)
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """The summed loss in float32; zero targets give a zero connected to the parameters."""
-        targets = batch[self.targets].long()
-        weights = self._weights(batch)
-        if logits.dim() == 2:
-            total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing, self._z_loss)
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32; zero targets give a zero connected to the parameters. A subclass returns `correct`, too."""
+        targets = batch[self.targets_field].long()
+        weights = self.loss_weights(batch)
+        if scores.dim() == 2:
+            total, correct = cross_entropy_sum(scores, targets, weights, self.smoothing, self._z_loss)
             return Loss(total, {"correct": correct})
-        losses = F.binary_cross_entropy_with_logits(wide(logits), targets.to(wide(logits).dtype), reduction="none")
+        logits = at_least_float32(scores)
+        losses = F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
         positive = (targets > 0).float()
-        correct = ((logits.detach() > 0) == (targets > 0)).float()
+        correct = ((scores.detach() > 0) == (targets > 0)).float()
         if weights is not None:
             losses, correct, positive = losses * weights, correct * weights, positive * weights
         return Loss(losses.sum(), {"correct": correct.sum(), "positive": positive.sum()})
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Loss and metrics from the readings.
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Loss and metrics from the states that are read.
 
         With a `VocabularyHead` the scores are computed in blocks, never all at once, and neither `scores` nor `loss` is called.
         A subclass that overrides one of the two gets all scores; to compute its own loss in blocks, it overrides `forward`, too
         (see `SampledPrediction`).
         """
         if not isinstance(self.head, VocabularyHead) or self._has_own_loss:
-            return self.loss(self.scores(readings, batch), batch)
-        rows, table, bias = self.product(readings, batch)
-        targets, weights = batch[self.targets].long(), self._weights(batch)
+            return self.loss(self.scores(states, batch), batch)
+        rows, table, bias = self.product(states, batch)
+        targets, weights = batch[self.targets_field].long(), self.loss_weights(batch)
         total, correct = vocabulary_loss(rows, table, bias, targets, weights, self.smoothing, self._z_loss)
         return Loss(total, {"correct": correct})
 
@@ -124,25 +126,11 @@ class Classify(TargetsAtPositions):
     def _z_loss(self) -> float:
         return self.z_loss if self.training else 0.0
 
-    def _weights(self, batch: Batch) -> Tensor | None:
-        if self.weights not in batch and self.target_positions not in batch and "block" in batch:
+    def loss_weights(self, batch: Batch) -> Tensor | None:
+        """The weight of each target in the loss; padding weighs 0. None: each weighs 1."""
+        if self.weights_field not in batch and self.positions_field not in batch and "block" in batch:
             return (batch["block"].flatten() > 0).float()
         return self.target_weights(batch)
-
-
-class TokenPrediction(Classify):
-    """`Classify` where the classes are the tokens of a vocabulary."""
-
-    kind: Kind | None = "token_prediction"
-    linear = False
-    of_tokens = True
-    over_vocabulary = True
-
-
-class ClassifyTokens(Classify):
-    """`Classify` that decides for every token whether it belongs there."""
-
-    kind: Kind | None = "token_labelling"
 
 
 class RelationPrediction(Classify):
@@ -175,13 +163,13 @@ class ClassifyMean(Classify):
         self.at = ()
         self.optional |= {"block"}
 
-    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The means that are classified, (M, D)."""
-        return means(readings["hidden"], batch).index_select(0, batch[self.target_positions].long())
+        return means(states["hidden"], batch).index_select(0, batch[self.positions_field].long())
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The head, for every target."""
-        count_head(counted, self, batch[self.target_positions].shape[0])
+        count_head(counted, self, batch[self.positions_field].shape[0])
 
 
 @register("objective", "classify")
@@ -199,9 +187,10 @@ def classify(
 ) -> Classify:
     """Softmax classification over `classes` at the positions of a set: the general form.
 
-    `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output;
-    `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With `output_bias: false` the output has no bias (GPT-2).
-    `class_weights` weigh the loss of each class's targets (see `relation_prediction`).
+    `reading` is the state that is read; with `mean` the mean of a text's tokens is classified. A `transform` puts a dense map and
+    a non-linearity before the output; `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With
+    `output_bias: false` the output has no bias (GPT-2). `class_weights` weigh the loss of each class's targets (see
+    `relation_prediction`).
 
     Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """

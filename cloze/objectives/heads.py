@@ -75,7 +75,7 @@ class ClassHead(nn.Module):
 
 
 class TurnedHead(nn.Module):
-    """[dense, transform, [norm,]] times a map of the network turned round, plus a bias: (M, D) to (M, C).
+    """[dense, transform, [norm,]] times the transpose of a linear map of the network, plus a bias: (M, D) to (M, C).
 
     `source` (C to D) belongs to the network, which stores it.
     """

@@ -22,7 +22,8 @@ from cloze.objectives.product import Product
 Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
 
 
-#: The fields that `cloze.batch.sequence` reads the rows and columns of a view from, for `optional`: it has at least one of them.
+#: The fields that `cloze.batch.sequence` reads the rows and columns of a view from. An objective that calls it puts them in its
+#: `optional`; a batch has at least one of them.
 SEQUENCES = frozenset(fields.SEQUENCES)
 
 
@@ -33,7 +34,7 @@ class Loss(NamedTuple):
     metrics: Mapping[str, Tensor]
 
 
-def wide(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """In float32; float64 stays as it is."""
     return x if x.dtype == torch.float64 else x.float()
 
@@ -54,20 +55,22 @@ class Objective(nn.Module, ABC):
             step: it is a `StepObjective` (see training/together.py).
         least_rows: With fewer rows in a step there is nothing to compare.
         kind: What commands may use the trained head for; None: they find it by its name only.
-        likelihood: The loss is the negative log-likelihood of the targets.
+        likelihood: The loss is the negative log-likelihood of the targets, so that a run prints the cross-entropy of frequencies
+            as a baseline. Set it to False for any other loss.
         of_tokens: Its targets are tokens of the vocabulary.
         of_texts: Its positions are the ends of two texts.
         of_records: It is about whole records and needs no column of answers.
         over_vocabulary: One table scores every token.
         weighs_classes: Its classes may have weights.
-        linear: `loss_per_target` is a convex function of the output of `head.output`, which can be fitted to the states of a
-            frozen network.
+        linear: `loss_per_target` is convex in the parameters of `head.output`, which can be fitted to the states of a frozen
+            network.
         vectors_from: What vectors of words are learned from: `windows` of a text, or `cells`, the counts of words that occur
             together; None: it learns none.
-        width_arguments: Arguments that may name a reading in place of a number: the width of the network that it comes from.
-        in_training_alone: No command has a use for it, so a checkpoint holds it for its parameters alone.
+        width_arguments: Arguments that may be the name of a state: it stands for the width of the network that the state comes
+            from.
+        training_only: No command uses the head; a checkpoint stores it so that training can continue.
         takes_over: Other parts whose heads have the same tensors: it starts from theirs.
-        factored: Readings for which it takes another head's scores as a `Product`, too.
+        factored: States that it reads and also takes as a `Product`, if they are another head's scores.
     """
 
     takes: frozenset[str]
@@ -87,7 +90,7 @@ class Objective(nn.Module, ABC):
     linear: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
-    in_training_alone: bool = False
+    training_only: bool = False
     takes_over: frozenset[str] = frozenset()
     factored: frozenset[str] = frozenset()
     head: nn.Module
@@ -97,7 +100,7 @@ class Objective(nn.Module, ABC):
         """The sum of the weights of the targets, a float32 number; needs no forward pass."""
 
     @abstractmethod
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The head's output for every target."""
 
     @abstractmethod
@@ -108,25 +111,25 @@ class Objective(nn.Module, ABC):
         subclass overrides one of the two.
         """
 
-    def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
+    def loss_per_target(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss that a new head is fitted to, in which each target counts alone; by default that of `loss`."""
         return self.loss(scores, batch)
 
-    def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
+    def product(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
         """The scores for an objective that compares them in blocks; by default they are computed."""
-        return self.scores(readings, batch)
+        return self.scores(states, batch)
 
     def usable_as(self, sees: Sequence[str]) -> Kind | None:
         """What commands may use the trained head for, given what the states that it reads see of a text."""
         return self.kind
 
-    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """What the trained head says at the positions of its set: its scores."""
-        return self.scores(readings, batch)
+        return self.scores(states, batch)
 
     @property
-    def layers(self) -> nn.Module | None:
-        """The module between readings and scores; None for an objective without parameters."""
+    def module(self) -> nn.Module | None:
+        """The module between states and scores; None for an objective without parameters."""
         return dict(self.named_children()).get("head")
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
@@ -134,9 +137,9 @@ class Objective(nn.Module, ABC):
         rows = next((batch[name].shape[0] for name in self.at if name in batch), None)
         count_head(counted, self, shown(batch).tokens if rows is None else rows)
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss and the metrics from the readings."""
-        return self.loss(self.scores(readings, batch), batch)
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss and the metrics from the states that are read."""
+        return self.loss(self.scores(states, batch), batch)
 
 
 class StepObjective(Objective):
@@ -149,7 +152,7 @@ class StepObjective(Objective):
     _of_step: Callable[[Mapping[str, Tensor]], Loss] | None = None
 
     @abstractmethod
-    def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def kept(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other rows of the step need of these."""
 
     @abstractmethod
@@ -165,9 +168,9 @@ class StepObjective(Objective):
         finally:
             self._of_step = before
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss over all rows of the step."""
-        tensors = self.kept(readings, batch)
+        tensors = self.kept(states, batch)
         return self.compare(tensors) if self._of_step is None else self._of_step(tensors)
 
 
@@ -204,21 +207,21 @@ class TargetsAtPositions(Objective):
         super().__init__()
         self.register_buffer("class_weights", None, persistent=False)
         self.set = set
-        self.targets, self.target_positions, self.weights = (f"{field}/{set}" for field in ("targets", "positions", "weights"))
-        self.takes = frozenset({self.targets, self.target_positions})
-        self.optional = frozenset({self.weights})
+        self.targets_field, self.positions_field, self.weights_field = f"targets/{set}", f"positions/{set}", f"weights/{set}"
+        self.takes = frozenset({self.targets_field, self.positions_field})
+        self.optional = frozenset({self.weights_field})
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""
         weights = self.target_weights(batch)
         if weights is not None:
             return weights.sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.target_positions].shape[0]))
+        return torch.tensor(float(batch[self.positions_field].shape[0]))
 
     def target_weights(self, batch: Batch) -> Tensor | None:
         """The weight of every target (M,); None: each weighs 1."""
-        weights = batch.get(self.weights)
+        weights = batch.get(self.weights_field)
         if self.class_weights is None:
             return weights
-        of_class = of_targets(self.class_weights, batch[self.targets])
+        of_class = of_targets(self.class_weights, batch[self.targets_field])
         return of_class if weights is None else weights * of_class

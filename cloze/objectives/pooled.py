@@ -158,18 +158,18 @@ class PooledClassification(TargetsAtPositions):
         counted.add_linear(size.tokens, head, without=head.after_pooling)
         counted.add_linear(size.rows, *head.after_pooling)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        states = readings["hidden"]
-        everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+        state = states["hidden"]
+        everywhere = torch.ones(state.shape[:2], dtype=torch.bool, device=state.device)
         real = batch["block"] > 0 if "block" in batch else everywhere
-        scored: Tensor = self.head(states, real)
-        return scored.index_select(0, batch[self.target_positions].long())
+        scored: Tensor = self.head(state, real)
+        return scored.index_select(0, batch[self.positions_field].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         weights = self.target_weights(batch)
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), weights, self.smoothing)
+        total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), weights, self.smoothing)
         return Loss(total, {"correct": correct})
 
 

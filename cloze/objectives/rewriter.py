@@ -25,5 +25,5 @@ class Rewriter(nn.Module, ABC):
     replaces: ClassVar[bool] = False
 
     @abstractmethod
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """The fields that it gives."""

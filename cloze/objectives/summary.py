@@ -28,18 +28,18 @@ def reading_of(read: Read) -> str:
     return "summary" if read == "summary" else "hidden"
 
 
-def read_texts(readings: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor:
+def read_texts(states: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor:
     """One vector of each text: `summary` (E, D), or of the tokens in `hidden` (B, L, D) the `mean` (B, D), or with `concat` the
     last, the maximum and the mean (B, 3 D). Padding is excluded. With `hidden`, all states (B·L, D)."""
     if read == "summary":
-        return readings["summary"]
-    states = readings["hidden"]
+        return states["summary"]
+    state = states["hidden"]
     if read == "hidden":
-        return states.flatten(0, -2)
+        return state.flatten(0, -2)
     if read == "mean":
-        return means(states, batch)
-    everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
-    return pooled(states, batch["block"] > 0 if "block" in batch else everywhere, "concat")
+        return means(state, batch)
+    everywhere = torch.ones(state.shape[:2], dtype=torch.bool, device=state.device)
+    return pooled(state, batch["block"] > 0 if "block" in batch else everywhere, "concat")
 
 
 def summary_head(
@@ -61,8 +61,8 @@ def summary_head(
 class SummaryValues(Objective):
     """An objective that predicts `values/<set>` (M, C) of the texts `positions/<set>`.
 
-    `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are averaged.
-    Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
+    `reading` is the state that is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are
+    averaged. Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
     """
 
     likelihood = False
@@ -71,25 +71,25 @@ class SummaryValues(Objective):
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
         self.head, self.set, self.reading = head, set, reading
-        self.values, self.target_positions, self.weights = (f"{field}/{set}" for field in ("values", "positions", "weights"))
-        self.takes = frozenset({self.values, self.target_positions})
-        self.optional = frozenset({self.weights, "block", "owner"})
+        self.values, self.positions_field, self.weights_field = (f"{field}/{set}" for field in ("values", "positions", "weights"))
+        self.takes = frozenset({self.values, self.positions_field})
+        self.optional = frozenset({self.weights_field, "block", "owner"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
-        self.at: tuple[str, ...] = (self.target_positions,) if reading in ("summary", "hidden") else ()
+        self.at: tuple[str, ...] = (self.positions_field,) if reading in ("summary", "hidden") else ()
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""
         if "owner" in batch:
             return torch.tensor(float(records_of(batch["owner"])))
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.target_positions].shape[0]))
+        if self.weights_field in batch:
+            return batch[self.weights_field].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.positions_field].shape[0]))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C), or of rows with an owner (records, C)."""
-        texts = read_texts(readings, batch, self.reading)
+        texts = read_texts(states, batch, self.reading)
         if "owner" not in batch:
-            logits: Tensor = self.head(texts.index_select(0, batch[self.target_positions].long()))
+            logits: Tensor = self.head(texts.index_select(0, batch[self.positions_field].long()))
             return logits
         owner, row_logits = batch["owner"].long(), self.head(texts)
         sums = row_logits.new_zeros(records_of(owner), row_logits.shape[1]).index_add(0, owner, row_logits)
@@ -107,11 +107,11 @@ class SummaryValues(Objective):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The head, for every target."""
-        count_head(counted, self, batch[self.target_positions].shape[0])
+        count_head(counted, self, batch[self.positions_field].shape[0])
 
     def weighed(self, losses: Tensor, batch: Batch) -> Tensor:
         """The weighted sum of one number for each target (M,)."""
-        weights = None if "owner" in batch else batch.get(self.weights)
+        weights = None if "owner" in batch else batch.get(self.weights_field)
         return losses.sum() if weights is None else (losses * weights).sum()
 
 

@@ -1,19 +1,19 @@
 """The recipe language: a file, plain data or a name → a checked `Recipe`, a tree of frozen dataclasses.
 
 May import everything that registers parts; the modules that read recipes import torch only inside functions.
-To add a key to the language: `grammar.py` reads it, `recipe.py` holds it, docs/language.md describes it.
+To add a key to the language: `read_recipe.py` reads it, `recipe.py` holds it, docs/language.md describes it.
 Its contract is tested in tests/recipe.
 
 From a file to a recipe, in the order of the calls:
 
-    load.py       finds the file, calls the modules below, and applies `--size` and `--set`
-    document.py   (in cloze/) YAML → a tree of `Node`s that know their lines
-    stages.py     splits a recipe with `stages:` into one tree per stage
-    origins.py    fills in networks that come `from:` a checkpoint or an earlier stage
-    expand.py     writes out short forms and the defaults of parts; paths.py sets values in this form
-    grammar.py    tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
-    references.py checks names that refer to each other
+    load.py         finds the file, calls the modules below, and applies `--size` and `--set`
+    document.py     (in cloze/) YAML → a tree of `Node`s that know their lines
+    stages.py       splits a recipe with `stages:` into one tree per stage
+    origins.py      fills in networks that come `from:` a checkpoint or an earlier stage
+    expand.py       writes out short forms and the defaults of parts; paths.py sets values in this form
+    read_recipe.py  tree → `Recipe` (recipe.py), every value checked; parts become `PartSpec`s
+    references.py   checks names that refer to each other
 
-`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and building.py calls
+`registry.signature` alone reads the signatures of builders. schema.py expands and checks parts by them, and builders.py calls
 the builders and supplies their `Given` arguments.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.document import Node, Where, from_data, parse_value
 from cloze.errors import RecipeError, propose
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.expand import NETWORK_KEYS
 from cloze.recipe.faults import Faults
 from cloze.recipe.parts import builder_of, names

@@ -1,17 +1,19 @@
 """A recipe as written → the same tree with every short form written out.
 
 Keys become plural, parts become `{name: {argument: value}}`, and a network's `from`, `change`, `train`, … move from its arguments
-to the level of its name. `--set` is applied to this form, before `grammar.py` reads it, so a value path does
+to the level of its name. `--set` is applied to this form, before `read_recipe.py` reads it, so a value path does
 not depend on the form that the author chose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cloze.document import Node
 from cloze.errors import did_you_mean, nearest
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import TrainingSpec
-from cloze.recipe.schema import expand_arguments, expand_part
+from cloze.recipe.schema import arguments_of_part, expand_arguments, expand_part
 from cloze.registry import arguments_of
 
 #: The keys of a network that stand next to its part: they belong to the network, not to the part.
@@ -36,7 +38,7 @@ def expand(root: Node, faults: Faults) -> None:
     if not root.is_mapping:
         faults.add(root.where, "", "a recipe is a mapping of keys such as name, network and training.")
         return
-    _unknown_keys(root, KEYS, "", faults)
+    _unknown_keys(root, KEYS, "", faults, elsewhere=_paths_of_arguments(root))
     for singular, plural in SINGULAR.items():
         node, where = root.get(singular), root.place(singular)
         if node is not None and plural in root.value:
@@ -170,10 +172,22 @@ def _parts(kind: str, owner: Node, key: str, prefix: str, faults: Faults) -> Non
         expand_part(kind, item, f"{prefix}{key}[{index}]", faults)
 
 
-def _unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) -> None:
-    """Report keys of a section that the language does not have."""
+def _paths_of_arguments(root: Node) -> list[str]:
+    """The value paths of the arguments of an expanded recipe's networks: `network.dropout`."""
+    networks = root.pairs_at("networks")
+    owners = {"network" if name == "main" or len(networks) == 1 else f"networks.{name}": node for name, node in networks}
+    parts = [
+        (owner, next(str(key) for key, inner in node.items() if inner.is_mapping))
+        for owner, node in owners.items() if node.part_kind
+    ]
+    return [f"{owner}.{argument}" for owner, part in parts for argument in arguments_of_part("network", part)]
+
+
+def _unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults, elsewhere: Sequence[str] = ()) -> None:
+    """Report keys of a section that the language does not have; for one that ends a path `elsewhere`, name that path."""
     for key in node.value:
         if key not in known:
-            hint = did_you_mean(nearest(str(key), known))
+            same = [other for other in elsewhere if other.rpartition(".")[2] == key]
+            hint = did_you_mean(same[:3] or nearest(str(key), known))
             way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

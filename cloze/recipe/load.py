@@ -18,9 +18,9 @@ from cloze.errors import RecipeError, did_you_mean, nearest
 from cloze.recipe import paths
 from cloze.recipe.expand import expand
 from cloze.recipe.faults import Faults
-from cloze.recipe.grammar import read_sources, recipe_of
 from cloze.recipe.origins import CheckpointFolders, ResolvedTree, networks_of, resolve_networks
 from cloze.recipe.parts import class_of, names
+from cloze.recipe.read_recipe import read_sources, recipe_of
 from cloze.recipe.recipe import PartSpec, Recipe
 from cloze.recipe.references import check_length, check_references
 from cloze.recipe.schema import arguments_of_part, expand_part
@@ -103,8 +103,7 @@ def load_recipe(
         overrides: Values to set, `["training.batch=64"]` (`--set`).
         with_files: Python files that register parts (`--with`).
         checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to, `BoundCheckpoints`. None: not known yet.
-        complete: Adds the checkpoints' own descriptions to the expanded tree, before values are set. None: the checkpoints are
-            opened for this if the recipe does not state how text is read.
+        complete: Fills in `reading` and other omitted keys from the checkpoints. Default: `checkpoints.complete`.
 
     Raises:
         RecipeError: Holds every fault of the recipe, each with file, line and value path.
@@ -260,7 +259,7 @@ def _checked_recipe(
     if size is not None:
         from cloze.recipe.size import rescale
 
-        rescale(root, _recipe_or_raise(root, faults), size, kept=resolved.kept)
+        rescale(root, _recipe_or_raise(root, faults), size, fixed_networks=resolved.fixed_networks)
     for override in overrides:
         paths.apply_override(root, override, faults)
     if overrides and not len(faults):
@@ -308,7 +307,7 @@ def overrides_of_heads(tree: Node, overrides: Sequence[str]) -> list[str]:
 def _sets_replaced_head(root: Node, path: str) -> bool:
     """Whether a value path names an argument of an objective that a checkpoint replaces, such as `text_classification`."""
     try:
-        location = paths.find(root, path)
+        location = paths.locate(root, path)
     except RecipeError:
         return False  # it is reported when it is applied to the completed recipe
     owner = location.path.split(".")[-2:-1]
@@ -323,7 +322,7 @@ def _sets_replaced_head(root: Node, path: str) -> bool:
 def _line_of(root: Node, path: str) -> Where:
     """The line of a value path; the beginning of the file if the value is a default."""
     try:
-        location = paths.find(root, path)
+        location = paths.locate(root, path)
     except RecipeError:
         return root.where
     node = location.node

@@ -31,7 +31,7 @@ _APART = ("open", "left_to_right", "right_to_left")
 
 class CheckpointFolders(Protocol):
     """The folders that names of a recipe (`from: NAME`) are bound to, and what a recipe asks of them.
-    `cloze.checkpoint.references.BoundCheckpoints` answers."""
+    `cloze.checkpoint.bound.BoundCheckpoints` answers."""
 
     def __contains__(self, name: object) -> bool: ...
 
@@ -48,11 +48,11 @@ class CheckpointFolders(Protocol):
 
 @dataclass(frozen=True)
 class ResolvedTree:
-    """The tree of a recipe or stage with every network written out; `kept` names the networks that have a checkpoint's size,
-    because they write none of their own."""
+    """The tree of a recipe or stage with every network written out; `fixed_networks` names the networks that have a
+    checkpoint's size, because they write none of their own."""
 
     tree: Node
-    kept: frozenset[str] = frozenset()
+    fixed_networks: frozenset[str] = frozenset()
 
 
 def resolve_networks(
@@ -63,7 +63,7 @@ def resolve_networks(
     `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
     stage is left unresolved). Any other name is a fault.
     """
-    kept_names: set[str] = set()
+    fixed_networks: set[str] = set()
     for label, network in networks_of(tree):
         origin = _origin(network)
         if origin is None:
@@ -76,7 +76,7 @@ def resolve_networks(
             networks, export = dict(networks_of(before.tree)), before.tree.get("export")
             exported = next(iter(networks), "") if export is None else str(export.value)
             source_label = label if label in networks else exported
-            kept_names |= {label} if source_label in before.kept else set()
+            fixed_networks |= {label} if source_label in before.fixed_networks else set()
             earlier_network = networks.get(source_label)
             if inherits_all and earlier_network is not None:
                 for key, node in earlier_network.items():
@@ -89,7 +89,7 @@ def resolve_networks(
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{hint}{close}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
         elif checkpoints is not None and inherits_all:
-            kept_names.add(label)
+            fixed_networks.add(label)
             described = checkpoints.described(name, label)
             _check_order(tree, label, described, path, faults)
             part = described.model.part
@@ -97,7 +97,7 @@ def resolve_networks(
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)))
-    return ResolvedTree(tree, frozenset(kept_names))
+    return ResolvedTree(tree, frozenset(fixed_networks))
 
 
 def _check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults: Faults) -> None:

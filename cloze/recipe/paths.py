@@ -1,7 +1,7 @@
 """Value paths: `training.batch`, `exercise.mask.rate`, `text.tokenizer.size`, `networks.generator.layers`.
 
 A list item is addressed by part name where that is unique, else by index: `exercise[2].rate`. The name of a part may be
-left out: `training.rate.peak` is `training.rate.linear.peak`. Errors, `--set`, `--vary` and phases use the same paths. `find`
+left out: `training.rate.peak` is `training.rate.linear.peak`. Errors, `--set`, `--vary` and phases use the same paths. `locate`
 looks one up; `apply_override` (`--set`) and `apply_phase` set values.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cloze.document import Key, Node, Where, from_data, parse_value
-from cloze.errors import RecipeError, propose
+from cloze.errors import RecipeError, did_you_mean, nearest, propose
 from cloze.recipe.expand import NETWORK_KEYS, SINGULAR, part_holders
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import TrainingSpec
@@ -50,15 +50,25 @@ def split(path: str) -> list[str | int]:
     return steps
 
 
-def find(root: Node, path: str) -> Location:
+def locate(root: Node, path: str) -> Location:
     """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`.
 
-    A number on the way that stands for a section is written out, in place: `{first field: number}`.
+    A number on the way that stands for a section is read as `{field: number}`; the tree stays as it is.
     """
+    return _walk(root, path, in_place=False)
+
+
+def locate_for_setting(root: Node, path: str) -> Location:
+    """`locate`, for a place that is set next: a number on the way that stands for a section is written out in the tree."""
+    return _walk(root, path, in_place=True)
+
+
+def _walk(root: Node, path: str, *, in_place: bool) -> Location:
     steps = _unabbreviated(root, split(path))
     node, walked = root, ""
     for index, step in enumerate(steps):
         last = index == len(steps) - 1
+        node = _section(node, in_place=in_place)
         container, key = _enter(node, step, walked, path)
         suffix = f"[{key}]" if isinstance(container.value, list) else f".{key}"
         if container is not node:
@@ -73,7 +83,7 @@ def find(root: Node, path: str) -> Location:
                     f"{path!r}: {inside} is null in this recipe, and a path sets values inside what is there.\n"
                     "  Write it in a recipe of your own: cloze show NAME > mine.yaml"
                 )
-            raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_known(container)}")
+            raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_keys_sentence(container, key)}".rstrip())
         node, walked = inner, walked + suffix
     raise RecipeError(f"{path!r} is not a value path.")
 
@@ -108,14 +118,9 @@ def _single(entry: Node) -> bool:
 
 
 def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, Key]:
-    """The container and key that one step means, passing over a part's name where it is left out.
-
-    A number that stands for a section is replaced by the section, so that the step leads into it.
-    """
+    """The container and key that one step means, passing over a part's name where it is left out."""
     if node.is_list:
         return node, _item(node, step, walked, path)
-    if not node.is_mapping and node.first is not None:
-        node.value = {node.first: Node(node.value, node.where)}
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
     of_network = node.part_kind == "network" and step in NETWORK_KEYS  # `train` belongs to the network, not to its part
@@ -125,6 +130,17 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
         if inner is not None and inner.is_mapping:
             return inner, step
     return node, step
+
+
+def _section(node: Node, *, in_place: bool) -> Node:
+    """The section that a number stands for; any other node as it is."""
+    if node.is_list or node.is_mapping or node.shorthand_field is None:
+        return node
+    fields = {node.shorthand_field: Node(node.value, node.where)}
+    if not in_place:
+        return Node(fields, node.where, part_kind=node.part_kind)
+    node.value = fields
+    return node
 
 
 def _item(node: Node, step: str | int, walked: str, path: str) -> int:
@@ -155,9 +171,12 @@ def _part_name(node: Node) -> str:
     return next((str(key) for key, inner in node.items() if inner.is_mapping), "")
 
 
-def _known(container: Node) -> str:
+def _keys_sentence(container: Node, missing: Key) -> str:
+    """The keys of a mapping most like one that is missing, and all of its keys."""
     keys = [str(key) for key in container.value] if container.is_mapping else []
-    return f"There is: {', '.join(keys)}." if keys else ""
+    short_forms = [singular for singular, plural in SINGULAR.items() if plural in keys]
+    hint = did_you_mean(nearest(str(missing), [*keys, *short_forms]))
+    return f"{hint} It has: {', '.join(keys)}.".lstrip() if keys else ""
 
 
 # ---- setting values --------------------------------------------------------------------------------------------------
@@ -174,7 +193,7 @@ def apply_override(root: Node, override: str, faults: Faults) -> None:
         path = path.strip()
         for full_path in meant_by(root, path):
             _set(root, full_path, value.copy())
-            target = find(root, full_path).path
+            target = locate(root, full_path).path
             for phase in root.items_at("schedule"):
                 for key, _ in phase.pairs_at("set"):
                     if target in _targets(root, key):
@@ -194,14 +213,14 @@ def _annotator(old: Node, new: Node, path: str) -> Node:
 
 def _set(root: Node, path: str, value: Node) -> None:
     """Put a value at a path, unless that would change the structure of the recipe."""
-    location = find(root, path)
+    location = locate_for_setting(root, path)
     old = location.node
     may_replace = False
-    if old is not None and old.first is not None:  # one number may take the place of this section
-        value.first, may_replace = old.first, True
+    if old is not None and old.shorthand_field is not None:  # one number may take the place of this section
+        value.shorthand_field, may_replace = old.shorthand_field, True
     holds_parts = any(location.container is node and (keys is None or location.key in keys) for node, keys in part_holders(root))
     _require_shape(root, location)
-    # Neither network nor exercise depends on who makes a layer or on what finds the words.
+    # Annotators and segmenters may be replaced: neither the network nor the exercise depends on which one is used.
     other_segmenter = old is not None and old.part_kind == "segmenter" and not value.is_mapping
     replaces_part = old is not None and not may_replace and (old.part_kind is not None or _structural(old))
     if old is not None and old.part_kind == "annotator" and value.is_mapping:
@@ -238,7 +257,7 @@ def _structural(node: Node) -> bool:
 def _targets(root: Node, path: str) -> list[str]:
     """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
     try:
-        return [find(root, full_path).path for full_path in meant_by(root, path)]
+        return [locate(root, full_path).path for full_path in meant_by(root, path)]
     except RecipeError:
         return []
 

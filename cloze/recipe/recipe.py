@@ -314,7 +314,7 @@ class Recipe:
         return max((length for length in lengths if length is not None), default=None)
 
     @property
-    def bound(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`complete.py`)."""
         return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
 
@@ -338,7 +338,7 @@ class Recipe:
             data |= {key: entries["main"][key] for key in ("order", "exercise", "passes")}
         else:
             data |= {"mixture": entries, "mixing": self.mixing}
-        if not self.bound and data.get("order") == "open":
+        if not self.is_complete and data.get("order") == "open":
             del data["order"]  # it is the checkpoint's
         phases = as_plain_data([vars(phase) for phase in self.schedule])
         data["schedule"] = [{key: value for key, value in phase.items() if value is not None} for phase in phases]

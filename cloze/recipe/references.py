@@ -24,11 +24,11 @@ def check_references(recipe: Recipe, at: At, faults: Faults) -> None:
     def report(path: str, what: str, way_out: str = "", *more: MessagePiece) -> None:
         faults.add(at(path), path, what, way_out, *more)
 
-    _known("export", recipe.export, recipe.networks, "network", report)
+    _require_known("export", recipe.export, recipe.networks, "network", report)
     for entry in recipe.entries.values():
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
-            _known(f"{prefix}source", entry.source, recipe.sources, "source", report)
+            _require_known(f"{prefix}source", entry.source, recipe.sources, "source", report)
         _check_passes(recipe, entry, prefix, at, faults)
     if not any(entry.odds for entry in recipe.entries.values()):
         report("mixture", "every entry has odds of 0, so nothing would ever be trained.")
@@ -61,7 +61,7 @@ def reading_twins(recipe: Recipe) -> set[str]:
     return twins
 
 
-def _known(path: str, name: str, known: Iterable[str], what: str, report: Report) -> None:
+def _require_known(path: str, name: str, known: Iterable[str], what: str, report: Report) -> None:
     if name not in list(known):
         report(path, f"there is no {what} {name!r}.", propose(name, known))
 
@@ -73,11 +73,11 @@ def _check_networks(recipe: Recipe, report: Report) -> None:
     for name, network in recipe.networks.items():
         if network.architecture is not None:
             kin = architectures(None if network.part is None else network.part.name)
-            _known(f"networks.{name}.architecture", network.architecture, kin, "architecture", report)
+            _require_known(f"networks.{name}.architecture", network.architecture, kin, "architecture", report)
         if network.average is None:
             continue
         path = f"networks.{name}.average"
-        _known(f"{path}.of", network.average.of, trained, "network that is trained", report)
+        _require_known(f"{path}.of", network.average.of, trained, "network that is trained", report)
         if name == recipe.export:
             report("export", f"{name} is an average.", f"Export {network.average.of}.")
         if any(run.network == name and run.grad for entry in recipe.entries.values() for run in entry.passes):
@@ -89,13 +89,13 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults:
     view_names = views(entry)
     for index, edit in enumerate(entry.exercise):
         earlier_views = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
-        _known(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
+        _require_known(f"{edit.part.path}.in", edit.view, earlier_views, "view", partial(faults.add, edit.part.where))
     earlier: list[str] = []
     for index, run in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
         where = run.objectives[0].part.where if run.objectives else at(path)
-        _known(f"{path}.network", run.network, recipe.networks, "network", partial(faults.add, where))
-        _known(f"{path}.view", run.view, view_names, "view", partial(faults.add, where))
+        _require_known(f"{path}.network", run.network, recipe.networks, "network", partial(faults.add, where))
+        _require_known(f"{path}.view", run.view, view_names, "view", partial(faults.add, where))
         if run.name in earlier:
             faults.add(where, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
         if run.name in view_names and run.name != run.view:
@@ -228,7 +228,7 @@ def _check_keep_best(recipe: Recipe, name: str, report: Report) -> None:
         f"{entry}/{objective.name}" if several else objective.name
         for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
     ]
-    _known(path, name, names, "objective", report)
+    _require_known(path, name, names, "objective", report)
     if recipe.task is not None:
         report(path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
     elif not recipe.training.held_out or not recipe.training.evaluate_every:

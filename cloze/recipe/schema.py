@@ -12,7 +12,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -100,7 +100,7 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         if key not in node.value and nested and not argument.required and argument.default is not None:
             node.put(key, from_data(argument.default, node.where))
         if key in node.value and argument.section and takes_numbers(argument.annotation):
-            node.value[key].first = next(iter(argument.fields))  # one number may stand for it
+            node.value[key].shorthand_field = next(iter(argument.fields))  # one number may stand for it
     for written_key, value in node.items():
         expected = accepted.get(str(written_key))
         if expected is not None and expected.part_kind and not (value.value is None and expected.default is None):
@@ -178,7 +178,7 @@ def read_arguments(owner: str, accepted: Arguments, node: Node, path: str, fault
 
 def read_argument(argument: Argument, node: Node, path: str, faults: Faults) -> Any:
     """The value of one argument, a part as a `PartSpec`. `WRONG`, and faults, if it is none that the argument takes."""
-    if node.part_kind is None and argument.part_kind is not None and node.value is not None:  # `--set` put it here
+    if node.part_kind is None and argument.part_kind is not None and node.value is not None:  # a phase set it
         expand_part(argument.part_kind, node, path, faults, argument)
     if node.part_kind is not None:
         part = read_part(node, path, faults)
@@ -272,7 +272,7 @@ def describe(annotation: Any) -> str:
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(str(value) for value in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(describe(option) for option in arguments)
+        return _either(arguments)
     if origin in (list, tuple, set, frozenset):
         inner = [a for a in arguments if a is not Ellipsis]
         if origin is tuple and Ellipsis not in arguments:
@@ -285,6 +285,14 @@ def describe(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
+def _either(options: Sequence[Any]) -> str:
+    """Alternatives in words; a list of all values if one of them is true or false."""
+    if bool not in options:
+        return " or ".join(map(describe, options))
+    *first, last = [word for option in options for word in (("true", "false") if option is bool else (describe(option),))]
+    return f"{', '.join(first)} or {last}"
+
+
 def bounds(annotation: Any) -> str:
     """The bounds of a number in words: ` from 0 to 1`, ` above 0`; nothing where there are none."""
     limits: dict[str, Any] = {}
@@ -294,7 +302,7 @@ def bounds(annotation: Any) -> str:
     if low is not None and "le" in limits and limits["le"] < _ANY:
         return f" from {low} to {limits['le']:,}"
     if low is not None and "lt" in limits:
-        return f" from {low} to below {limits['lt']:,}"
+        return f" of {low} or more and below {limits['lt']:,}"
     if low is not None:
         return f" of {low} or more"
     return f" above {limits['gt']:,}" if "gt" in limits else ""

@@ -15,26 +15,27 @@ from cloze.errors import RecipeError, propose
 from cloze.recipe import parts, paths
 from cloze.recipe.recipe import PartSpec, Recipe
 
-HEAD = 64
+HEAD_WIDTH = 64
 WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
 #: In a narrower table, tokens can hardly be distinguished: ALBERT-xxlarge's ratio would leave four numbers at width 128.
 NARROWEST = 32
 _NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
-def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
-    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is the recipe before.
+def rescale(root: Node, recipe: Recipe, size: str, *, fixed_networks: frozenset[str] = frozenset()) -> None:
+    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is the same recipe, as read
+    before rescaling.
 
-    The networks in `kept` have the size of a checkpoint and keep it.
+    The networks in `fixed_networks` have the size of a checkpoint and keep it.
     """
     exported = recipe.exported
-    if exported.part is None or exported.name in kept:
+    if exported.part is None or exported.name in fixed_networks:
         raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
     sizes: Mapping[str, Mapping[str, int]] = parts.class_of("network", exported.part.name).sizes
     if size not in sizes:
         raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {propose(size, sizes)}")
     for name, network in recipe.networks.items():
-        if network.part is None or network.average is not None or name in kept:
+        if network.part is None or network.average is not None or name in fixed_networks:
             continue
         arguments = network.part.arguments
         numbers = (
@@ -43,7 +44,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
         )
         inner = root.value["networks"].value[name].value[network.part.name]
         for key, number in numbers.items():
-            location = paths.find(inner, key)
+            location = paths.locate_for_setting(inner, key)
             location.container.put(location.key, Node(number, location.container.place(location.key)))
         _rescale_nested(inner, arguments, size)
 
@@ -83,14 +84,14 @@ def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> d
 
 
 def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
-    """A smaller or larger companion of the exported network, scaled by the same ratios."""
+    """Another network, smaller or larger than the exported one, scaled by the same ratios."""
     values, numbers = flat(arguments), dict[str, int]()
     if values.get("layers") and exported.get("layers") and "layers" in size:
         numbers["layers"] = max(1, round(values["layers"] * size["layers"] / exported["layers"]))
     if not (values.get("width") and exported.get("width") and "width" in size):
         return numbers
     ratio = size["width"] / exported["width"]
-    head = values["width"] // values["heads"] if values.get("heads") else HEAD
+    head = values["width"] // values["heads"] if values.get("heads") else HEAD_WIDTH
     numbers["width"] = head * max(1, round(values["width"] * ratio / head))
     if values.get("heads"):
         numbers["heads"] = numbers["width"] // head

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cloze.atomic import require_parent, whole_file
 from cloze.errors import UserError
 from cloze.reports.figures import PlotLine, chart
 from cloze.reports.page import fill_page
@@ -15,7 +16,6 @@ from cloze.reports.sections import Figure
 from cloze.tasks.evaluation_text import ranking_lines, simple_answers
 from cloze.tasks.measures.class_report import BinaryRanking, Calibration, Confusion
 from cloze.tasks.task import Evaluation
-from cloze.whole import require_parent, whole_file
 
 CLASSES = 40  # in the confusion matrix; of more, the page has the most frequent confusions alone
 CONFUSIONS = 10

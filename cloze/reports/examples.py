@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cloze.atomic import require_output, whole_file
 from cloze.reports.page import fill_page, is_page
-from cloze.whole import require_output, whole_file
 
 
 def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, made: datetime | None = None) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.atomic import whole_file
 from cloze.probes.look import AttentionMap, Lens, Near, Seen
 from cloze.reports.page import fill_page
-from cloze.whole import whole_file
 
 CELLS = 3_000_000  # of attention that the page holds at most, as bytes; longer texts keep the largest of every row
 FULL = 255  # the sum of every row

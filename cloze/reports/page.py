@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cloze.arguments import checked
+from cloze.atomic import require_output, whole_file
 from cloze.errors import CheckpointError
 from cloze.reports import sections
 from cloze.reports.run import RecordedRun, find_runs, read_run
-from cloze.whole import require_output, whole_file
 
 _TITLE = re.compile(" · cloze (report|look|probe|peek|compare|sweep)</title>".encode())
 

@@ -6,12 +6,12 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from cloze.atomic import require_output, whole_file
 from cloze.errors import UserError
 from cloze.probes.finding import Finding, Plot, Table, cell_text, plain
 from cloze.reports.figures import COLOURS, PlotLine, chart
 from cloze.reports.page import fill_page, is_page
 from cloze.reports.sections import Figure
-from cloze.whole import require_output, whole_file
 
 
 def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:

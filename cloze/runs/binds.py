@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
-from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, propose
+from cloze.errors import CheckpointError, CorpusError, RecipeError, Say, UserError, propose
 from cloze.exercises.retokenize import OtherReading
-from cloze.recipe.building import build, restored
+from cloze.recipe.builders import build, restored
 from cloze.recipe.changes import joins_vocabulary, read_by_export
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import Recipe
@@ -19,8 +19,6 @@ from cloze.runs.corpora import open_corpus
 from cloze.runs.progress import reading_corpus
 from cloze.text import Tokenizer
 from cloze.training.schedule.untrained import require_trained
-
-Say = Callable[[str], None]
 
 
 def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

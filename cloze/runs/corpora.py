@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from cloze.budget.fit_text import advise_on_unknown, require_words_apart, sample
 from cloze.checkpoint.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
 from cloze.corpus import Store
 from cloze.corpus.stores.build import Progress, build_store, corpus_files, train_tokenizer_from
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError, RecipeError, Say
 from cloze.processes import rank
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.parts import builder_of, class_of
 from cloze.recipe.recipe import PartSpec, Recipe, TextSpec
 from cloze.text import Annotations, Tokenizer
@@ -26,8 +26,6 @@ from cloze.text.segment import segmenter_of
 from cloze.text.vocabularies.training import train
 from cloze.text.vocabularies.vocabulary import extended
 from cloze.training.checkpoints.lock import LOCK
-
-Say = Callable[[str], None]
 
 _UNSEEN, _REMIND = 60.0, 600.0  # seconds: after which a lock must be seen, and between two lines of a process that waits
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.checkpoint.build import build_part
+from cloze.checkpoint.build import build_spec
 from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
 from cloze.corpus.items.item_store import FEATURES
@@ -60,7 +60,7 @@ def _item_arguments(entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]
     for edit in entry.exercise:
         asks = class_of("edit", edit.part.name) is AskItems
         if asks and isinstance(store, RecordStore) and store.items is not None:
-            question = build_part(edit.part)
+            question = build_spec(edit.part)
             item_set = store.items.sets.get(question.items)
             if item_set is not None and question.array in item_set.kinds:
                 counts = (
@@ -76,7 +76,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    answer = build_part(recipe.sources[entry.source]).answer
+    answer = build_spec(recipe.sources[entry.source]).answer
     if lacks := [name for name in answer.columns if name not in stored]:
         raise CorpusError(
             f"{store.path}: the rows of this store have no {lacks[0]!r}, which the recipe reads.\n"

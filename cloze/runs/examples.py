@@ -13,7 +13,7 @@ from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import PlacedEdit
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, Recipe, as_plain_data
 from cloze.registry import lookup

@@ -12,7 +12,7 @@ deterministic and the same in every process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, Say
 from cloze.objectives.heads import ClassHead
 from cloze.objectives.labels.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.pooled import PooledHead
@@ -37,8 +37,6 @@ PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # tried in this o
 LEFT = 0.5  # the least loss of the training rows, as a share of that of other rows
 ENOUGH, FOLDS = 50, 5  # targets of dev rows that choose the penalty; with fewer, parts of the training rows do
 STEPS, LAST_STEPS = 30, 200  # of L-BFGS for each penalty that is tried, and for the one that is taken
-
-Say = Callable[[str], None]
 
 
 class ObjectiveReading(NamedTuple):
@@ -104,7 +102,7 @@ def fit_heads(step: StepModule, data: Data, keys: Collection[str], *, device: to
     """
     for key in keys:
         objective: Any = step.objectives[key]
-        if not objective.linear or not isinstance(objective.layers, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
+        if not objective.linear or not isinstance(objective.module, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
             raise RecipeError(
                 f"training.new_heads: the head {key!r} is not linear in the states of the frozen network, so it cannot be "
                 "fitted.\n  Use scaled or drawn: --set training.new_heads=scaled"
@@ -241,7 +239,7 @@ class _Fit:
         for piece in pieces:
             (self.head.states,) = piece.inputs
             readings = {name: torch.zeros((), dtype=torch.float64).expand(shape) for name, shape in piece.shapes.items()}
-            losses.append(self.objective.loss_apart(self.objective.scores(readings, piece.batch), piece.batch).total)
+            losses.append(self.objective.loss_per_target(self.objective.scores(readings, piece.batch), piece.batch).total)
         return torch.stack(losses).sum()
 
     def minimise(self, pieces: Sequence[ObjectiveReading], penalty: float, steps: int = STEPS) -> None:

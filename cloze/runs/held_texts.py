@@ -17,11 +17,10 @@ from pathlib import Path
 from cloze.checkpoint.build import load_checkpoint
 from cloze.corpus.readers import read_documents
 from cloze.decoding.scores.text_figures import BITS, PSEUDO, TextFigures, figures_of, first_bytes
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, Say
 from cloze.processes import rank
 from cloze.training.log import Log
 
-Say = Callable[[str], None]
 TITLE = "Held-out texts before and after"
 MOST = 20_000  # bytes of a text: a masked language model reads a sentence once per token
 _COLUMNS = ["text", "bytes", "before", "after", "tokens per word before", "after"]

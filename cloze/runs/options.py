@@ -1,7 +1,7 @@
 """The options of a run, each said once: a field is an option of the command line and an argument in Python.
 
-A field that is annotated with a `typer.Option` is an option of the verb (`cloze.cli.modes.with_options`), of the first of its
-types; `takes` makes a function of an object a function of its fields.
+A field that is annotated with a `typer.Option` is an option of the command (`cloze.cli.options.with_options`), of the first of
+its types; `accepts_fields_of` makes a function of an object a function of its fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, g
 
 import typer
 
-from cloze.errors import TaskError
+from cloze.errors import Say, TaskError
 
 if TYPE_CHECKING:
     from cloze.checkpoint.bound import BoundCheckpoints
@@ -28,7 +28,6 @@ else:
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
-Say = Callable[[str], None]
 #: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.
 Inits = Sequence[str | Path] | str | Path | Mapping[str, Path] | None
 
@@ -37,7 +36,7 @@ def quiet(line: str) -> None:
     """A `Say` that prints nothing."""
 
 
-def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
+def accepts_fields_of(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     """Turn a function of an object into a function of the object's fields, with their names, types and defaults."""
 
     def changed(function: Callable[[T], R]) -> Callable[P, R]:
@@ -88,7 +87,7 @@ def _read_as(context: typer.Context, encoding: str | None) -> str | None:
     return encoding
 
 
-#: A verb that may meet parts of a user's own imports the file that registers them before it begins.
+#: A command that may meet parts of a user's own imports the file that registers them before it begins.
 WITH_FILES = typer.Option("--with", help="A Python file that registers parts.", callback=_import)
 ITEMS = typer.Option("--items", help="Items of pictures: regions=features.npz.")
 ENCODING = typer.Option("--encoding", callback=_read_as, help="Encoding of texts; default: detected.")
@@ -106,7 +105,7 @@ class PretrainOptions:
     `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from. `init` begins with the weights
     of a checkpoint, or with those of several, one for each network. Each stage of a recipe is a run: the last in `out`, the
     others in `out/cloze/stages`. `report` gets every line of the run. cloze itself sets `stage`, to one stage of the recipe, and
-    `without_earlier`: nothing comes from another stage.
+    `drop_stage_origins`: the stage is planned alone, and its networks that come from an earlier stage start at random.
     """
 
     recipe: Annotated[str | Path, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")]
@@ -165,7 +164,7 @@ class PretrainOptions:
     fit: Fit = None
     report: Say | None = None
     stage: str | None = None
-    without_earlier: bool = False
+    drop_stage_origins: bool = False
 
     @property
     def folder(self) -> Path:
@@ -179,7 +178,7 @@ class PretrainOptions:
 
     @property
     def checkpoints(self) -> BoundCheckpoints:
-        """The folder that each name is bound to, for names of checkpoints."""
+        """The folders that `--bind` gives to the names of checkpoints."""
         return _bound(self.binds)
 
     def load(self, values: Sequence[str] = ()) -> Recipe:
@@ -194,7 +193,7 @@ class PretrainOptions:
         if self.stage is None:
             return loaded
         recipe = next(stage.recipe for stage in loaded.stages if stage.name == self.stage)
-        if self.without_earlier:
+        if self.drop_stage_origins:
             stages = {stage.name for stage in loaded.stages}
             networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in recipe.networks.items()}
             return replace(recipe, networks=networks)
@@ -292,7 +291,7 @@ class FinetuneOptions:
 
     @property
     def checkpoints(self) -> BoundCheckpoints:
-        """The folders that are bound, by name."""
+        """The folders that `--bind` gives to the names of checkpoints."""
         return _bound(self.binds)
 
     def files(self, name: str = "main") -> dict[str, LabelledFiles]:

@@ -9,16 +9,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cloze.errors import CheckpointError, ClozeError, RunError
+from cloze.atomic import exchange
+from cloze.errors import CheckpointError, ClozeError, RunError, Say
 from cloze.processes import rank
 from cloze.training.checkpoints.lock import alone_in, holds, require_free
 from cloze.training.run import read_run_record
 from cloze.untrusted import parse_json, read_small
-from cloze.whole import exchange
 
 _RUN = Path("cloze") / "run.json"
 _TASK = Path("cloze") / "task.json"
@@ -31,14 +31,14 @@ WAIT = 60.0  # seconds
 @contextmanager
 def claimed(
     out: Path, *, overwrite: bool | None = None, resume: bool = True, command: Sequence[str] = (),
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> Iterator[None]:
     """Hold a run's folder, on the first rank; it is created if it does not exist. The claim is re-entrant within a thread.
 
     If the block fails before a run has begun in the folder, everything that this process created is removed. Text that an
-    interrupted process has already read is kept for the next one. With `overwrite` (None: the verb has no such option), what the
-    folder holds is set aside, unless it is an unfinished run of the same `command`, which resumes; it is removed when the new run
-    has finished, and put back if that has written no checkpoint. Without `resume`, a run in the folder is refused. Raises
+    interrupted process has already read is kept for the next one. With `overwrite` (None: the command has no such option), what
+    the folder holds is set aside, unless it is an unfinished run of the same `command`, which resumes; it is removed when the new
+    run has finished, and put back if that has written no checkpoint. Without `resume`, a run in the folder is refused. Raises
     `CheckpointError` if the folder holds something else or cannot be written, or if another process trains there.
     """
     if rank() != 0 or holds(out):
@@ -223,7 +223,7 @@ def _put_back(out: Path) -> bool:
     return True
 
 
-def _end(out: Path, say: Callable[[str], None]) -> None:
+def _end(out: Path, say: Say) -> None:
     """Remove the previous contents if the run has finished; otherwise say where they are."""
     aside = _aside(out)
     if not aside.exists():

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloze.budget.baselines import label_of
-from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, kind_of
-from cloze.budget.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
+from cloze.budget.expected import STARTED, Expected, RunKind, exercise_of, expected_of, fresh, run_kind_of
+from cloze.budget.fit import SHORT, can_be_fitted, fit_vocabulary, per_update, short, worth
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fitted import Fitted
 from cloze.checkpoint.build import build_step
@@ -140,7 +140,7 @@ class Plan:
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
         head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
         fit = [f"{self.recipe.name} is trained as written."]
-        if self.fitted is not None and self.fitted.changes:
+        if self.fitted is not None and self.fitted.changed_values:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
         outlook = [*(self.outlook() or _no_outlook(self.recipe)), *self.distance]
@@ -164,7 +164,7 @@ def made_later(recipe: Recipe) -> tuple[str, ...]:
     return tuple(
         label_of(recipe, entry, objective)
         for entry, spec in recipe.step_entries.items() for pass_, objective in spec.objectives()
-        if (kind := kind_of(recipe, spec, pass_, objective)) is not None and kind.exercise == "replaced"
+        if (kind := run_kind_of(recipe, spec, pass_, objective)) is not None and kind.exercise == "replaced"
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def prospects_of(
             baseline = run.baselines.get(name)
             if baseline is None:
                 continue
-            kind = None if continued else kind_of(recipe, spec, pass_, objective)
+            kind = None if continued else run_kind_of(recipe, spec, pass_, objective)
             many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
             times = 1.0 if recipe.networks[pass_.network].start is None else STARTED
             prospect = Prospect(name, kind, many, baseline, None, times)
@@ -199,7 +199,7 @@ def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_byte
         return ()
     best = max(predicted, key=lambda prospect: prospect.gap or 0.0)
     hints = []
-    if not to_be_fitted(options, plan.recipe) and fits(plan.recipe):
+    if not to_be_fitted(options, plan.recipe) and can_be_fitted(plan.recipe):
         command = options.command(fit=None if options.fit is False else True)
         then = best.after(plan.fresh(forecast.tokens)).expected
         hints.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
@@ -213,11 +213,11 @@ def ways_out(plan: Plan, options: PretrainOptions, *, vocab_size: int, text_byte
     trains_tokenizer = text_bytes is not None and options.tokenizer is None  # a tokenizer that the user gave stays
     sample = sample_for(plan.recipe, options.paths) if trains_tokenizer else ""
     for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if trains_tokenizer else []:
-        if vocab_size > 1.3 * change.here:
-            command = options.command(overrides=[*options.overrides, f"text.tokenizer.size={change.here}"])
+        if vocab_size > 1.3 * change.fitted:
+            command = options.command(overrides=[*options.overrides, f"text.tokenizer.size={change.fitted}"])
             if any(Store.is_store(path) for path in options.paths):  # its text is encoded already
-                command = f"cloze corpus build TEXT --recipe {options.recipe} --size {change.here} --out STORE"
-            hints.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
+                command = f"cloze corpus build TEXT --recipe {options.recipe} --size {change.fitted} --out STORE"
+            hints.append(f"a smaller vocabulary ({change.fitted:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
         command = options.command(overrides=[*options.overrides, f"length={SHORT}"])
         hints.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
@@ -240,7 +240,7 @@ def _smaller(plan: Plan, options: PretrainOptions, now: Prospect, tokens: float,
         if size == options.size:
             break
         try:
-            recipe = replace(options, size=size).load(() if plan.fitted is None else plan.fitted.kept)
+            recipe = replace(options, size=size).load(() if plan.fitted is None else plan.fitted.overrides)
             step = build_step(recipe, vocab_size=vocab_size, device="meta")
         except ClozeError:  # the network has no such size
             continue

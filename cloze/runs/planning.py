@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cloze.arguments import checked
-from cloze.budget.fit import fits, short
+from cloze.budget.fit import can_be_fitted, short
 from cloze.budget.fit_text import sample_for
 from cloze.budget.fit_words import learns_words, most_passes
-from cloze.budget.fitted import Fitted, fitted_to, paid, passes_paid
+from cloze.budget.fitted import Fitted, fit_until_stable, paid, passes_paid
 from cloze.budget.micro_batch import why_no_forecast, within_memory
 from cloze.checkpoint.build import build_step
 from cloze.corpus import Store
@@ -26,8 +26,8 @@ from cloze.recipe.recipe import Recipe
 from cloze.runs.options import PretrainOptions, quiet
 from cloze.runs.plan import Plan
 from cloze.runs.preparing import plan_of, prepare
-from cloze.runs.request import Request, bound_to, requested, run_origins, the_budget
-from cloze.runs.run import to_budget, within
+from cloze.runs.request import Request, bound_to, load_request, run_origins, the_budget
+from cloze.runs.run import end_after_passes, fit_to_budget
 from cloze.runs.text_distance import text_distance
 from cloze.training.forecasting.forecast import Forecast, Trials, forecast
 from cloze.training.forecasting.pace import pace
@@ -54,11 +54,11 @@ def plan(
     Raises:
         ClozeError: As `pretrain`.
     """
-    return plan_request(*requested(PretrainOptions(recipe, corpus, out, **options)))
+    return plan_request(*load_request(PretrainOptions(recipe, corpus, out, **options)))
 
 
 def plan_request(recipe: Recipe, request: Request) -> list[Plan]:
-    """`plan` with what `requested` returns."""
+    """`plan` with what `load_request` returns."""
     out = request.options.folder
     if processes() > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
@@ -76,9 +76,9 @@ def _runs(recipe: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
     for stage in recipe.stages:
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, recipe, request)
-        later = stage.recipe.exported.origin in [earlier.name for earlier in recipe.stages]
-        stage_request = replace(request, corpus=corpus, binds=binds, later=later)
-        stage_request = stage_request.replaced(stage=stage.name, without_earlier=True)
+        starts_from_stage = stage.recipe.exported.origin in [earlier.name for earlier in recipe.stages]
+        stage_request = replace(request, corpus=corpus, binds=binds, starts_from_stage=starts_from_stage)
+        stage_request = stage_request.replaced(stage=stage.name, drop_stage_origins=True)
         yield stage_request.options.load(), stage_request, spend
 
 
@@ -86,8 +86,8 @@ def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
     with _nowhere() as folder:
         trials: Trials = {}
         origins = run_origins(recipe, request, {})
-        fit = to_budget(recipe, request, folder, spend, origins, trials)
-        run, stores = prepare(fit.recipe, request, folder, within(fit, request, spend), origins, dry_run=True)
+        fit = fit_to_budget(recipe, request, folder, spend, origins, trials)
+        run, stores = prepare(fit.recipe, request, folder, end_after_passes(fit, request, spend), origins, dry_run=True)
         try:
             engine = pace(run, engines()) if learns_words(fit.recipe) else None
             if engine is not None:
@@ -96,7 +96,9 @@ def _planned(recipe: Recipe, request: Request, spend: Budget) -> Plan:
                 cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, fit.recipe)
             plan = plan_of(fit.recipe, request, run, stores, fit, cost)
             start = origins.get(recipe.export)
-            return plan if start is None or request.later else replace(plan, distance=_distance(start, recipe, request, stores))
+            if start is None or request.starts_from_stage:
+                return plan
+            return replace(plan, distance=_distance(start, recipe, request, stores))
         finally:
             run.data.close()
 
@@ -120,7 +122,7 @@ def fitted_recipe(
     text with the recipe's vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without
     a text.
     """
-    checked_recipe, request = requested(PretrainOptions(
+    checked_recipe, request = load_request(PretrainOptions(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
         fit=fit, report=quiet,
     ))
@@ -129,16 +131,16 @@ def fitted_recipe(
         raise BudgetError(f"{name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
     if corpus is not None and len(checked_recipe.sources) > 1:
         raise BudgetError(f"{name}: reads {len(checked_recipe.sources)} corpora.\n  {_WITH_DATA.format(name)}")
-    if not request.fit or not fits(checked_recipe):
+    if not request.fit or not can_be_fitted(checked_recipe):
         return Fitted(checked_recipe), f"{name} {_why_unfitted(checked_recipe, request)}: a run trains it as written"
     with _nowhere() as folder:
         if corpus is not None:
-            return to_budget(checked_recipe, request, folder, spend, {}), f"measured on {corpus}"
+            return fit_to_budget(checked_recipe, request, folder, spend, {}), f"measured on {corpus}"
         return _without_text(checked_recipe, request, spend, folder)
 
 
 def _why_unfitted(recipe: Recipe, request: Request) -> str:
-    if not fits(recipe):
+    if not can_be_fitted(recipe):
         return "has a kind of network that is not fitted"
     if request.options.fit is False:
         return "is kept as published"
@@ -155,7 +157,7 @@ def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folde
     if spend.kind in ("tokens", "bytes"):
         tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
         by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
-        return fitted_to(checked_recipe, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+        return fit_until_stable(checked_recipe, request.options.load, lambda recipe: tokens, int(tokens)), f"for {by}"
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
     size = next(iter(checked_recipe.texts.values())).tokenizer.arguments.get("size")
@@ -171,7 +173,7 @@ def _without_text(checked_recipe: Recipe, request: Request, spend: Budget, folde
         run.step = build_step(checked_recipe, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(checked_recipe) else paid(run, spend)
     updates = int(spend.amount) if spend.kind == "steps" else None
-    fit = fitted_to(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
+    fit = fit_until_stable(checked_recipe, request.options.load, pays, int(pays(checked_recipe)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(checked_recipe):

@@ -15,17 +15,17 @@ from cloze.batching import Cursor, Feed
 from cloze.budget.baselines import baselines
 from cloze.budget.fitted import Fitted
 from cloze.budget.micro_batch import choose_micro_batch, require_memory, require_one_process, why_no_forecast
-from cloze.checkpoint.build import build_part, build_step
+from cloze.checkpoint.borrowed import reference_to
+from cloze.checkpoint.build import build_spec, build_step
 from cloze.checkpoint.feeds import build_data, first_length, odds_of, step_feeds
 from cloze.checkpoint.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.checkpoint.new_heads import scale_heads
 from cloze.checkpoint.publish import Publisher
-from cloze.checkpoint.references import reference_to
 from cloze.checkpoint.warm_start import borrowed_parts, load_origins
 from cloze.corpus import Store
 from cloze.corpus.shards.verifying import Verification
 from cloze.processes import processes, rank
-from cloze.recipe.building import with_label_names
+from cloze.recipe.builders import with_label_names
 from cloze.recipe.changes import read_by_export
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of, engines
@@ -86,7 +86,7 @@ def _build_run(
     say, seed, ranks = request.say, options.seed, processes()
     device = choose_device(options.device)
     compiled = recipe.training.compile is True or (recipe.training.compile == "auto" and device.type == "cuda")
-    stores, dev_stores, tokenizer, record = opened(recipe, request, out, origins, old)
+    stores, dev_stores, tokenizer, record = open_inputs(recipe, request, out, origins, old)
     recipe = with_data_facts(recipe, stores)
     description = None if recipe.task is None else task_json_entries(recipe, stores)
     tables = make_tables(recipe, stores, origins)
@@ -129,7 +129,7 @@ def _build_run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(recipe)],
         borrowed=borrowed_parts(recipe),
-        optimizer=build_part(recipe.training.optimizer), rate=build_part(recipe.training.rate),
+        optimizer=build_spec(recipe.training.optimizer), rate=build_spec(recipe.training.rate),
         record=record,
         selection=selection,
         training=replace(
@@ -137,10 +137,10 @@ def _build_run(
         ),
         phases=phases, odds=odds_of(recipe, stores),
         mixing=recipe.mixing, train={name: unfreezing(recipe, name) for name in recipe.networks},
-        layerwise=None if recipe.training.layerwise_rates is None else build_part(recipe.training.layerwise_rates),
+        layerwise=None if recipe.training.layerwise_rates is None else build_spec(recipe.training.layerwise_rates),
         seed=seed, device=options.device, bytes_per_token=bytes_per_token(stores), extend=options.extend,
         samples=sampler(recipe, step, next(iter(stores.values())), tokenizer, tables=tables, seed=seed), say=options.report,
-        verbose=options.verbose, command=request.command, fitted=() if fitted is None else fitted.kept, until=options.until,
+        verbose=options.verbose, command=request.command, fitted=() if fitted is None else fitted.overrides, until=options.until,
         mirror=options.mirror, setup_seconds=setup_seconds,
     )
     run.check()
@@ -183,7 +183,7 @@ def require_same(recipe: Recipe, request: Request, out: Path, origins: Mapping[s
     """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
     old = _require_recipe(recipe, request, out)
     require_seed(out, request.options.seed, old)
-    opened(recipe, request, out, origins, old)
+    open_inputs(recipe, request, out, origins, old)
 
 
 def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
@@ -195,7 +195,7 @@ def _require_recipe(recipe: Recipe, request: Request, out: Path) -> dict[str, An
     return old
 
 
-class Opened(NamedTuple):
+class RunInputs(NamedTuple):
     """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
 
     stores: dict[str, Store]
@@ -204,9 +204,9 @@ class Opened(NamedTuple):
     record: RunIdentity
 
 
-def opened(
+def open_inputs(
     recipe: Recipe, request: Request, out: Path, origins: Mapping[str, Path], old: Mapping[str, Any] | None
-) -> Opened:
+) -> RunInputs:
     """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
     options = request.options
     paths = bound_paths(recipe, request.corpus, request.binds)
@@ -224,7 +224,7 @@ def opened(
     for name in changed_since(old_inputs, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
-    return Opened(stores, dev_stores, tokenizer, RunIdentity(recipe.canonical(), recipe.hash, data, inputs))
+    return RunInputs(stores, dev_stores, tokenizer, RunIdentity(recipe.canonical(), recipe.hash, data, inputs))
 
 
 def publisher_of(
@@ -260,7 +260,7 @@ def plan_of(
     tokens = plan.worth if forecast is not None else fitted.tokens if fitted is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)
     plan = replace(plan, made_later=made_later(recipe), prospects=tuple(prospects_of(
-        recipe, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(recipe)
+        recipe, run, tokens, vocab_size=store.vocab_size, continued=request.starts_from_stage or request.continues(recipe)
     )))
     if not plan.nothing or recipe.task is not None:  # labelled text has no published size to compare with
         return plan
@@ -361,7 +361,7 @@ def training_of(recipe: Recipe) -> Training:
         keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
         average=None if t.average is None else t.average["decay"],
-        growth=None if t.batch_warmup is None else build_part(t.batch_warmup),
+        growth=None if t.batch_warmup is None else build_spec(t.batch_warmup),
     )
 
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Say = Callable[[str], None]
+from cloze.errors import Say
+
 Progress = Callable[[int, "int | None"], None]
 
 

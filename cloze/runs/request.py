@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.build import build_part
+from cloze.checkpoint.borrowed import origins_of
+from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.checkpoint.references import origins_of
 from cloze.corpus import Store
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.shards.place import is_address
 from cloze.corpus.shards.remote import ShardCache, local_store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, propose
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, Say, propose
 from cloze.processes import rank
 from cloze.recipe.changes import type_of
 from cloze.recipe.load import pretraining_recipe_names, tuning_recipe_names
@@ -24,7 +24,7 @@ from cloze.recipe.origins import bound_checkpoints, checkpoint_names
 from cloze.recipe.recipe import Recipe, Stage
 from cloze.runs.binds import bound_tables, check_binds, parse_binds
 from cloze.runs.held_texts import parse_measured
-from cloze.runs.options import Inits, PretrainOptions, Say, quiet
+from cloze.runs.options import Inits, PretrainOptions, quiet
 from cloze.training.run import read_run_record
 from cloze.training.schedule.budget import Budget
 
@@ -37,8 +37,8 @@ class Request:
     the checkpoints that networks come `from`. `fit`: fit the recipe to the budget; otherwise it is trained as written. `dev` are
     the files of the dev set of each source of labelled text, `init` the folders that networks start from by name ("" is the
     exported one), `measure` texts by name that the run is measured on before and after. `command` is the command that started the
-    run, as words. `later`: of a stage, whether its exported network starts from the weights of an earlier one. `closed`: the run
-    has finished and keeps no checkpoints; what it was started with is compared, and nothing is trained.
+    run, as words. `starts_from_stage`: of a stage, whether its exported network starts from the weights of an earlier one.
+    `closed`: the run has finished and keeps no checkpoints; what it was started with is compared, and nothing is trained.
     """
 
     options: PretrainOptions
@@ -50,7 +50,7 @@ class Request:
     measure: Mapping[str, str] = field(default_factory=dict)
     fit: bool = False
     command: tuple[str, ...] = ()
-    later: bool = False
+    starts_from_stage: bool = False
     closed: bool = False
 
     def replaced(self, **options: Any) -> Request:
@@ -68,7 +68,7 @@ class Request:
         return (self.options.report or print) if rank() == 0 else quiet
 
 
-def requested(options: PretrainOptions) -> tuple[Recipe, Request]:
+def load_request(options: PretrainOptions) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Raises a `ClozeError` before any text is read."""
     if (name := str(options.recipe)) in tuning_recipe_names() and not Path(name).exists():
         raise RecipeError(
@@ -215,11 +215,10 @@ def run_origins(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> d
             )
     started_networks = {*folders, *(name or recipe.export for name in request.init)}
     for label, network in recipe.networks.items():
-        later = request.options.without_earlier  # its weights come from an earlier stage
-        if label in started_networks or later:
+        if label in started_networks or request.options.drop_stage_origins:  # its weights may come from an earlier stage
             continue
         for change in network.change:
-            if build_part(change).needs_checkpoint:
+            if build_spec(change).needs_checkpoint:
                 raise RecipeError(
                     f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

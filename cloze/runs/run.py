@@ -1,20 +1,20 @@
 """`pretrain`: trains a recipe on a corpus within a budget, into a run folder that transformers can open.
 
-Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Run` (`preparing.py`), `train` it
+Each run goes through `train_recipe`: fit the recipe to the budget, `prepare` a `Run` (`preparing.py`), `train` it
 (`training/loop.py`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cloze.budget.fit import fits
+from cloze.budget.fit import can_be_fitted
 from cloze.budget.fit_text import advise_on_text, sample_for
 from cloze.budget.fit_words import learns_words
-from cloze.budget.fitted import Fitted, fitted
+from cloze.budget.fitted import Fitted, fit_on_corpus
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
 from cloze.interop.files import read_json
@@ -23,10 +23,10 @@ from cloze.recipe.parts import engines
 from cloze.recipe.recipe import Recipe
 from cloze.runs.binds import bound_paths, require_text
 from cloze.runs.held_texts import HeldTexts, record, trained_on
-from cloze.runs.options import PretrainOptions, takes
+from cloze.runs.options import PretrainOptions, accepts_fields_of
 from cloze.runs.out_folder import claimed
 from cloze.runs.preparing import prepare, require_same
-from cloze.runs.request import Request, bound_to, requested, run_origins, the_budget
+from cloze.runs.request import Request, bound_to, load_request, run_origins, the_budget
 from cloze.text import Tokenizer
 from cloze.training.checkpoints.mirror import Mirror, join_url
 from cloze.training.distribution import check_launch
@@ -35,12 +35,10 @@ from cloze.training.loop import Outcome, train
 from cloze.training.run import check_until, read_run_record
 from cloze.training.schedule.budget import Budget
 
-Say = Callable[[str], None]
-
 _FEW_UPDATES = 1000
 
 
-@takes(PretrainOptions)
+@accepts_fields_of(PretrainOptions)
 def pretrain(options: PretrainOptions) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
@@ -51,11 +49,12 @@ def pretrain(options: PretrainOptions) -> Outcome:
 
     Raises a `ClozeError` before training starts if the run is impossible.
     """
-    return run_request(*requested(options))
+    recipe, request = load_request(options)
+    return run_request(recipe, request)
 
 
 def run_request(recipe: Recipe, request: Request) -> Outcome:
-    """`pretrain` with what `requested` returns."""
+    """`pretrain` with what `load_request` returns."""
     options = request.options
     recipe_path, budget, out = Path(options.recipe), options.budget, options.folder
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
@@ -76,7 +75,7 @@ def run_request(recipe: Recipe, request: Request) -> Outcome:
                 )
             return run_stages(recipe, request, out, budget)
         spend = the_budget(recipe, budget, out, extend=options.extend)
-        return run_stage(recipe, request, out, spend, run_origins(recipe, request, {}))
+        return train_recipe(recipe, request, out, spend, run_origins(recipe, request, {}))
 
 
 def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
@@ -96,11 +95,11 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
         folder = folders[stage.name]
         corpus, binds = bound_to(stage, recipe, request)
         request.say(f"stage {stage.name}: {spends[stage.name].typed}")
-        outcome = run_stage(
+        outcome = train_recipe(
             replace(stage.recipe, stages=recipe.stages) if last else stage.recipe,
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
-                later=stage.recipe.exported.origin in done,
+                starts_from_stage=stage.recipe.exported.origin in done,
             ).replaced(stage=stage.name, mirror=mirror if last or mirror is None else join_url(mirror, folder.relative_to(out))),
             folder, spends[stage.name], run_origins(stage.recipe, request, done),
         )
@@ -111,15 +110,18 @@ def run_stages(recipe: Recipe, request: Request, out: Path, budget: str | None) 
     return outcome
 
 
-def run_stage(
+def train_recipe(
     recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path]
 ) -> Outcome:
-    """One run of a checked recipe within a budget; `origins` are the checkpoints that its networks start from."""
+    """Fit, prepare and train one recipe; called once for each stage, or once.
+
+    `origins` are the checkpoints that its networks start from.
+    """
     with claimed(out):
         trials: Trials = {}
-        fit = to_budget(recipe, request, out, spend, origins, trials)
+        fit = fit_to_budget(recipe, request, out, spend, origins, trials)
         recipe = fit.recipe
-        if fit.changes:
+        if fit.changed_values:
             request.say(fit.table(spend.typed, request.options.stage))
         if request.closed:
             require_same(recipe, request, out, origins)
@@ -130,7 +132,7 @@ def run_stage(
             for note in trained_on(request.measure, request.corpus):
                 request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.options.text_format, extend=request.options.extend)
-        run, _ = prepare(recipe, request, out, within(fit, request, spend), origins, fitted=fit, trials=trials)
+        run, _ = prepare(recipe, request, out, end_after_passes(fit, request, spend), origins, fitted=fit, trials=trials)
         before = texts.figures(origins.get(recipe.export), device=request.options.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
@@ -143,7 +145,8 @@ def run_stage(
             request.say(unread)
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.options.device), say=request.say)
-    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and recipe.training.batch > 32 and not fit.kept:
+    few = outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES
+    if few and recipe.training.batch > 32 and not fit.overrides:
         request.say(few_updates(recipe, outcome))
     return outcome
 
@@ -157,15 +160,15 @@ def _advise(recipe: Recipe, request: Request, origins: Mapping[str, Path]) -> No
         request.say(line)
 
 
-def within(fitted: Fitted, request: Request, spend: Budget) -> Budget:
+def end_after_passes(fitted: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
-    sets_epochs = any(value.startswith("training.epochs=") for value in (*fitted.kept, *request.options.overrides))
+    sets_epochs = any(value.startswith("training.epochs=") for value in (*fitted.overrides, *request.options.overrides))
     ends = sets_epochs and request.fit and spend.timed and learns_words(fitted.recipe)
     return replace(spend, passes=fitted.recipe.training.epochs) if ends else spend
 
 
-def to_budget(
+def fit_to_budget(
     recipe: Recipe, request: Request, out: Path, spend: Budget, origins: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
@@ -174,8 +177,8 @@ def to_budget(
     old = read_run_record(out)
     if old is not None:
         overrides = tuple(old.get("fitted", ()))
-        return Fitted(request.options.load(overrides), kept=overrides)
-    if request.options.fit and not fits(recipe):
+        return Fitted(request.options.load(overrides), overrides=overrides)
+    if request.options.fit and not can_be_fitted(recipe):
         request.say(f"{recipe.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
     if processes() > 1 and spend.timed:
         request.say(
@@ -183,7 +186,7 @@ def to_budget(
         )
         return Fitted(recipe)
     first = next(iter(bound_paths(recipe, request.corpus, request.binds).values()))  # a tokenizer is trained on it
-    return fitted(
+    return fit_on_corpus(
         recipe, request.options.load, budget=spend, corpus=first,
         tokenizer=request.options.tokenizer or next(iter(origins.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, origins, dry_run=True)[0], trials=trials,
@@ -193,7 +196,8 @@ def to_budget(
 
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
     """A hint if a large published batch left few updates: early progress depends on their number."""
-    way = "--fit fits the recipe to its budget." if fits(recipe) else "Try --set training.batch=32 --set training.rate.peak=1e-3"
+    smaller = "Try --set training.batch=32 --set training.rate.peak=1e-3"
+    way = "--fit fits the recipe to its budget." if can_be_fitted(recipe) else smaller
     return (
         f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. A budget this small teaches\n"
         f"  more in smaller batches at a higher rate. {way}"

@@ -19,20 +19,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cloze.atomic import whole_file, whole_folder
 from cloze.corpus.shards.build_tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
 from cloze.corpus.shards.manifest import write_manifest
 from cloze.corpus.stores.encode import BlockEncoder
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
 from cloze.corpus.stores.writer import check_out, saving
-from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, propose
+from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, Say, propose
 from cloze.jobs import Job, LocalWorkers, Workers, end_with_parent
 from cloze.registry import lookup, names
 from cloze.text import Annotations, Tokenizer
-from cloze.whole import whole_file, whole_folder
 
 PLAN = "build.json"
 LOGS = "logs"
-Say = Callable[[str], None]
 
 
 def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str]) -> Annotations:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.checkpoint.annotators import entry_annotations, read_layers, written
-from cloze.checkpoint.build import Loaded, build_part
+from cloze.checkpoint.build import Loaded, build_spec
 from cloze.checkpoint.publish import input_edits, reading_edits
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.pictures import Pictures
@@ -23,7 +23,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
-from cloze.recipe.building import with_label_names
+from cloze.recipe.builders import with_label_names
 from cloze.recipe.origins import borrowed
 from cloze.recipe.parts import class_of
 from cloze.recipe.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
@@ -84,7 +84,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     """The sets of targets that come from the answers of an entry's records: those of edits that make targets of an answer
     (`Edit.targets_of_answer`), or all sets if no field holds the answer, as where it is a text."""
     edits = [edit.part for edit in entry.exercise if "set" in edit.part.arguments]
-    answer = build_part(recipe.sources[entry.source]).answer
+    answer = build_spec(recipe.sources[entry.source]).answer
     in_field = answer is None or any(name.startswith(ANSWER_FIELDS) for name in answer.gives)
     return {
         str(edit.arguments["set"]) for edit in edits if class_of("edit", edit.name).targets_of_answer or not in_field
@@ -100,7 +100,7 @@ def task_of_head(recipe: Recipe, head: TaskHead, store: Store) -> Task:
 def task_of_recipe(recipe: Recipe) -> Task:
     """The only task of a recipe, which reads files as its source is written to."""
     head = task_heads(recipe)[""]
-    source = build_part(recipe.sources[head.source])
+    source = build_spec(recipe.sources[head.source])
     return _task(recipe, head, asdict(source.columns), stores_answer=bool(source.answer.columns))
 
 
@@ -143,7 +143,7 @@ def _entries_of_task(recipe: Recipe, head: TaskHead, store: Store) -> dict[str, 
     contents |= store.about.get("described", {})
     layers = [layer for layer in written(recipe, head.entry) if layer in store.layers]
     contents |= {"annotated": layers} if layers else {}
-    answer = build_part(recipe.sources[head.source]).answer
+    answer = build_spec(recipe.sources[head.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
@@ -202,7 +202,7 @@ def with_example_facts(
                 if task_description["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
-        answer, (most, _) = build_part(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
+        answer, (most, _) = build_spec(recipe.sources[head.source]).answer, max_tokens[head.entry.name]
         lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, most) for part, store in record_stores.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             facts["lost"] = lost

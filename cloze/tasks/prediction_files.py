@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.atomic import require_output, whole_file
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import TextTable
 from cloze.errors import MissingExtra, TaskError, propose
 from cloze.tasks.kinds.conllu import GENERATOR
 from cloze.tasks.task import Prediction, Task
 from cloze.tasks.texts import TableTask
-from cloze.whole import require_output, whole_file
 
 Row = dict[str, Any]
 #: The formats of predictions by the ending of their files.

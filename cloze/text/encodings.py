@@ -9,13 +9,13 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple, cast
 
-from cloze.errors import ClozeError, CorpusError
+from cloze.errors import ClozeError, CorpusError, Say
 
 SAMPLE = 1 << 16  # bytes by which an encoding is judged
 NAME_IT = "Name it: --encoding NAME"
@@ -79,7 +79,7 @@ class _Choice:
     """The encoding that the user names for files, and what reports the files that are not UTF-8, each once."""
 
     name: str = ""
-    note: Callable[[str], None] = field(default=lambda line: None)
+    note: Say = field(default=lambda line: None)
     noted: dict[str, str] = field(default_factory=dict)  # the encoding of each
 
 
@@ -87,7 +87,7 @@ _CHOICE: ContextVar[_Choice | None] = ContextVar("encoding", default=None)
 
 
 @contextmanager
-def reading_as(name: str | None, note: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+def reading_as(name: str | None, note: Say = lambda line: None) -> Iterator[None]:
     """Inside the block, the users' files of rows and texts have this encoding (None: detected).
 
     `note` receives a line for each file that is not UTF-8. An unknown name is a `CorpusError`.

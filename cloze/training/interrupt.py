@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+from cloze.errors import Say
 
 #: A step may take minutes, and a run that seems to ignore Ctrl-C gets a second one, which ends it without a checkpoint.
 NOTICE = (
@@ -20,9 +22,9 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.name = ""
-        self.say: Callable[[str], None] = lambda text: None
+        self.say: Say = lambda text: None
 
-    def set_say(self, say: Callable[[str], None]) -> None:
+    def set_say(self, say: Say) -> None:
         """Print the notice by this function."""
         self.say = say
 

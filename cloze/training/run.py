@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, Literal, Protocol
 
 from cloze.batching import Cursor
-from cloze.errors import BudgetError, CheckpointError, Parameter, RecipeError
+from cloze.errors import BudgetError, CheckpointError, Parameter, RecipeError, Say
 from cloze.training.baselines import Baseline
 from cloze.training.checkpoints.checkpoint import Export
 from cloze.training.data import TrainingData
@@ -156,7 +156,7 @@ class Run:
     samples: Callable[[int], Mapping[str, Any]] | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     selection: Selection | None = None
-    say: Callable[[str], None] | None = None
+    say: Say | None = None
     verbose: bool = False
     command: tuple[str, ...] = ()
     until: float = 1.0

@@ -20,7 +20,7 @@ from published import OURS, published, stated
 from typer.main import get_command
 
 from cloze import fields
-from cloze.cli.verbs import VERBS, load_verb
+from cloze.cli.commands import COMMANDS, load_command
 from cloze.recipe.explain import all_parts, explain_part
 from cloze.recipe.family import Outline, outlines
 from cloze.recipe.load import read_builtin
@@ -277,8 +277,8 @@ def command_sections() -> str:
 
 def commands() -> Iterable[tuple[str, Any]]:
     """Every command with its full name, such as `corpus build`, in the order of `cloze --help`."""
-    for verb in VERBS:
-        command: Any = get_command(load_verb(verb))
+    for verb in COMMANDS:
+        command: Any = get_command(load_command(verb))
         inner: Mapping[str, Any] = getattr(command, "commands", {})
         yield from ((f"{verb} {name}", part) for name, part in inner.items()) if inner else [(verb, command)]
 

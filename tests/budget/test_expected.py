@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cloze.budget import expected as laws
-from cloze.budget.expected import Expected, Law, RunKind, expected, kind_of
+from cloze.budget.expected import Expected, Law, RunKind, expected, run_kind_of
 from cloze.recipe.load import load_recipe
 
 LAW = Law(1e6, 0.25, 2.0, 0.2, 0.4, scatter=0.2, least=1e6, most=1e8, runs=9, ledger="none")
@@ -72,7 +72,7 @@ def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_tha
 def test_objectives_are_told_apart_by_exercise_and_network(recipe: str, kinds: list[tuple[str, str] | None]) -> None:
     loaded = load_recipe(recipe)
     entries = loaded.step_entries.values()
-    found = [kind_of(loaded, entry, run, objective) for entry in entries for run, objective in entry.objectives()]
+    found = [run_kind_of(loaded, entry, run, objective) for entry in entries for run, objective in entry.objectives()]
     assert found[: len(kinds)] == kinds
 
 

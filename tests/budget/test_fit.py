@@ -12,9 +12,9 @@ import pytest
 
 from cloze.batching import Data
 from cloze.budget.facts import BudgetFacts
-from cloze.budget.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
+from cloze.budget.fit import HELD_OUT_ROWS, can_be_fitted, fit, fit_vocabulary
 from cloze.budget.fit_words import learns_words
-from cloze.checkpoint.build import build_part
+from cloze.checkpoint.build import build_spec
 from cloze.checkpoint.feeds import first_length
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, recipe_names
@@ -28,7 +28,7 @@ COMPARING = ("two-tower", "two-tower-links", "cbt")  # their objectives compare 
 
 
 def values(name: str, facts: BudgetFacts = SMALL, *overrides: str) -> dict[str, object]:
-    return {change.path: change.here for change in fit(load_recipe(name, size="mini", overrides=list(overrides)), facts)}
+    return {change.path: change.fitted for change in fit(load_recipe(name, size="mini", overrides=list(overrides)), facts)}
 
 
 def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_without_dropout() -> None:
@@ -152,8 +152,8 @@ def test_descent_keeps_its_published_peaks_on_recurrent_networks_and_looks_at_he
 
 
 def test_values_that_a_user_keeps_stay_and_the_others_go_by_them() -> None:
-    free = {change.path: change.here for change in fit(load_recipe("bert", size="mini"), SMALL)}
-    kept = {change.path: change.here for change in fit(load_recipe("bert", size="mini"), SMALL, kept=["training.batch"])}
+    free = {change.path: change.fitted for change in fit(load_recipe("bert", size="mini"), SMALL)}
+    kept = {change.path: change.fitted for change in fit(load_recipe("bert", size="mini"), SMALL, fixed_paths=["training.batch"])}
     assert free["training.rate.linear.warmup"] == 0.1 and "training.batch" not in kept
     assert kept["training.rate.linear.warmup"] == pytest.approx(0.3)  # 244 updates of 256 rows, of which 100 warm up
 
@@ -163,13 +163,13 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     recipe = load_recipe(name, size="tiny")
     facts = OFTEN if learns_words(recipe) else SMALL
     changes = [*fit_vocabulary(recipe, 25_000_000), *fit(recipe, facts)]
-    if not fits(recipe):
+    if not can_be_fitted(recipe):
         assert fit(recipe, facts) == []
         return
     sets = [f"stages.{recipe.stages[-1].name}.{c.override}" if recipe.stages else c.override for c in changes]
     made = load_recipe(name, size="tiny", overrides=sets)
     for part in [*made.sources.values(), made.training.rate, made.training.optimizer]:
-        build_part(part)
+        build_spec(part)
     assert fit(made, facts) == [] and fit_vocabulary(made, 25_000_000) == []
     assert learns_words(recipe) or made.hash != recipe.hash
     most = 20 * 128 + 2 * first_length(made) if name not in COMPARING else 64 * 128
@@ -177,8 +177,8 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
 
 
 def test_a_network_without_layers_beside_the_exported_one_does_not_keep_a_recipe_from_being_fitted() -> None:
-    assert fits(load_recipe("unicoder")) and values("unicoder")["training.batch"] == 20  # 256 tokens a row are 128 here
-    assert not fits(load_recipe("lsa")) and not fits(load_recipe("transe"))
+    assert can_be_fitted(load_recipe("unicoder")) and values("unicoder")["training.batch"] == 20  # 256 tokens a row are 128 here
+    assert not can_be_fitted(load_recipe("lsa")) and not can_be_fitted(load_recipe("transe"))
 
 
 def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -> None:

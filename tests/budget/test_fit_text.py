@@ -76,8 +76,8 @@ def test_a_vocabulary_has_an_id_for_nearly_every_character() -> None:
     chinese = "".join(map(chr, range(0x4E00, 0x4E00 + 2700)))  # two thousandths of them may go without
     for name in ("quick", "bert-wwm-zh"):
         (change,) = fit_vocabulary(load_recipe(name), 1_800_000, chinese)
-        assert (change.here, change.why) == (6000, "fewer have no id for some characters of the text")
-        assert [change.here for change in fit_vocabulary(load_recipe(name), 1_800_000, ENGLISH)] == [2000]
+        assert (change.fitted, change.why) == (6000, "fewer have no id for some characters of the text")
+        assert [change.fitted for change in fit_vocabulary(load_recipe(name), 1_800_000, ENGLISH)] == [2000]
     assert fit_vocabulary(load_recipe("quick"), 1_800_000, chinese + "".join(map(chr, range(0x5E00, 0x5E00 + 4000)))) == []
 
 

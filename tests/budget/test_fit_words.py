@@ -21,7 +21,7 @@ FAST = Pace({"seconds": 1e-3, "epochs": 1.0, "tokens": 1000.0, "steps": 10.0})  
 
 
 def values(name: str, facts: BudgetFacts) -> dict[str, object]:
-    return {change.path: change.here for change in fit(load_recipe(name), facts)}
+    return {change.path: change.fitted for change in fit(load_recipe(name), facts)}
 
 
 def test_a_small_text_is_read_fifty_times_at_most_and_more_of_its_frequent_words_are_left_out() -> None:
@@ -40,7 +40,7 @@ def test_rows_that_n_grams_share_go_by_the_text() -> None:
 
 def test_words_of_a_small_text_have_a_vector_from_the_second_time_on_but_for_those_of_counted_cells() -> None:
     def least(name: str, bytes_: int) -> dict[str, object]:
-        return {change.path: change.here for change in fit_vocabulary(load_recipe(name), bytes_)}
+        return {change.path: change.fitted for change in fit_vocabulary(load_recipe(name), bytes_)}
 
     assert least("word2vec-skipgram", 25_000_000) == {"texts.main.tokenizer.min_count": 2}
     assert least("word2vec-skipgram", 100_000_000) == least("glove", 25_000_000) == {}

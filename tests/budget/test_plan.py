@@ -171,9 +171,9 @@ def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
 
 def test_values_of_the_user_win_and_the_others_go_by_them(store: Path) -> None:
     made, _ = fitted_recipe("bert", "2Mtokens", corpus=store, overrides=["training.batch=64", "length=64"], **TINY)  # type: ignore[arg-type]
-    assert made.recipe.training.batch == 64 and not any("batch" in value or "length" in value for value in made.kept)
-    warmup = next(change for change in made.changes if change.path.endswith(".warmup"))
-    assert warmup.here == 0.2 and warmup.why == "98 updates"  # of 2,000,000 / (64 · 64), at least a hundred
+    assert made.recipe.training.batch == 64 and not any("batch" in value or "length" in value for value in made.overrides)
+    warmup = next(change for change in made.changed_values if change.path.endswith(".warmup"))
+    assert warmup.fitted == 0.2 and warmup.why == "98 updates"  # of 2,000,000 / (64 · 64), at least a hundred
 
 
 def test_a_run_says_what_to_expect_before_its_first_step(store: Path, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_factorisations_and_several_processes_are_not_forecast_and_the_plan_says
 def test_every_stage_has_a_plan_of_its_own(little_text: Path) -> None:
     plans = plan("ulmfit", corpus=little_text, binds=[f"domain={little_text}"], budget="8000tokens", **TINY)  # type: ignore[arg-type]
     assert [found.budget.amount for found in plans] == [6000, 2000]
-    assert all(found.fitted is not None and found.fitted.changes for found in plans)
+    assert all(found.fitted is not None and found.fitted.changed_values for found in plans)
     assert "--set stages.general.networks.main.dropout=0.0" not in str(plans[1])
     assert "--set stages.domain." in str(plans[1])
 
@@ -252,20 +252,20 @@ def test_a_recipe_that_reads_more_than_a_text_is_fitted_to_tokens_or_planned_on_
         assert str(caught.value).endswith(way_out)
     with pytest.raises(BudgetError, match=r"kg-bert: cannot be timed on random text \(\d+ cells, expected 3 "):
         fitted_recipe("kg-bert", "10m", **TINY)  # type: ignore[arg-type]
-    assert fitted_recipe("unicoder", "2Mtokens", **TINY)[0].changes  # type: ignore[arg-type]
+    assert fitted_recipe("unicoder", "2Mtokens", **TINY)[0].changed_values  # type: ignore[arg-type]
 
 
 def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
     made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
-    assert not made.changes and by == "bert is a recipe of your own, fitted only with --fit: a run trains it as written"
+    assert not made.changed_values and by == "bert is a recipe of your own, fitted only with --fit: a run trains it as written"
     assert fitted_recipe(tmp_path / "mine.yaml", "8Mtokens", fit=True)[0].recipe == fitted_recipe("bert", "8Mtokens")[0].recipe
     for given, why in (({"budget": "8Mtokens", "fit": False}, "is kept as published"),
                        ({"budget": "1000000steps"}, "was published with this budget")):
         made, by = fitted_recipe("bert", **given)  # type: ignore[arg-type]
-        assert not made.changes and by == f"bert {why}: a run trains it as written"
+        assert not made.changed_values and by == f"bert {why}: a run trains it as written"
     made, by = fitted_recipe("lsa", "10m")
-    assert not made.changes and by == "lsa has a kind of network that is not fitted: a run trains it as written"
+    assert not made.changed_values and by == "lsa has a kind of network that is not fitted: a run trains it as written"
 
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:

@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cloze.checkpoint.borrowed import network_folder
 from cloze.checkpoint.bound import BoundCheckpoints
 from cloze.checkpoint.build import build_step, load_checkpoint
 from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.inputs import weights_input
-from cloze.checkpoint.references import network_folder
 from cloze.checkpoint.warm_start import load_origins
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError

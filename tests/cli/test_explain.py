@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cloze.array_files import save_array, write_values
-from cloze.cli.main import explain as explain_error
-from cloze.cli.main import is_disk_full, main
+from cloze.cli.main import describe_error, is_disk_full, main
 from cloze.decoding.texts import gather
 from cloze.errors import RecipeError, TaskError
 from cloze.recipe import parts
@@ -88,12 +87,12 @@ def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) ->
     with pytest.raises(AttributeError) as inside:
         part(object(), None)
     line = OBJECTIVE.split("\n").index("        return rows.absent") + 1
-    message, code = explain_error(inside.value)
+    message, code = describe_error(inside.value)
     assert code == 2
     assert message.startswith(f"{file}:{line}: in __call__: AttributeError: 'object' object has no attribute 'absent'")
     with pytest.raises(AttributeError) as outside:
         _ = part.frozen
-    message, code = explain_error(outside.value)
+    message, code = describe_error(outside.value)
     assert (code, "bug in cloze" in message) == (2, False)
     assert f"{file}:6: Mine has no 'frozen', which parts of its kind must have." in message
 

@@ -1,4 +1,4 @@
-"""The frame of the command line: overview, unknown verbs, errors, exit codes, speed."""
+"""The frame of the command line: overview, unknown commands, errors, exit codes, speed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 import torch
 from typer.main import get_command
 
+from cloze.cli import commands
 from cloze.cli import main as frame
-from cloze.cli import verbs
-from cloze.cli.verbs import load_verb
+from cloze.cli.commands import load_command
 from cloze.errors import CorpusError, MissingExtra, RunError
 
 
@@ -28,13 +28,13 @@ def verb(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) ->
             raise error
         print(f"hello {name}")
 
-    monkeypatch.setattr(verbs, "import_module", lambda _: SimpleNamespace(command=command))
+    monkeypatch.setattr(commands, "import_module", lambda _: SimpleNamespace(command=command))
 
 
 def test_the_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert frame.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n  {name} " in shown for name in frame.VERBS)
+    assert all(f"\n  {name} " in shown for name in frame.COMMANDS)
     assert len(shown.splitlines()) <= 47 and max(map(len, shown.splitlines())) <= 100
 
 
@@ -107,8 +107,8 @@ def test_errors_become_a_message_and_an_exit_code(
 
 @pytest.mark.parametrize("name", sorted(frame.LESS_MEMORY))
 def test_what_helps_when_memory_is_short_are_options_that_the_verb_has(name: str) -> None:
-    said = frame.explain(MemoryError(), name)[0].partition("or --tune")[0]
-    known = {option for one in get_command(load_verb(name)).params for option in one.opts}
+    said = frame.describe_error(MemoryError(), name)[0].partition("or --tune")[0]
+    known = {option for one in get_command(load_command(name)).params for option in one.opts}
     assert {word.rstrip(".,") for word in said.split() if word.startswith("--")} <= known
 
 
@@ -126,7 +126,7 @@ def test_leaving_before_a_verb_begins_has_an_exit_code(
     def load(name: str) -> None:
         raise leave
 
-    monkeypatch.setattr(frame, "load_verb", load)
+    monkeypatch.setattr(frame, "load_command", load)
     assert frame.main(["check"]) == code
 
 

@@ -13,14 +13,15 @@ import pytest
 import typer
 from typer.main import get_command
 
+from cloze.cli.commands import load_command
 from cloze.cli.main import main
-from cloze.cli.modes import Mode, with_options
+from cloze.cli.modes import Mode
+from cloze.cli.options import with_options
 from cloze.cli.text import corpus
 from cloze.cli.train import evaluate
-from cloze.cli.verbs import load_verb
 from cloze.corpus.stores.store import HEADER
 from cloze.errors import UserError
-from cloze.runs.options import FinetuneOptions, PretrainOptions, takes
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of
 
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.
 VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
@@ -39,7 +40,7 @@ VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
 @cache
 def command_of(verb: str) -> Any:
     name, *inner = verb.split()
-    command: Any = get_command(load_verb(name))
+    command: Any = get_command(load_command(name))
     return command.commands[inner[0]] if inner else command
 
 
@@ -177,7 +178,7 @@ def test_the_words_of_options_are_read_as_these_options(options: PretrainOptions
 
 
 def test_a_function_of_options_takes_their_fields() -> None:
-    @takes(PretrainOptions)
+    @accepts_fields_of(PretrainOptions)
     def command_of(options: PretrainOptions) -> str:
         """What a shell reads."""
         return options.command()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloze.cli.main import explain, main
+from cloze.cli.main import describe_error, main
 from cloze.corpus.counting.cells import HEADER, CooccurrenceCells
 from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
@@ -128,7 +128,7 @@ def test_links_in_a_circle_are_named(tmp_path: Path) -> None:
     try:
         (tmp_path / "a").resolve(strict=True)
     except (RuntimeError, OSError) as error:
-        message, code = explain(error)
+        message, code = describe_error(error)
     assert "a" in message and code == 2 and "bug in cloze" not in message
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_defaults_lie_within_their_bounds() -> None:
     [
         ("exercise.mask.rate=2.0", "exercise[2].mask.rate: got 2.0, expected a number from 0 to 1."),
         ("training.rate.peak=-1e-4", "training.rate.linear.peak: got -0.0001, expected a number of 0 or more."),
-        ("network.dropout=.nan", "dropout: got NaN, expected a number from 0 to below 1 or a mapping of hidden, attention."),
+        ("network.dropout=.nan", "got NaN, expected a number of 0 or more and below 1 or a mapping of hidden, attention."),
         ("network.heads=0", "heads: got 0, expected a whole number from 1 to 1,048,576."),
         ("network.layers=1000000", "layers: got 1000000, expected a whole number from 1 to 4,096."),
         ("objectives.token_prediction.weight=-1", "weight: got -1, expected a number of 0 or more."),
@@ -102,7 +102,8 @@ def test_the_ends_of_a_schedule_are_held_to_the_bounds_of_the_number() -> None:
 
 def test_bounds_are_said_in_words() -> None:
     transformer = arguments_of(parts.builder_of("network", "transformer"))
-    assert describe(transformer["dropout"].annotation) == "a number from 0 to below 1 or a mapping of hidden, attention"
+    assert describe(bool | Literal["widened"] | None) == "true, false, widened or null"
+    assert describe(transformer["dropout"].annotation) == "a number of 0 or more and below 1 or a mapping of hidden, attention"
     assert describe(transformer["layers"].annotation) == "a whole number from 1 to 4,096"
 
 

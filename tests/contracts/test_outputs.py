@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from cloze import whole
-from cloze.cli.main import explain, main
-from cloze.cli.verbs import VERBS, load_verb
+from cloze import atomic
+from cloze.cli.commands import COMMANDS, load_command
+from cloze.cli.main import describe_error, main
 from cloze.errors import CheckpointError
 
 TABLE = "text\tlabel\nthe cat\ta\nthe rain\tb\n"
@@ -68,8 +68,8 @@ def commands() -> Iterator[str]:
         if any(parameter.name in ("out", "html") for parameter in command.params):
             yield name
 
-    for verb in VERBS:
-        yield from walk(verb, get_command(load_verb(verb)))
+    for verb in COMMANDS:
+        yield from walk(verb, get_command(load_command(verb)))
 
 
 @pytest.fixture(autouse=True)
@@ -121,13 +121,13 @@ def test_what_a_verb_has_written_itself_is_replaced_and_overwrite_replaces_the_r
 
     page = Path("f.html")
     page.write_text("<html><title>a · cloze look</title>")
-    whole.require_output(page, what="a page of cloze", holds=is_page)
-    whole.require_output(page, overwrite=True)
-    whole.require_output(Path("new.npy"))
+    atomic.require_output(page, what="a page of cloze", holds=is_page)
+    atomic.require_output(page, overwrite=True)
+    atomic.require_output(Path("new.npy"))
 
 
 def test_a_new_folder_that_another_process_has_written_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="d: is not empty. Choose a new or empty folder"), whole.whole_folder(
+    with pytest.raises(CheckpointError, match="d: is not empty. Choose a new or empty folder"), atomic.whole_folder(
         tmp_path / "d", new=True
     ):
         (tmp_path / "d").mkdir()
@@ -142,12 +142,13 @@ def test_a_failure_to_write_names_what_the_user_named(target: str, monkeypatch: 
     def read_only(prefix: str, dir: Path) -> str:
         raise OSError(errno.EROFS, "Read-only file system", f"{dir}/{prefix}7qz1ojzy")
 
-    with pytest.raises(OSError) as inside, whole.whole_file(Path(target)) as stage:
+    with pytest.raises(OSError) as inside, atomic.whole_file(Path(target)) as stage:
         raise OSError(errno.ENOSPC, "No space left on device", str(stage))
-    monkeypatch.setattr(whole.tempfile, "mkdtemp", read_only)
-    with pytest.raises(OSError) as before, whole.whole_file(Path(target)):
+    monkeypatch.setattr(atomic.tempfile, "mkdtemp", read_only)
+    with pytest.raises(OSError) as before, atomic.whole_file(Path(target)):
         pass
-    assert explain(before.value) == (f"{target}: read-only file system.", 2)
+    assert describe_error(before.value) == (f"{target}: read-only file system.", 2)
     expected = f"disk full while writing {target}. Free some space and run the same command again."
-    assert explain(inside.value, "embed") == (expected, 1)
-    assert explain(inside.value, "finetune")[0] == f"{expected} It continues from its last checkpoint, if it has written one."
+    assert describe_error(inside.value, "embed") == (expected, 1)
+    resumes = "It continues from its last checkpoint, if it has written one."
+    assert describe_error(inside.value, "finetune")[0] == f"{expected} {resumes}"

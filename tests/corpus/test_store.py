@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze import whole
+from cloze import atomic
 from cloze.corpus import Store
 from cloze.corpus.stores.writer import StoreWriter
 from cloze.errors import CorpusError
@@ -36,14 +36,14 @@ def test_large_vocabularies_take_32_bits(tmp_path: Path) -> None:
 
 def test_the_files_of_a_store_are_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, early = tmp_path / "s", set()
-    really = whole._sync
+    really = atomic._sync
 
     def sync(path: Path) -> None:
         really(path)
         if not out.exists():
             early.add(path.name)
 
-    monkeypatch.setattr(whole, "_sync", sync)
+    monkeypatch.setattr(atomic, "_sync", sync)
     with writer(out) as w:
         w.append(np.array([1]), np.array([True]), np.array([1]), np.array([1]))
         w.finish({}, lambda folder: folder.mkdir())

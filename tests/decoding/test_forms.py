@@ -23,7 +23,7 @@ from cloze.exercises.exercise import PlacedEdit
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives.tokens.token_prediction import token_prediction
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows

@@ -61,10 +61,10 @@ class Judging(TargetsAtPositions):
 
     def __init__(self) -> None:
         super().__init__(set="hardness")
-        self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.target_positions,)
+        self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.positions_field,)
 
-    def scores(self, readings: Any, batch: Any) -> Any:
-        return self.head(readings["hidden"])
+    def scores(self, states: Any, batch: Any) -> Any:
+        return self.head(states["hidden"])
 
     def loss(self, scores: Any, batch: Any) -> Loss:
         return Loss(scores.sum(), {})

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
-from cloze.cli.verbs import VERBS, load_verb
+from cloze.cli.commands import COMMANDS, load_command
 from cloze.document import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,9 +83,9 @@ def fault_of_arguments(words: list[str]) -> str | None:
     words = [word for word in words if not any(mark in word for mark in PLACEHOLDERS)]
     if words[0] in ("--help", "--version", "--show-completion"):
         return None
-    if words[0] not in VERBS:
+    if words[0] not in COMMANDS:
         return f"no verb {words[0]}"
-    command: Any = get_command(load_verb(words[0]))
+    command: Any = get_command(load_command(words[0]))
     rest = words[1:]
     while hasattr(command, "commands") and rest:
         if rest[0] not in command.commands:

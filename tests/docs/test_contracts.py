@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli import main as frame
-from cloze.cli.verbs import SECTIONS
+from cloze.cli.commands import SECTIONS
 from cloze.recipe.load import pretraining_recipe_names, read_builtin
 from tests.site_scripts import pages, stage
 
@@ -54,7 +54,7 @@ def test_a_package_opens_with_purpose_imports_growth_and_contract(package: Path)
     assert "tests/" in said, "where its contract is tested"
 
 
-@pytest.mark.parametrize("verb", frame.VERBS)
+@pytest.mark.parametrize("verb", frame.COMMANDS)
 def test_a_verb_has_help_of_one_screen_and_is_in_the_documents(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert frame.main([verb, "--help"]) == 0
     shown = capsys.readouterr().out

@@ -12,10 +12,10 @@ import yaml
 
 import cloze
 from cloze.checkpoint.checks.check import check_recipe
-from cloze.cli.main import explain, main
+from cloze.cli.main import describe_error, main
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.load import load_recipe
 from cloze.recipe.parts import builder_of
 from cloze.recipe.user_files import import_files
@@ -171,7 +171,7 @@ def test_an_error_inside_a_property_is_reported_as_what_it_is(tmp_path: Path, on
     network = builder_of("network", "convolutions")(layers=1, width=8, vocab_size=9)
     with pytest.raises(AttributeError) as raised:
         _ = network.vector_tables
-    message, code = explain(raised.value)
+    message, code = describe_error(raised.value)
     line = file.read_text(encoding="utf-8").splitlines().index("        return self.embeddings.rows") + 1
     assert (message, code) == (
         f"{file}:{line}: in token_tables: AttributeError: 'NoneType' object has no attribute 'rows'\n"

@@ -15,7 +15,7 @@ import pytest
 
 import cloze
 from cloze import fields
-from cloze.cli.verbs import VERBS
+from cloze.cli.commands import COMMANDS
 from cloze.document import read_yaml
 from cloze.recipe.explain import all_parts
 from cloze.recipe.load import pretraining_recipe_names, read_builtin
@@ -148,13 +148,13 @@ def test_the_page_of_commands_has_every_option_of_every_command() -> None:
     built = stage.site_pages()["docs/commands.md"]
     sections = dict(re.findall(r"^### cloze (.+?)\n(.*?)(?=^### |\Z)", built, re.M | re.S))
     commands = dict(pages.commands())
-    assert list(sections) == list(commands) and {name.split()[0] for name in commands} == set(VERBS)
+    assert list(sections) == list(commands) and {name.split()[0] for name in commands} == set(COMMANDS)
     missing = [
         (name, parameter.opts) for name, command in commands.items() for parameter in command.params
         if parameter.param_type_name == "option" and not any(option in sections[name] for option in parameter.opts)
     ]  # fmt: skip
     assert missing == []
-    assert set(re.findall(r"`cloze (\w+)", WRITTEN["docs/commands.md"])) >= set(VERBS), "a row says what each verb does"
+    assert set(re.findall(r"`cloze (\w+)", WRITTEN["docs/commands.md"])) >= set(COMMANDS), "a row says what each verb does"
     assert "| `--top <int range>` | Number of words to show for each mask.  \\[default: 5; x>=1\\] |" in sections["fill"]
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cloze.cli.main import explain
+from cloze.cli.main import describe_error
 from cloze.errors import ClozeError
 
 SECONDS = 20
@@ -39,7 +39,7 @@ def judged() -> Iterator[None]:
     except ClozeError:
         pass
     except Exception as error:
-        said = explain(error)[0]
+        said = describe_error(error)[0]
         if "bug in cloze" in said or "out of memory" in said:
             raise Fault(f"{said}\n{traceback.format_exc()}") from None
     finally:

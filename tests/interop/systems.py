@@ -11,7 +11,7 @@ from cloze.interop import PortableHead, PortableModel, Reading
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
 from cloze.objectives.objective import Objective
-from cloze.recipe.building import build as build_part
+from cloze.recipe.builders import build as build_part
 from cloze.registry import lookup
 from cloze.text import ByteBPE, TextSpec, Tokenizer, Unigram, WordPiece, train
 from cloze.text.roles import GPT2_LITERALS, ROBERTA_LITERALS

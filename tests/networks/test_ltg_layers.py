@@ -14,8 +14,7 @@ from cloze.changes.change import Shape
 from cloze.changes.keep_layers import KeepLayers
 from cloze.changes.prefix import Prefix
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks import EncoderDecoder, Transformer
-from cloze.networks import config as choices
+from cloze.networks import EncoderDecoder, Transformer, choices
 from cloze.networks.blocks.positions.disentangled import log_bucket
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock

@@ -39,11 +39,11 @@ def asked(rows: int = 12) -> tuple[dict[str, torch.Tensor], Batch]:
 @pytest.mark.parametrize("tie", [True, False])
 def test_scores_are_a_distribution_and_the_loss_is_theirs(divide: int, tie: bool) -> None:
     head, _ = made(divide=divide, tie=tie)
-    readings, batch = asked()
-    scores = head.scores(readings, batch)
+    states, batch = asked()
+    scores = head.scores(states, batch)
     torch.testing.assert_close(scores.exp().sum(1), torch.ones(12))
     expected = -scores.gather(1, batch["targets/main"][:, None]).sum()
-    found = head(readings, batch)
+    found = head(states, batch)
     torch.testing.assert_close(found.total, expected)
     assert float(found.metrics["beyond"]) == float((batch["targets/main"] >= 6).sum())
     torch.testing.assert_close(head.loss(scores, batch).total, expected)
@@ -51,10 +51,10 @@ def test_scores_are_a_distribution_and_the_loss_is_theirs(divide: int, tie: bool
 
 def test_weights_belong_to_their_answers() -> None:
     head, _ = made()
-    readings, batch = asked()
+    states, batch = asked()
     weights = torch.arange(12.0)
-    losses = -head.scores(readings, batch).gather(1, batch["targets/main"][:, None]).squeeze(1)
-    torch.testing.assert_close(head(readings, Batch({**batch, "weights/main": weights})).total, (losses * weights).sum())
+    losses = -head.scores(states, batch).gather(1, batch["targets/main"][:, None]).squeeze(1)
+    torch.testing.assert_close(head(states, Batch({**batch, "weights/main": weights})).total, (losses * weights).sum())
 
 
 def test_without_cutoffs_it_is_the_plain_softmax() -> None:
@@ -62,14 +62,14 @@ def test_without_cutoffs_it_is_the_plain_softmax() -> None:
     plain = token_prediction(tie=True, width=D, vocab_size=V, table=table.single)
     with torch.no_grad():
         plain.head.bias.copy_(head.head.bias)
-    readings, batch = asked()
-    torch.testing.assert_close(head(readings, batch).total, plain(readings, batch).total)
+    states, batch = asked()
+    torch.testing.assert_close(head(states, batch).total, plain(states, batch).total)
 
 
 def test_zero_answers_give_a_zero_connected_to_every_parameter() -> None:
     head, table = made(divide=2)
-    readings, batch = asked(0)
-    total = head(readings, batch).total
+    states, batch = asked(0)
+    total = head(states, batch).total
     total.backward()
     assert float(total.detach()) == 0.0
     assert all(parameter.grad is not None for parameter in head.parameters())
@@ -88,13 +88,13 @@ def test_the_first_loss_of_small_weights_is_that_of_equal_shares() -> None:
     with torch.no_grad():
         for parameter in [*table.parameters(), *head.parameters()]:
             parameter.zero_()
-    readings, batch = asked()
+    states, batch = asked()
     sizes = [6, 9, 15]
     expected = sum(
         math.log(8) + (math.log(sizes[cluster]) if cluster else 0.0)
         for cluster in [0 if t < 6 else 1 if t < 15 else 2 for t in batch["targets/main"].tolist()]
     )
-    assert float(head(readings, batch).total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert float(head(states, batch).total.detach()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_does_not_fit_is_refused_in_plain_words() -> None:

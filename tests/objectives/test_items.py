@@ -36,8 +36,8 @@ def example(seed: int = 0) -> tuple[dict[str, Tensor], Tensor, Batch]:
 @pytest.mark.parametrize("deviation", ["squared", "smooth_l1", "kl"])
 def test_the_numbers_of_items_are_read_at_their_positions(deviation: str) -> None:
     objective = made(deviation=deviation)
-    readings, values, batch = example()
-    scores = objective.head(readings["hidden"].flatten(0, 1)[[1, 4, 7]])
+    states, values, batch = example()
+    scores = objective.head(states["hidden"].flatten(0, 1)[[1, 4, 7]])
     shares = values.float().double()
     expected = {
         "squared": (scores - shares).square().mean(1),
@@ -46,9 +46,9 @@ def test_the_numbers_of_items_are_read_at_their_positions(deviation: str) -> Non
             torch.distributions.Categorical(shares / shares.sum(1, keepdim=True)), torch.distributions.Categorical(logits=scores)
         ),
     }[deviation]
-    torch.testing.assert_close(objective(readings, batch).total, expected.sum(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(objective(states, batch).total, expected.sum(), rtol=1e-6, atol=1e-6)
     weighed = Batch({**batch, "weights/features": torch.tensor([1.0, 0.5, 0.0])})
-    torch.testing.assert_close(objective(readings, weighed).total, expected[0] + 0.5 * expected[1], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(objective(states, weighed).total, expected[0] + 0.5 * expected[1], rtol=1e-6, atol=1e-6)
     assert objective.count(weighed).item() == 1.5 and objective.at == ("positions/features",)
 
 
@@ -63,10 +63,10 @@ def test_a_distribution_is_no_distance_from_itself() -> None:
 def test_a_tied_head_is_the_networks_map_turned_round() -> None:
     source = nn.Linear(NUMBERS, WIDTH).double()
     objective = made(tied_map="regions", transform=Gelu(norm_epsilon=1e-12), maps={"regions": source})
-    readings, _, batch = example()
-    rows = readings["hidden"].flatten(0, 1)[[1, 4, 7]]
+    states, _, batch = example()
+    rows = states["hidden"].flatten(0, 1)[[1, 4, 7]]
     expected = objective.head.norm(nn.functional.gelu(objective.head.dense(rows))) @ source.weight
-    torch.testing.assert_close(objective.scores(readings, batch), expected)
+    torch.testing.assert_close(objective.scores(states, batch), expected)
     assert [name for name, _ in objective.named_parameters()] == [
         "head.bias", "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias",
     ]
@@ -112,28 +112,28 @@ def transport(seed: int = 0, **changed: Any) -> tuple[Transport, dict[str, Tenso
 
 
 def test_matching_pairs_pay_and_others_are_paid_without_padding() -> None:
-    objective, readings, batch = transport()
-    scores = objective.scores(readings, batch)
+    objective, states, batch = transport()
+    scores = objective.scores(states, batch)
     short = Batch({"targets/match": torch.tensor([0]), "positions/match": torch.tensor([0])})
-    alone = objective.scores({"hidden": readings["hidden"][1:, :3], "item_hidden": readings["item_hidden"][1:, :2]}, short)
+    alone = objective.scores({"hidden": states["hidden"][1:, :3], "item_hidden": states["item_hidden"][1:, :2]}, short)
     torch.testing.assert_close(scores[1:], alone)
-    assert objective(readings, batch).total.item() == pytest.approx(float(scores[0] - scores[1]))
+    assert objective(states, batch).total.item() == pytest.approx(float(scores[0] - scores[1]))
     assert float(objective.count(batch)) == 2
 
 
 def test_equal_sequences_cost_nothing_and_rows_without_items_neither() -> None:
-    objective, readings, batch = transport(beta=0.05, steps=200)
-    same = {"hidden": readings["hidden"][:, :4], "item_hidden": readings["hidden"][:, :4]}
+    objective, states, batch = transport(beta=0.05, steps=200)
+    same = {"hidden": states["hidden"][:, :4], "item_hidden": states["hidden"][:, :4]}
     whole = Batch({name: value for name, value in batch.items() if name.startswith(("targets", "positions"))})
     torch.testing.assert_close(objective.scores(same, whole), torch.zeros(2, dtype=torch.double), rtol=0, atol=1e-3)
     none = Batch({**batch, "item_length/regions": torch.tensor([0, 0])}, checked=True)
-    assert objective.scores(readings, none).eq(0).all()
+    assert objective.scores(states, none).eq(0).all()
 
 
 def test_the_plan_has_no_gradient_and_the_costs_have_one() -> None:
-    objective, readings, batch = transport()
-    text = readings["hidden"].requires_grad_()
-    objective({**readings, "hidden": text}, batch).total.backward()
+    objective, states, batch = transport()
+    text = states["hidden"].requires_grad_()
+    objective({**states, "hidden": text}, batch).total.backward()
     assert text.grad is not None and text.grad[0].abs().sum() > 0 and text.grad[1, 3:].eq(0).all()
 
 

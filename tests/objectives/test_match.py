@@ -83,8 +83,8 @@ def test_each_published_distillation_loss_is_a_choice_of_arguments(name: str, ar
 )
 def test_gradients_of_the_published_losses_differ_by_known_factors(arguments: Mapping[str, Any], factor: float) -> None:
     student, teacher = numbers(ROWS, CLASSES, seed=1).requires_grad_(), numbers(ROWS, CLASSES, seed=2)
-    readings = {"student": student, "teacher": teacher}
-    totals = [MatchScores(temperature=3.0, **own)(readings, LABELS).total for own in ({}, arguments)]
+    states = {"student": student, "teacher": teacher}
+    totals = [MatchScores(temperature=3.0, **own)(states, LABELS).total for own in ({}, arguments)]
     base, other = (torch.autograd.grad(total, student)[0] for total in totals)
     torch.testing.assert_close(other, base * factor)
 
@@ -111,11 +111,11 @@ def test_a_constant_added_to_all_scores_changes_the_squared_difference_alone() -
 def test_a_student_that_agrees_has_no_gradient_and_no_loss_but_the_entropy(loss: Any, vocabulary: bool) -> None:
     scores = numbers(ROWS, CLASSES)
     rows = scores.clone().requires_grad_()
-    readings: dict[str, Any] = {"student": rows, "teacher": scores}
+    states: dict[str, Any] = {"student": rows, "teacher": scores}
     if vocabulary:
         table = torch.eye(CLASSES, dtype=torch.double)
-        readings = {"student": Product(rows, table, None), "teacher": Product(scores, table, None)}
-    total = MatchScores(loss=loss, temperature=2.0, rescale=False)(readings, LABELS).total
+        states = {"student": Product(rows, table, None), "teacher": Product(scores, table, None)}
+    total = MatchScores(loss=loss, temperature=2.0, rescale=False)(states, LABELS).total
     shares = torch.softmax(scores / 2.0, 1)
     entropy = -(shares * shares.log()).sum()
     assert float(total.detach()) == pytest.approx(float(entropy) if loss == "cross_entropy" else 0.0, abs=1e-12)
@@ -155,9 +155,9 @@ def test_several_teachers_are_the_mean_of_their_probabilities_and_equal_ones_are
 
 
 def test_teachers_of_other_classes_than_the_first_are_refused() -> None:
-    readings = {"student": numbers(6, 5), "teacher_1": numbers(6, 5), "teacher_2": numbers(6, 4)}
+    states = {"student": numbers(6, 5), "teacher_1": numbers(6, 5), "teacher_2": numbers(6, 4)}
     with pytest.raises(RecipeError, match=r"one teacher has \(6, 5\), another \(6, 4\)"):
-        MatchScores(teachers=2)(readings, LABELS)
+        MatchScores(teachers=2)(states, LABELS)
 
 
 # ---- a vocabulary in blocks --------------------------------------------------------------------------------------------
@@ -322,23 +322,23 @@ def test_padding_changes_no_loss_of_hidden_states() -> None:
 
 def test_means_are_compared_squared_and_variances_absolutely() -> None:
     student, teacher = numbers(2, 4, 8, seed=1), numbers(2, 4, 8, seed=2)
-    readings = {"student": student, "teacher": teacher}
+    states = {"student": student, "teacher": teacher}
     apart = student.mean(-1)[REAL] - teacher.mean(-1)[REAL]
-    torch.testing.assert_close(MatchHidden(loss="mean", width=8)(readings, TEXTS).total, apart.square().sum())
+    torch.testing.assert_close(MatchHidden(loss="mean", width=8)(states, TEXTS).total, apart.square().sum())
     apart = student.var(-1, correction=0)[REAL] - teacher.var(-1, correction=0)[REAL]
-    torch.testing.assert_close(MatchHidden(loss="variance", width=8)(readings, TEXTS).total, apart.abs().sum())
+    torch.testing.assert_close(MatchHidden(loss="variance", width=8)(states, TEXTS).total, apart.abs().sum())
 
 
 def test_progressive_losses_count_one_layer_at_a_time_and_over_the_run_each_as_long() -> None:
     clock = Clock()
     student, teacher = numbers(4, 2, 4, 8, seed=1), numbers(4, 2, 4, 8, seed=2)
-    readings = {"student": student, "teacher": teacher}
-    whole = MatchHidden(layers="same", width=8)(readings, TEXTS).total
+    states = {"student": student, "teacher": teacher}
+    whole = MatchHidden(layers="same", width=8)(states, TEXTS).total
     objective = MatchHidden(layers="same", progressive=True, width=8, clock=clock)
     found = []
     for share in (0.0, 0.3, 0.34, 0.6, 0.7, 0.99):
         clock.set(share=share)
-        found.append(float(objective(readings, TEXTS).total))
+        found.append(float(objective(states, TEXTS).total))
     assert found[0] == found[1] and found[2] == found[3] and found[4] == found[5]
     assert found[0] + found[2] + found[4] == pytest.approx(float(whole))
     attention = {"student": shares(3, seed=1), "teacher": shares(3, seed=2)}
@@ -427,6 +427,6 @@ def test_scores_in_blocks_meet_scores_that_another_part_needed_whole(whole: str)
     made = {name: Product(numbers(ROWS, 3, seed=seed), numbers(CLASSES, 3, seed=seed + 1), None) for name, seed in
             (("student", 0), ("teacher", 2))}  # fmt: skip
     computed = {name: one.rows @ one.table.T for name, one in made.items()}
-    readings: dict[str, Any] = {**made, whole: computed[whole]}
-    found = MatchScores()(readings, LABELS).total
+    states: dict[str, Any] = {**made, whole: computed[whole]}
+    found = MatchScores()(states, LABELS).total
     torch.testing.assert_close(found, MatchScores()(computed, LABELS).total)

@@ -77,8 +77,8 @@ def test_the_loss_does_not_depend_on_the_batch_and_teaches_the_student_and_the_m
     student = {name: tensor.requires_grad_() for name, tensor in network(4).items()}
     teacher = {name: tensor.requires_grad_() for name, tensor in network(8).items()}
     larger = Batch({"tokens": torch.zeros(7, 4, dtype=torch.long)})
-    readings = {"student": student, "teacher": teacher}
-    found = [objective(readings, batch).total / float(objective.count(batch)) for batch in (BATCH, larger)]
+    states = {"student": student, "teacher": teacher}
+    found = [objective(states, batch).total / float(objective.count(batch)) for batch in (BATCH, larger)]
     torch.testing.assert_close(*found)
     found[0].backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in [*student.values(), *objective.parameters()])

@@ -43,43 +43,43 @@ def test_the_layers_come_in_where_they_are_asked_to(mix: str, mixes: int, inner:
     head = objective.head
     assert len(head.mixes) == mixes and head.encoder.forwards.input.in_features == inner
     assert head.pooling.output.in_features == 3 * outer
-    readings, batch = given()
-    objective(readings, batch).total.backward()
+    states, batch = given()
+    objective(states, batch).total.backward()
     assert all(p.grad is not None and p.grad.ne(0).any() for name, p in head.named_parameters() if "weights" in name)
 
 
 def test_without_an_encoder_the_mean_of_the_mix_is_classified() -> None:
     objective = made(encoder=0, pool="mean", embedding_width=0)
-    readings, batch = given()
-    pooled = readings["layers"].mean(0).mean(1)  # the mix begins as the mean of the layers
+    states, batch = given()
+    pooled = states["layers"].mean(0).mean(1)  # the mix begins as the mean of the layers
     expected = objective.head.pooling.output(pooled)
-    torch.testing.assert_close(objective.scores(readings, batch), expected)
+    torch.testing.assert_close(objective.scores(states, batch), expected)
 
 
 def test_a_view_of_vectors_is_classified_without_tokens() -> None:
     objective = made()
-    readings, batch = given()
+    states, batch = given()
     pictures = Batch({**{name: batch[name] for name in batch if name != "tokens"}, "vectors": torch.ones(2, 4, 3)})
     assert "tokens" not in objective.takes and "tokens" in made(mix="both").takes
-    torch.testing.assert_close(objective.scores(readings, pictures), objective.scores(readings, batch))
+    torch.testing.assert_close(objective.scores(states, pictures), objective.scores(states, batch))
 
 
 def test_padding_changes_nothing() -> None:
     objective = made(mix="both", embedding_width=6).eval()
-    readings, batch = given(lengths=(2, 4))
-    short = {"layers": readings["layers"][:, :1, :2]}
+    states, batch = given(lengths=(2, 4))
+    short = {"layers": states["layers"][:, :1, :2]}
     alone = Batch({"tokens": batch["tokens"][:1, :2], "targets/label": torch.tensor([0]), "positions/label": torch.tensor([0])})
-    torch.testing.assert_close(objective.scores(readings, batch)[:1], objective.scores(short, alone))
+    torch.testing.assert_close(objective.scores(states, batch)[:1], objective.scores(short, alone))
 
 
 def test_the_cost_of_the_mixes_is_in_the_mean_once() -> None:
     objective = made(mix="both", embedding_width=6, penalty=0.5)
-    readings, batch = given()
-    free = float(objective(readings, batch).total.detach()) / 2
+    states, batch = given()
+    free = float(objective(states, batch).total.detach()) / 2
     with torch.no_grad():
         for mix in objective.head.mixes:
             mix.weights.fill_(2.0)  # all alike: the mix is the same
-    costly = float(objective(readings, batch).total.detach()) / 2
+    costly = float(objective(states, batch).total.detach()) / 2
     assert costly - free == pytest.approx(2 * 0.5 * LAYERS * 4.0)
 
 
@@ -96,10 +96,10 @@ def test_an_output_without_anything_to_encode_is_refused() -> None:
 ])  # fmt: skip
 def test_chosen_layers_are_summed_mixed_or_side_by_side(use: tuple[int, ...], combine: str, expected: Any) -> None:
     objective = made(encoder=0, pool="mean", embedding_width=0, use=use, combine=combine)
-    readings, batch = given()
-    head = objective.head.pooling.output(expected(readings["layers"]).mean(1))
-    torch.testing.assert_close(objective.scores(readings, batch), head)
-    objective(readings, batch).total.backward()
+    states, batch = given()
+    head = objective.head.pooling.output(expected(states["layers"]).mean(1))
+    torch.testing.assert_close(objective.scores(states, batch), head)
+    objective(states, batch).total.backward()
 
 
 @pytest.mark.parametrize("use", [(), (3,), (-4,)])

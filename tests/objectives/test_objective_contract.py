@@ -1,9 +1,10 @@
-"""The objective contract: zero answers, ln V, sums over rows, finite differences, padding of answers."""
+"""The contract of objectives: zero targets, ln V, sums over rows, finite differences, padding of targets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +19,18 @@ from cloze.objectives import (
     Loss,
     classify,
     joined_prediction,
+    label_prediction,
+    relation_classification,
     relation_prediction,
+    sampled_prediction,
     token_labelling,
     token_prediction,
 )
 from cloze.objectives import cross_entropy as module
-from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+from cloze.objectives.tokens.token_prediction import TokenPrediction
 from cloze.objectives.transforms import Gelu
+from cloze.recipe import parts
 
 WIDTH, VOCABULARY = 8, 23
 
@@ -54,55 +59,76 @@ MAKERS: dict[str, Callable[[], Classify]] = {
     "normed": lambda: classify(
         classes=4, transform=Gelu(norm_epsilon=1e-5, biases=False), width=WIDTH, clock=Clock()
     ).double(),
+    "label_prediction": lambda: label_prediction(
+        table="polarity", set="main", width=WIDTH, vector_tables={"polarity": nn.Embedding(4, WIDTH).double()}
+    ).double(),
+    "relation_classification": lambda: relation_classification(
+        relations=["of", "in", "by"], dropout=0.0, width=WIDTH, clock=Clock()
+    ).double(),
+    "sampled_prediction": lambda: sampled_prediction(
+        frequent=VOCABULARY, width=WIDTH, vocab_size=VOCABULARY, clock=Clock()
+    ).double(),
+}
+#: Objectives that read further fields or return other metrics, with the file of tests that holds them to the contract.
+IN_OTHER_FILES = {
+    "adaptive_prediction": "objectives/test_adaptive.py", "outside": "exercises/test_replace_mentions.py",
+    "span_boundary": "objectives/test_span_boundary.py",
 }
 
 
 def example(objective: Classify, rows: int, answers: int, seed: int = 0) -> tuple[dict[str, Tensor], Batch]:
-    """Readings and a batch whose answers stand at random positions."""
+    """States and a batch whose targets stand at random positions."""
     generator = torch.Generator().manual_seed(seed)
     reading = objective.reads[0]
     shape = (rows, WIDTH) if reading == "summary" else (rows, 5, WIDTH)
     state = torch.randn(shape, dtype=torch.double, generator=generator)
     positions = torch.randint(0, state[..., 0].numel(), (answers,), generator=generator)
     targets = torch.randint(0, 2, (answers,), generator=generator)
-    return {reading: state}, Batch({objective.targets: targets, objective.target_positions: positions})
+    return {reading: state}, Batch({objective.targets_field: targets, objective.positions_field: positions})
 
 
 class Halved(TokenPrediction):
     """A subclass whose own loss is half that of its base."""
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        total, metrics = super().loss(logits, batch)
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        total, metrics = super().loss(scores, batch)
         return Loss(total / 2, metrics)
 
 
 class Cooled(TokenPrediction):
     """A subclass whose own scores are half those of its base."""
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return super().scores(readings, batch) / 2
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return super().scores(states, batch) / 2
 
 
 def test_a_subclass_with_a_vocabulary_computes_the_loss_that_it_overrides() -> None:
     whole = vocabulary()
-    readings, batch = example(whole, rows=2, answers=4)
+    states, batch = example(whole, rows=2, answers=4)
     halved, cooled = Halved(whole.head, set="main"), Cooled(whole.head, set="main")
-    torch.testing.assert_close(halved(readings, batch).total, whole(readings, batch).total / 2)
-    expected = whole.loss(whole.scores(readings, batch) / 2, batch)
-    torch.testing.assert_close(cooled(readings, batch).total, expected.total)
+    torch.testing.assert_close(halved(states, batch).total, whole(states, batch).total / 2)
+    expected = whole.loss(whole.scores(states, batch) / 2, batch)
+    torch.testing.assert_close(cooled(states, batch).total, expected.total)
+
+
+def test_every_registered_objective_that_is_a_classify_is_tested_here() -> None:
+    registered = {name for name in parts.names("objective") if issubclass(parts.class_of("objective", name), Classify)}
+    assert registered <= MAKERS.keys() | IN_OTHER_FILES.keys(), "Add a line to MAKERS for each of these objectives."
+    folder = Path(__file__).parents[1]
+    assert all(f"{name}(" in (folder / file).read_text(encoding="utf-8") for name, file in IN_OTHER_FILES.items())
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_zero_answers_give_a_zero_connected_to_every_parameter(name: str) -> None:
     objective = MAKERS[name]()
-    readings, batch = example(objective, rows=2, answers=0)
-    readings = {key: value.requires_grad_() for key, value in readings.items()}
-    loss = objective(readings, batch)
+    states, batch = example(objective, rows=2, answers=0)
+    states = {key: value.requires_grad_() for key, value in states.items()}
+    loss = objective(states, batch)
     assert loss.total.item() == 0 and float(objective.count(batch)) == 0
     loss.total.backward()
     for parameter in objective.parameters():
         assert parameter.grad is not None and parameter.grad.eq(0).all()
-    assert readings[objective.reads[0]].grad is not None
+    assert states[objective.reads[0]].grad is not None
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -113,8 +139,8 @@ def test_the_loss_of_two_batches_is_the_sum_of_their_losses(name: str) -> None:
     shift = first[key][..., 0].numel()
     joined = Batch(
         {
-            objective.targets: torch.cat([one[objective.targets], two[objective.targets]]),
-            objective.target_positions: torch.cat([one[objective.target_positions], two[objective.target_positions] + shift]),
+            objective.targets_field: torch.cat([one[objective.targets_field], two[objective.targets_field]]),
+            objective.positions_field: torch.cat([one[objective.positions_field], two[objective.positions_field] + shift]),
         }
     )
     both = objective({key: torch.cat([first[key], second[key]])}, joined)
@@ -126,19 +152,19 @@ def test_the_loss_of_two_batches_is_the_sum_of_their_losses(name: str) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_answers_of_weight_zero_do_not_count(name: str) -> None:
     objective = MAKERS[name]()
-    readings, batch = example(objective, rows=3, answers=6)
+    states, batch = example(objective, rows=3, answers=6)
     weights = torch.tensor([1.0, 1, 1, 1, 0, 0])
-    weighed = Batch({**batch, objective.weights: weights})
+    weighed = Batch({**batch, objective.weights_field: weights})
     fewer = Batch({field: value[:4] for field, value in batch.items()})
     assert float(objective.count(weighed)) == 4
-    torch.testing.assert_close(objective(readings, weighed).total, objective(readings, fewer).total)
-    assert objective(readings, weighed).metrics["correct"] == objective(readings, fewer).metrics["correct"]
+    torch.testing.assert_close(objective(states, weighed).total, objective(states, fewer).total)
+    assert objective(states, weighed).metrics["correct"] == objective(states, fewer).metrics["correct"]
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     objective = MAKERS[name]()
-    readings, batch = example(objective, rows=2, answers=3)
+    states, batch = example(objective, rows=2, answers=3)
     key = objective.reads[0]
     names = [n for n, _ in objective.named_parameters()]
 
@@ -147,21 +173,21 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
         return loss.total
 
     values = [p.detach().clone().requires_grad_() for p in objective.parameters()]
-    assert torch.autograd.gradcheck(run, (readings[key].requires_grad_(), *values))
+    assert torch.autograd.gradcheck(run, (states[key].requires_grad_(), *values))
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_loss_is_that_of_its_scores(name: str) -> None:
     objective = MAKERS[name]()
-    readings, batch = example(objective, rows=3, answers=5)
-    direct, by_scores = objective(readings, batch), objective.loss(objective.scores(readings, batch), batch)
+    states, batch = example(objective, rows=3, answers=5)
+    direct, by_scores = objective(states, batch), objective.loss(objective.scores(states, batch), batch)
     torch.testing.assert_close(direct.total, by_scores.total)
     assert direct.metrics["correct"] == by_scores.metrics["correct"]
 
 
 def test_of_two_labels_the_one_whose_score_has_its_sign_is_right() -> None:
     objective = MAKERS["token_labelling"]()
-    batch = Batch({objective.targets: torch.tensor([1, 1, 0, 0, 0]), objective.target_positions: torch.arange(5)})
+    batch = Batch({objective.targets_field: torch.tensor([1, 1, 0, 0, 0]), objective.positions_field: torch.arange(5)})
     loss = objective.loss(torch.tensor([2.0, -1.0, -3.0, 0.5, -0.5], dtype=torch.double), batch)
     assert loss.metrics["correct"] == 3
 
@@ -287,22 +313,22 @@ def test_z_loss_weighs_the_squared_log_sum_in_training_and_not_in_held_out_losse
     penalised, plain = (vocabulary(z_loss=weight) for weight in (0.5, 0.0))
     plain.load_state_dict(penalised.state_dict())
     plain.head._tied = penalised.head._tied
-    readings, batch = example(plain, rows=2, answers=4)
+    states, batch = example(plain, rows=2, answers=4)
     with torch.no_grad():
-        log_sum = plain.scores(readings, batch).logsumexp(1)
-        expected = plain(readings, batch).total + 0.5 * log_sum.square().sum()
-        torch.testing.assert_close(penalised(readings, batch).total, expected)
-        assert penalised.eval()(readings, batch).total == plain.eval()(readings, batch).total
+        log_sum = plain.scores(states, batch).logsumexp(1)
+        expected = plain(states, batch).total + 0.5 * log_sum.square().sum()
+        torch.testing.assert_close(penalised(states, batch).total, expected)
+        assert penalised.eval()(states, batch).total == plain.eval()(states, batch).total
     with pytest.raises(RecipeError, match="z_loss: -1.0 is negative"):
         vocabulary(z_loss=-1.0)
 
 
 def test_scaled_rows_meet_the_table_divided_by_the_root_of_its_width() -> None:
     plain, scaled = (vocabulary(transform=None, bias=False, scale=scale) for scale in (False, True))
-    readings, batch = example(plain, rows=2, answers=4)
+    states, batch = example(plain, rows=2, answers=4)
     torch.testing.assert_close(
-        scaled.head(scaled.rows(readings, batch)),
-        readings["hidden"].flatten(0, 1)[batch["positions/main"]] @ scaled.head.weight.t() * WIDTH**-0.5,
+        scaled.head(scaled.rows(states, batch)),
+        states["hidden"].flatten(0, 1)[batch["positions/main"]] @ scaled.head.weight.t() * WIDTH**-0.5,
     )
 
 

@@ -65,11 +65,11 @@ def test_one_step_by_hand() -> None:
 
 
 def test_a_new_model_pays_ln_2_for_every_word_it_judges() -> None:
-    readings, batch = example(answers=50)
-    assert sampling(redraw=True)(readings, batch).total.item() / 50 == pytest.approx(6 * math.log(2), abs=1e-12)
+    states, batch = example(answers=50)
+    assert sampling(redraw=True)(states, batch).total.item() / 50 == pytest.approx(6 * math.log(2), abs=1e-12)
     left = int((sampling().draw(batch["targets/main"], batch["positions/main"], 5) >= 0).sum())
     assert left < 250  # some negatives were the target and are left out
-    assert sampling()(readings, batch).total.item() == pytest.approx((50 + left) * math.log(2), abs=1e-9)
+    assert sampling()(states, batch).total.item() == pytest.approx((50 + left) * math.log(2), abs=1e-9)
 
 
 def test_the_noise_is_the_counts_to_the_power() -> None:
@@ -131,29 +131,29 @@ def test_a_turn_to_the_left_is_bit_0_and_counts_with_plus() -> None:
 
 def test_a_role_costs_nothing_and_has_no_path() -> None:
     objective = drawn(walk(spellings=["[UNK]", "a", "b", "c", "d", "e"]))
-    readings, _ = example()
+    states, _ = example()
     asked = Batch({"targets/main": torch.tensor([0]), "positions/main": torch.tensor([0])})
-    assert objective(readings, asked).total.item() == 0
+    assert objective(states, asked).total.item() == 0
     assert objective.counts.tolist() == [0, 8, 6, 5, 3, 1]
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_zero_answers_give_a_zero_connected_to_the_table(name: str) -> None:
     objective = MAKERS[name]()
-    readings, batch = example(answers=0)
-    readings["hidden"].requires_grad_()
-    loss = objective(readings, batch)
+    states, batch = example(answers=0)
+    states["hidden"].requires_grad_()
+    loss = objective(states, batch)
     loss.total.backward()
     assert loss.total.item() == 0 and objective.count(batch).item() == 0
     assert objective.head.weight.grad is not None and not objective.head.weight.grad.any()
-    assert readings["hidden"].grad is not None
+    assert states["hidden"].grad is not None
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_gradients_are_those_of_the_loss(name: str) -> None:
     objective = drawn(MAKERS[name]())
-    readings, batch = example()
-    state = readings["hidden"].requires_grad_()
+    states, batch = example()
+    state = states["hidden"].requires_grad_()
     weight = objective.head.weight.detach().requires_grad_()
     assert torch.autograd.gradcheck(lambda h, w: _loss(objective, h, w, batch), (state, weight))
 
@@ -165,21 +165,21 @@ def _loss(objective: OutputWords, state: Tensor, weight: Tensor, batch: Batch) -
 @pytest.mark.parametrize("name", MAKERS)
 def test_answers_of_weight_zero_do_not_count(name: str) -> None:
     objective = drawn(MAKERS[name]())
-    readings, batch = example()
+    states, batch = example()
     weighed = Batch({**batch, "weights/main": torch.tensor([1.0] * 4 + [0.0] * 3)})
     fewer = Batch({field: value[:4] for field, value in batch.items()})
     assert objective.count(weighed).item() == 4
-    torch.testing.assert_close(objective(readings, weighed).total, objective(readings, fewer).total)
+    torch.testing.assert_close(objective(states, weighed).total, objective(states, fewer).total)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_checkpoint_brings_its_own_counts(name: str) -> None:
     trained, fresh = drawn(MAKERS[name]()), MAKERS[name]()
     fresh.counts.fill_(1)
-    readings, batch = example(answers=30)
-    fresh(readings, batch)  # what is made of the counts is made
+    states, batch = example(answers=30)
+    fresh(states, batch)  # what is made of the counts is made
     fresh.load_state_dict(trained.state_dict())
-    assert torch.equal(fresh(readings, batch).total, trained(readings, batch).total)
+    assert torch.equal(fresh(states, batch).total, trained(states, batch).total)
 
 
 def test_the_optimum_is_the_pmi_less_ln_k() -> None:

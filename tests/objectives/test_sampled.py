@@ -60,52 +60,52 @@ def test_ids_are_drawn_once_each_and_as_often_as_expected() -> None:
 def test_the_loss_is_the_one_written_out() -> None:
     made = objective(samples=6)
     made.clock.set(seed=7, step=4, first_row=0)
-    readings, batch = asked(3, 0, 29)
+    states, batch = asked(3, 0, 29)
     drawn, draws = draw_log_uniform(6, SIZE, rng.fold(7, 4, "sampled", "main"))
     correction = log_expected(np.arange(SIZE), SIZE, draws)
-    scores = (readings["hidden"][0] @ made.head.weight.T + made.head.bias).detach().numpy()
+    scores = (states["hidden"][0] @ made.head.weight.T + made.head.bias).detach().numpy()
     expected = 0.0
     for row, target in enumerate((3, 0, 29)):
         among = [target, *(k for k in drawn.tolist() if k != target)]
         values = np.array([scores[row, k] - correction[k] for k in among])
         expected += np.log(np.exp(values).sum()) - values[0]
-    loss = made(readings, batch)
+    loss = made(states, batch)
     assert loss.total.item() == pytest.approx(expected, rel=1e-6)
     loss.total.backward()
     untouched = sorted(set(range(SIZE)) - set(drawn.tolist()) - {3, 0, 29})
     assert untouched and made.head.weight.grad is not None
     assert made.head.weight.grad[untouched].eq(0).all() and made.head.weight.grad[3].ne(0).any()
     made.clock.set(step=5)
-    assert made(readings, batch).total.item() != loss.total.item()  # another sample
+    assert made(states, batch).total.item() != loss.total.item()  # another sample
 
 
 def test_held_out_losses_are_those_of_the_whole_softmax_and_so_is_a_sample_of_everything() -> None:
-    readings, batch = asked(3, 0, 29)
+    states, batch = asked(3, 0, 29)
     made = objective(samples=6).eval()
-    scores = made.scores(readings, batch)
+    scores = made.scores(states, batch)
     whole = torch.nn.functional.cross_entropy(scores, batch["targets/main"], reduction="sum")
-    assert made(readings, batch).total.item() == pytest.approx(whole.item())
+    assert made(states, batch).total.item() == pytest.approx(whole.item())
     assert made.loss(scores, batch).total.item() == pytest.approx(whole.item())
     everything = objective(samples=SIZE)
-    assert everything.samples is None and everything.train()(readings, batch).total.item() == pytest.approx(whole.item())
+    assert everything.samples is None and everything.train()(states, batch).total.item() == pytest.approx(whole.item())
 
 
 def test_only_the_most_frequent_ids_are_targets() -> None:
-    readings, batch = asked(3, 12, 29)
+    states, batch = asked(3, 12, 29)
     made = objective(frequent=10, spellings=["[PAD]", "a", "[UNK]"])
     assert made.head.weight.shape == (10, WIDTH) and made.unknown == 2
     assert made.target_ids(batch).tolist() == [3, 2, 2]
-    scores = made.scores(readings, batch)
+    scores = made.scores(states, batch)
     assert scores.shape == (3, SIZE) and scores[:, 10:].eq(-torch.inf).all()
     expected = torch.nn.functional.cross_entropy(scores[:, :10], torch.tensor([3, 2, 2]), reduction="sum")
-    for found in (made(readings, batch), made.loss(scores, batch)):
+    for found in (made(states, batch), made.loss(scores, batch)):
         assert found.total.item() == pytest.approx(expected.item())
 
 
 def test_no_answers_give_a_zero_that_is_connected() -> None:
     made = objective(samples=6)
-    readings, batch = asked()
-    loss = made(readings, batch).total
+    states, batch = asked()
+    loss = made(states, batch).total
     loss.backward()
     assert loss.item() == 0.0 and made.head.weight.grad is not None
 

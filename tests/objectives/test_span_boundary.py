@@ -70,11 +70,11 @@ def test_both_boundaries_are_places_that_a_pass_must_compute() -> None:
 
 
 def test_the_loss_is_the_sum_over_spans_and_that_of_its_scores() -> None:
-    objective, readings = build(), {"hidden": state()}
+    objective, states = build(), {"hidden": state()}
     one, two = span(1, 2), span(3, 4, row=1)
-    both = objective(readings, join(one, two))
-    torch.testing.assert_close(both.total, objective(readings, one).total + objective(readings, two).total)
-    torch.testing.assert_close(both.total, objective.loss(objective.scores(readings, join(one, two)), join(one, two)).total)
+    both = objective(states, join(one, two))
+    torch.testing.assert_close(both.total, objective(states, one).total + objective(states, two).total)
+    torch.testing.assert_close(both.total, objective.loss(objective.scores(states, join(one, two)), join(one, two)).total)
 
 
 def test_no_answers_give_a_zero_connected_to_every_parameter() -> None:
@@ -87,13 +87,13 @@ def test_no_answers_give_a_zero_connected_to_every_parameter() -> None:
 
 
 def test_padded_answers_do_not_count() -> None:
-    objective, readings, whole = build(), {"hidden": state()}, span(2, 4)
+    objective, states, whole = build(), {"hidden": state()}, span(2, 4)
     padded = Batch(
         {name: torch.cat([value, torch.zeros(2, dtype=torch.long)]) for name, value in whole.items()}
         | {"weights/boundary": torch.tensor([1.0, 1, 1, 0, 0])}
     )
     assert float(objective.count(padded)) == 3
-    torch.testing.assert_close(objective(readings, padded).total, objective(readings, whole).total)
+    torch.testing.assert_close(objective(states, padded).total, objective(states, whole).total)
 
 
 def test_gradients_agree_with_finite_differences() -> None:

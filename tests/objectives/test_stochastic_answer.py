@@ -52,34 +52,34 @@ def by_hand(made: StochasticAnswer, hidden: Tensor, steps: int) -> Tensor:
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_the_answer_is_the_mean_of_the_steps_and_one_step_is_one_attention(steps: int) -> None:
     made = build(steps=steps).eval()
-    readings, batch = given()
-    scores = made.scores(readings, batch)
-    torch.testing.assert_close(scores.exp(), by_hand(made, readings["hidden"], steps), atol=1e-6, rtol=1e-5)
-    loss = made(readings, batch)
+    states, batch = given()
+    scores = made.scores(states, batch)
+    torch.testing.assert_close(scores.exp(), by_hand(made, states["hidden"], steps), atol=1e-6, rtol=1e-5)
+    loss = made(states, batch)
     torch.testing.assert_close(loss.total, -scores[[0, 1], [2, 0]].sum())
     assert loss.metrics["correct"] == (scores.argmax(1) == torch.tensor([2, 0])).sum()
 
 
 def test_tokens_outside_the_texts_do_not_matter() -> None:
     made = build().eval()
-    readings, batch = given()
-    other = readings["hidden"].clone()
+    states, batch = given()
+    other = states["hidden"].clone()
     for row in range(2):
         a, b, c, d = ENDS[row].tolist()
         outside = [i for i in range(LENGTH) if not (a <= i <= b or c <= i <= d)]
         other[row, outside] = 100.0
-    assert torch.equal(made.scores(readings, batch), made.scores({"hidden": other}, batch))
+    assert torch.equal(made.scores(states, batch), made.scores({"hidden": other}, batch))
 
 
 def test_steps_are_left_out_in_training_only_and_probabilities_add_up() -> None:
     made = build(step_dropout=0.5, dropout=0.0)
-    readings, batch = given()
-    torch.testing.assert_close(made.eval().scores(readings, batch).exp().sum(1), torch.ones(2))
-    whole = made.eval().scores(readings, batch)
+    states, batch = given()
+    torch.testing.assert_close(made.eval().scores(states, batch).exp().sum(1), torch.ones(2))
+    whole = made.eval().scores(states, batch)
     seen = []
     for step in range(40):
         made.train().left_out.clock.set(seed=1, step=step, first_row=0, share=0.0)
-        seen.append(made.scores(readings, batch))
+        seen.append(made.scores(states, batch))
         torch.testing.assert_close(seen[-1].exp().sum(1), torch.ones(2))
     assert len({tuple(one[0].tolist()) for one in seen}) > 10
     torch.testing.assert_close(torch.stack(seen).exp().mean(0), whole.exp(), atol=0.12, rtol=0)

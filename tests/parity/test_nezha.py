@@ -55,7 +55,7 @@ def test_logits_and_gradients_are_those_of_transformers_and_come_back(systems: M
     for name, objective in system.objectives.items():
         state = states[objective.reads[0]]
         positions = torch.arange(state.flatten(0, -2).shape[0])
-        scores[name] = objective.scores({objective.reads[0]: state}, Batch({objective.target_positions: positions}))
+        scores[name] = objective.scores({objective.reads[0]: state}, Batch({objective.positions_field: positions}))
     generator = torch.Generator().manual_seed(1)
     weights = {name: torch.randn(s.shape, generator=generator) / s.numel() ** 0.5 for name, s in scores.items()}
     weights["mlm"] *= found["block"].view(-1, 1)

@@ -172,7 +172,7 @@ def our_scores(system: Any, found: dict[str, Tensor]) -> dict[str, Tensor]:
     result = {}
     for name, objective in system.objectives.items():
         reading = objective.reads[0]
-        asked = Batch({objective.target_positions: positions[reading], "tokens": found["tokens"]})
+        asked = Batch({objective.positions_field: positions[reading], "tokens": found["tokens"]})
         result[name] = objective.scores({reading: states[reading]}, asked)
     return result
 
@@ -373,7 +373,7 @@ def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_with_its_po
             loaded = load_checkpoint(tmp_path / pooling)
             head = next(iter(loaded.heads.values())).eval()
             states = loaded.network.eval()(want=frozenset(head.reads), tokens=given["tokens"], order=loaded.order)
-            ours = head.scores(states, {head.target_positions: torch.arange(len(theirs))})
+            ours = head.scores(states, {head.positions_field: torch.arange(len(theirs))})
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
         found.append(ours)
     assert not torch.allclose(*found, atol=1e-3)

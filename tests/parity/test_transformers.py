@@ -83,7 +83,7 @@ def our_scores(made: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, objective in made.objectives.items():
         reading = objective.reads[0]
         positions = torch.arange(states[reading].flatten(0, -2).shape[0])
-        asked = Batch({objective.target_positions: positions, "tokens": batch["input_ids"]})
+        asked = Batch({objective.positions_field: positions, "tokens": batch["input_ids"]})
         result[name] = objective.scores({reading: states[reading]}, asked)
     return result
 

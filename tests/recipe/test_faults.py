@@ -8,7 +8,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.errors import RecipeError
 from cloze.recipe.load import load_recipe
 from cloze.runs.options import PretrainOptions
-from cloze.runs.request import requested
+from cloze.runs.request import load_request
 from tests.small_recipe import MINE, Write, message_of
 
 UNREAD = [  # (replacement, what the message says): found while reading
@@ -270,5 +270,5 @@ def test_a_wrong_objective_is_not_also_reported_as_one_without_weight() -> None:
 
 def test_a_recipe_for_fine_tuning_is_not_pre_trained() -> None:
     with pytest.raises(RecipeError, match="simcse-supervised: this recipe is for fine-tuning, on labelled text.") as caught:
-        requested(PretrainOptions("simcse-supervised", "text.txt"))
+        load_request(PretrainOptions("simcse-supervised", "text.txt"))
     assert "cloze finetune CHECKPOINT --recipe simcse-supervised --train FILE" in str(caught.value)

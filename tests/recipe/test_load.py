@@ -20,7 +20,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build, place_edit
+from cloze.recipe.builders import build, place_edit
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.recipe.paths import split
@@ -169,7 +169,9 @@ def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
         ("training.batch_warmup=0", "training.batch_warmup: expected one schedule, got 0"),
         ("training.average.decay=0.9", "training.average is null in this recipe"),
         ("training.batch.size=3", "training.batch is a value and has nothing inside"),
-        ("networks.other.layers=2", "networks.other is not in the recipe. There is: main."),
+        ("networks.other.layers=2", "networks.other is not in the recipe. It has: main."),
+        ("networ.dropout=0", "networ is not in the recipe. Did you mean 'network' or 'networks'? It has: name, "),
+        ("dropout=0", "Did you mean 'network.dropout'?"),
         ("a..b=1", "is not a value path"),
         ("training.batch=|", "--set training.batch=|: '|' begins a block or a comment in YAML, not a value.\n  Close every"),
         ("training.batch=#", "--set 'training.batch=\"#\"'"),
@@ -395,7 +397,7 @@ def test_optional_keys_leave_the_hash_as_it_was_until_they_are_written(write: Wr
 
 
 @pytest.mark.parametrize(("written", "message"), [
-    ("average: {decay: 1.0}", "training.average.decay: got 1.0, expected a number from 0 to below 1."),
+    ("average: {decay: 1.0}", "training.average.decay: got 1.0, expected a number of 0 or more and below 1."),
     ("keep_best: token_predicton", "training.keep_best: there is no objective 'token_predicton'."),
     ("keep_best: token_prediction\n  held_out: 0.0", "training.keep_best: no held-out loss is measured."),
 ])  # fmt: skip
@@ -413,7 +415,7 @@ def test_a_batch_grows_by_a_schedule_of_its_part_and_a_fitted_one_need_not(write
     recipe = load_recipe(write(("batch: 32", grown)))
     assert recipe_from_data(recipe.canonical()).hash == recipe.hash != load_recipe(write()).hash
     facts = BudgetFacts(budget_tokens=1e6, text_tokens=1e6)
-    found = {change.path: change.here for change in fit(replace(recipe, name="bert"), facts)}
+    found = {change.path: change.fitted for change in fit(replace(recipe, name="bert"), facts)}
     assert found["training.batch_warmup.linear.start"] == 1.0 and 0 <= found["training.average.decay"] < 0.999
 
 

@@ -20,7 +20,7 @@ from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.canonical import to_yaml
 from cloze.recipe.load import distillation_recipe_names, load_recipe
 from cloze.recipe.recipe import Recipe

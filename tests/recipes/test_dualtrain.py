@@ -20,7 +20,7 @@ from cloze.checkpoint.publish import Publisher
 from cloze.checkpoint.warm_start import load_origins
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.load import load_recipe
 from cloze.registry import lookup
 from cloze.runs.binds import make_tables, open_stores

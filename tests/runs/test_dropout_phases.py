@@ -90,7 +90,7 @@ def test_what_a_phase_cannot_set_is_told_when_the_recipe_is_read(write: Write, c
 
 def test_a_rate_that_no_dropout_can_have_is_told_before_training(write: Write) -> None:
     path = write(schedule("{share: 0.9}", "{share: 0.1, set: {network.dropout: 1.5}}"))
-    told = "networks.main.transformer.dropout: got 1.5, expected a number from 0 to below 1 or a mapping of hidden, attention."
+    told = "transformer.dropout: got 1.5, expected a number of 0 or more and below 1 or a mapping of hidden, attention."
     assert told in message_of(lambda: load_recipe(path))
 
 

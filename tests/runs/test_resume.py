@@ -29,7 +29,7 @@ PRETRAIN: Mapping[str, str] = {
     "with_files": "a note says that a file has changed", "extend": "the way to a larger budget", "until": "where the run pauses",
     "measure": "texts that are measured", "cache": SAME, "device": SAME, "strategy": SAME, "shard": SAME, "tensorboard": SAME,
     "mirror": SAME, "verbose": SAME, "quiet": SAME, "report": SAME, "plan": "trains nothing", "out": "the folder itself",
-    "stage": "set by cloze", "without_earlier": "set by cloze",
+    "stage": "set by cloze", "drop_stage_origins": "set by cloze",
 }  # fmt: skip
 FINETUNE: Mapping[str, str] = {
     "checkpoint": COMPARED, "model": COMPARED, "train": COMPARED, "dev": COMPARED, "task": COMPARED, "tasks": COMPARED,

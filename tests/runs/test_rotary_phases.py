@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cloze.networks.choices import Rotary
 from cloze.networks.clock import Clock
-from cloze.networks.config import Rotary
 from cloze.recipe.load import load_recipe
 from cloze.runs.phasing import phases_of, with_positions
 from tests.making import network_of

@@ -176,7 +176,7 @@ def test_a_network_without_a_token_table_is_refused() -> None:
 
 
 def test_a_small_budget_counts_a_part_of_a_long_text() -> None:
-    changes = {change.path: change.here for change in fit(load_recipe("quick", size="tiny"), BudgetFacts(1e5, 10**8))}
+    changes = {change.path: change.fitted for change in fit(load_recipe("quick", size="tiny"), BudgetFacts(1e5, 10**8))}
     assert changes["networks.main.start.vectors.tokens"] == 2_000_000
     larger = {change.path for change in fit(load_recipe("quick", size="tiny"), BudgetFacts(1e7, 10**8))}
     assert "networks.main.start.vectors.tokens" not in larger

@@ -21,7 +21,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
 
     def peak(recipe: dict[str, Any] | None, width: int = 192) -> float:
         facts = facts_of(recipe, label_counts=None, width=width)
-        return next(float(change.here) for change in fit_task(plain, facts) if change.path.endswith(".peak"))
+        return next(float(change.fitted) for change in fit_task(plain, facts) if change.path.endswith(".peak"))
 
     adam = {"optimizer": {"adamw": {}}, "rate": {"linear": {"peak": 1e-4}}, "batch": 256}
     assert peak(None) == pytest.approx(2e-4)
@@ -37,11 +37,11 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     staged = facts_of(load_recipe("ulmfit").canonical(), label_counts=None, width=192)
     assert (staged.peak, staged.batch) == (4e-3, 64)  # of the stage on the text of the task
     made = fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 192, peak=2.4e-3, batch=32))
-    found = {change.path: change.here for change in made}
+    found = {change.path: change.fitted for change in made}
     network, times = found["training.rate.linear.peak"], found["training.layerwise_rates.heads.times"]
     assert network == pytest.approx(1.4e-3) and network * max(times, 1.0) == pytest.approx(1.4e-3)
     assert not [change for change in fit_task(load_recipe("distilled-bilstm"), TaskFacts(None, 192)) if "peak" in change.path]
-    slow = {change.path: change.here for change in fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 384))}
+    slow = {change.path: change.fitted for change in fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 384))}
     assert slow["training.layerwise_rates.heads.times"] == 10 and slow["training.rate.linear.peak"] == pytest.approx(1e-4)
 
 
@@ -50,7 +50,7 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
 ) -> None:
     def changes(recipe: str, system: str = "bert", *, facts: TaskFacts | None = None, layers: int = 2) -> list[Any]:
         made = recipe_onto(recipe, load_checkpoint(folder(system, layers=layers)))
-        return [change.here for change in fit_changes(load_recipe(recipe), made, facts or short)]
+        return [change.fitted for change in fit_changes(load_recipe(recipe), made, facts or short)]
 
     short = TaskFacts(None, 128, peak=1e-3, batch=32)
     for recipe in ("sentence_classification", "regression", "multi_label"):
@@ -77,7 +77,7 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
 def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_network() -> None:
     def start(recipe: str, facts: TaskFacts | None = None, *, random: bool = False) -> str:
         changes = fit_task(load_recipe(recipe), (facts or TaskFacts(None, 192))._replace(random=random))
-        return next((str(change.here) for change in changes if change.path.endswith("new_heads")), "drawn")
+        return next((str(change.fitted) for change in changes if change.path.endswith("new_heads")), "drawn")
 
     fitted = ("sentence_classification", "pair_classification", "regression", "multi_label", "multiple_choice", "token_labelling",
               "token_labelling_crf", "question_answering", "span_classification")  # fmt: skip
@@ -116,7 +116,7 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
 )
 def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts(rows: int, expected: dict[str, float]) -> None:
     changes = fit_texts(load_recipe("fasttext-supervised"), {"main": LabelCounts(rows, 2)})
-    assert {change.path.rpartition(".")[2]: change.here for change in changes} == expected
+    assert {change.path.rpartition(".")[2]: change.fitted for change in changes} == expected
     assert fit_texts(load_recipe("sentence_classification"), {"main": LabelCounts(rows, 2)}) == []
 
 

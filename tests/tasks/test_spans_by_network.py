@@ -13,7 +13,7 @@ import torch
 from cloze.checkpoint.build import load_checkpoint
 from cloze.interop import Card, PortableModel, Reading, export_folder
 from cloze.networks import Clock
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.registry import lookup
 from cloze.runs.finetuning.finetune import finetune
 from cloze.tasks.evaluation import evaluate

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.checkpoint.build import build_part, build_step, load_checkpoint
+from cloze.checkpoint.build import build_spec, build_step, load_checkpoint
 from cloze.checkpoint.feeds import build_feed
 from cloze.checkpoint.several import LabelledFiles
 from cloze.decoding.generating.forms import ByGaps, form_of
@@ -160,7 +160,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     rows.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     loaded = load_checkpoint(start(name))
     recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].max_length=6", "training.batch=2"])
-    source = build_part(recipe.sources["main"])
+    source = build_spec(recipe.sources["main"])
     store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
@@ -363,7 +363,7 @@ TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{
     [
         ([*TRAIN, "--set", "corpus.label=targt"], "no column 'targt'; it has: text, target"),
         ([*TRAIN, "--set", "exercise[1].max_length=0"], "got 0, expected a whole number of 1 or more"),
-        ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number from 0 to below 1"),
+        ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number of 0 or more and below 1"),
         ([*TRAIN, "--set", "task.metric=accuracy"], "unknown metric 'accuracy'"),
         ([*TRAIN, "--set", "exercise.mask.rate=0.5"], "exercise has no item 'mask'"),
         ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),

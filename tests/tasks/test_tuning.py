@@ -496,9 +496,9 @@ def test_a_network_narrower_than_the_published_one_is_unfrozen_at_once_and_at_on
     gradual = load_recipe("ulmfit_classification")
 
     def found(recipe: Recipe, width: int, **given: Any) -> dict[str, Any]:
-        return {change.path: change.here for change in fit_task(recipe, TaskFacts(None, width), **given)}
+        return {change.path: change.fitted for change in fit_task(recipe, TaskFacts(None, width), **given)}
 
     every, by = "network.train.gradual.every", "training.layerwise_rates.divide.by"
     assert found(gradual, 128) == {every: 0.001, by: 1.0}
-    assert found(gradual, 128, kept=[by]) == {every: 0.001}
+    assert found(gradual, 128, fixed_paths=[by]) == {every: 0.001}
     assert found(gradual, 400) == {} and found(load_recipe("siatl_classification"), 128) == {}

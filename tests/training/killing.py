@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from tiny import Numbers, electra, export, tiny_run
 
-from cloze import whole
+from cloze import atomic
 from cloze.training import saving
 from cloze.training.checkpoints import checkpoint
 from cloze.training.loop import train
@@ -89,7 +89,7 @@ def die_inside(how: str) -> None:
         save = Session.checkpoint
         Session.checkpoint = lambda self, **_: (save(self), save(self))  # type: ignore[method-assign]
         removed = iter(range(10**6))
-        whole._remove = deadly(whole._remove, lambda path: next(removed) == 1)
+        atomic._remove = deadly(atomic._remove, lambda path: next(removed) == 1)
     if how == "publish":
         links = iter(range(10**6))  # step 0 publishes two files; the fourth link is the middle of step 3's
         checkpoint.os.link = deadly(os.link, lambda *_: next(links) == 3)

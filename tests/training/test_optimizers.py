@@ -1,4 +1,4 @@
-"""Optimisers against their papers' arithmetic."""
+"""Optimizers against their papers' arithmetic."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from cloze.document import Where
 from cloze.errors import ClozeError, propose
 from cloze.exercises.exercise import PlacedEdit
 from cloze.recipe import parts
-from cloze.recipe.building import build, schedules, stand_ins
+from cloze.recipe.builders import build, schedules, stand_ins
 from cloze.recipe.faults import Faults
 from cloze.recipe.load import phase_recipes
 from cloze.recipe.recipe import OWN, EditSpec, EntrySpec, PartSpec, Recipe, as_plain_data

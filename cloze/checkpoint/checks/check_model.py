@@ -13,7 +13,7 @@ from cloze.checkpoint.checks.checked import Checked, made_of
 from cloze.document import Where
 from cloze.errors import ClozeError, counted, propose
 from cloze.recipe import parts
-from cloze.recipe.building import build, stand_ins, tables_for
+from cloze.recipe.builders import build, stand_ins, tables_for
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.recipe.references import reading_twins

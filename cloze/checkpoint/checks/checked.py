@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloze.recipe import parts
-from cloze.recipe.building import build
+from cloze.recipe.builders import build
 from cloze.recipe.faults import Faults
 from cloze.recipe.recipe import PartSpec, Recipe, as_plain_data
 

@@ -77,8 +77,8 @@ def chapter(title: str) -> Iterator[None]:
 def write_task(out: Path, *, seed: int) -> dict[str, Path]:
     """Say what the text is, and write docstrings as JSON lines: a few with their package as label, those to test on, and all
     others of the packages without labels."""
+    from cloze.atomic import require_output
     from cloze.corpus.readers.python_docs import python_docs, python_docs_records
-    from cloze.whole import require_output
 
     parts = {part: out / f"packages-{part}.jsonl" for part in ("labelled", "unlabelled", "test")}
     for path in parts.values() if out.is_dir() else ():

@@ -30,10 +30,10 @@ def command(
     The page is one file and works offline. It shows the attention of every head and layer, the predictions of the network's own
     head applied to every layer, and the nearest tokens of the text and words of the vocabulary.
     """
+    from cloze.atomic import require_output
     from cloze.cli.hints import typed
     from cloze.errors import UserError
     from cloze.reports.page import is_page
-    from cloze.whole import require_output
 
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
         raise UserError(f"--out {out}: expected an HTML file, such as page.html.")

@@ -79,7 +79,7 @@ def _show_recipe(
         from cloze.training.schedule.budget import Budget
 
         fitted, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)
-        loaded, table = fitted.recipe, fitted.table(Budget.parse(budget).typed) if fitted.changes else ""
+        loaded, table = fitted.recipe, fitted.table(Budget.parse(budget).typed) if fitted.changed_values else ""
         table_lines = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
     else:
         loaded = load_recipe(what, size=size, overrides=overrides, with_files=with_files)

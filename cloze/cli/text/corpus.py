@@ -87,7 +87,7 @@ class OfTask(Mode):
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
         from cloze.errors import TaskError, propose
-        from cloze.recipe.building import build as build_part
+        from cloze.recipe.builders import build as build_part
         from cloze.recipe.load import load_sources, task_recipe_names
         from cloze.recipe.parts import builder_of
         from cloze.recipe.recipe import as_plain_data

@@ -32,10 +32,10 @@ def command(
     Boxes are in pixels, or in shares of the picture if no number is above 1. Your Python file defines features(picture, boxes),
     which maps uint8 (H, W, 3) and pixel boxes (R, 4) to (R, width). To continue an interrupted run, repeat the command.
     """
+    from cloze.atomic import require_output
     from cloze.corpus.items.features import count_pictures, write_features
     from cloze.decoding.progress import DecodingProgress
     from cloze.errors import CorpusError
-    from cloze.whole import require_output
 
     if number not in ("float16", "float32"):
         raise CorpusError(f"--number {number}: expected float16 or float32.")

@@ -22,7 +22,7 @@ def parse_items(given: Sequence[str]) -> dict[str, str]:
 
 
 def _as_options(phrase: Phrase) -> str | None:
-    """How a phrase about a table is written with the options of this verb."""
+    """How a phrase about a table is written with the options of this command."""
     name = phrase.parameter.key
     if name in ("text", "format"):
         return phrase.naming(replace(phrase.parameter, style="option"))

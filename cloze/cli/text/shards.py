@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cloze.cli.options import WithFiles
+from cloze.errors import Say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cloze.corpus import Store
     from cloze.text import Tokenizer
@@ -71,7 +72,7 @@ class Sharded(NamedTuple):
 
     def build(
         self, paths: list[str], tokenizer: Tokenizer, out: Path, *, text_format: str, named: Mapping[str, Any],
-        workers: int | None, say: Callable[[str], None],
+        workers: int | None, say: Say,
     ) -> Store | None:
         """Build the shards, or go on building them, and join them; None if other parts are missing."""
         from cloze.jobs import cores, workers_on

@@ -72,10 +72,10 @@ def candidates(
     Example: cloze vocab candidates BERT --corpus papers.txt --add 2000 --out WORDS. Then continue pre-training with it:
     cloze pretrain bert --init BERT --tokenizer WORDS --corpus papers.txt --budget 1h --out RUN
     """
+    from cloze.atomic import require_new, whole_folder
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
     from cloze.text.vocabularies.vocabulary import extended, fit_of
-    from cloze.whole import require_new, whole_folder
 
     if out is not None:
         require_new(out)
@@ -145,12 +145,12 @@ def mentions(
 
     Example: cloze vocab mentions E-BERT mentions.jsonl --as concat --out text.txt; cloze embed E-BERT --file text.txt
     """
+    from cloze.atomic import require_output, whole_file
     from cloze.checkpoint.entity_rows import with_mentions
     from cloze.errors import UserError
     from cloze.text import Tokenizer
     from cloze.text.annotation.mentions import Mentions
     from cloze.text.matching import read_text
-    from cloze.whole import require_output, whole_file
 
     require_output(out, overwrite=overwrite)
     if reading not in ("concat", "replace"):
@@ -181,12 +181,12 @@ def visual(
 
     Example: cloze vocab visual CLIPS.npz --tokenizer BERT --out WORDS; cloze vocab assign WORDS CLIPS.npz --out words.npz
     """
+    from cloze.atomic import require_new, whole_folder
     from cloze.corpus.items import read_pictures
     from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, sampled
     from cloze.errors import UserError, counted
     from cloze.text import Tokenizer
     from cloze.text.visual import with_visual_words
-    from cloze.whole import require_new, whole_folder
 
     if not name.isidentifier():
         raise UserError(f"--set {name}: expected a name of letters, digits and underscores, such as frames.")
@@ -218,10 +218,10 @@ def assign(
 
     Example: cloze vocab assign WORDS CLIPS.npz --out words.npz
     """
+    from cloze.atomic import require_output
     from cloze.corpus.items import read_pictures
     from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, write_words
     from cloze.errors import counted
-    from cloze.whole import require_output
 
     require_output(out, overwrite=overwrite)
     counts = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out, overwrite=overwrite)

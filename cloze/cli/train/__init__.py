@@ -1,7 +1,7 @@
 """The commands of the section Train: pretrain, finetune, augment, evaluate, predict, best, compare, sweep; and the
 modes of `evaluate`.
 
-May import what `cloze.cli` may. To add a command: a module here with `command(...)`, and one line in `VERBS`
-(verbs.py).
+May import what `cloze.cli` may. To add a command: a module here with `command(...)`, and one line in `COMMANDS`
+(commands.py).
 Contract: tests/cli/test_frame.py and tests/docs/test_contracts.py.
 """

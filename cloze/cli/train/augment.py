@@ -45,11 +45,11 @@ def command(
     a teacher, let it label the new rows: cloze predict TEACHER more.tsv --scores. In each copy of a pair, only one of the two
     texts changes.
     """
+    from cloze.atomic import require_output
     from cloze.corpus.readers.labelled import as_format, as_quoting, read_table
     from cloze.corpus.readers.text_files import require_files
     from cloze.errors import TaskError
     from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, augmented_rows, format_of, line_of
-    from cloze.whole import require_output
 
     kind = format_of(out)
     require_output(out, overwrite=overwrite)
@@ -62,11 +62,11 @@ def command(
     require_files([] if keep is None else [keep])
     function_words = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
+    from cloze.atomic import whole_file
     from cloze.checkpoint.build import load_checkpoint
     from cloze.decoding.progress import DecodingProgress
     from cloze.decoding.ready import to_augment
     from cloze.interop.vectors import open_vectors
-    from cloze.whole import whole_file
 
     reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
     augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), function_words, candidates, batch)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.modes import with_options
+from cloze.cli.options import with_options
 from cloze.runs.options import FinetuneOptions
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.modes import with_options
+from cloze.cli.options import with_options
 from cloze.runs.options import PretrainOptions
 
 
@@ -24,7 +24,7 @@ def command(
     from cloze.cli.hints import hint
     from cloze.cli.train.quiet import silence
     from cloze.errors import UserError, propose
-    from cloze.runs.request import requested
+    from cloze.runs.request import load_request
     from cloze.runs.run import run_request
 
     if options.strategy not in ("ddp", "fsdp"):
@@ -32,7 +32,7 @@ def command(
     if options.out is None and not plan:
         raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan does not need it.)")
     with silence(on=quiet and not plan):
-        loaded, request = requested(options)
+        loaded, request = load_request(options)
         if plan:
             from cloze.runs.planning import plan_request
 

@@ -39,9 +39,9 @@ def command(
 
     Features of every token, for models trained elsewhere: cloze embed ELMO --file sentences.txt --layers all --out features.npz
     """
+    from cloze.atomic import require_output
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
-    from cloze.whole import require_output
 
     inputs = gather(texts or [], file, field=field, json_input=json_input or None)
     ending = ".npy" if layers is None else ".npz"

@@ -125,9 +125,9 @@ def _is_classifier(model: Path, to: str) -> bool:
 
 def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | None, overwrite: bool) -> None:
     """Write a classifier as fastText's file."""
+    from cloze.atomic import require_output
     from cloze.cli.hints import suggest
     from cloze.interop.vectors.classifier import write_classifier
-    from cloze.whole import require_output
 
     require_output(out, overwrite=overwrite)
     words, labels, remarks = write_classifier(model, out, quantising=quantising, cutoff=cutoff)
@@ -139,11 +139,11 @@ def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | Non
 
 def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None:
     """Write the network and the head of its task for other runtimes."""
+    from cloze.atomic import require_parent
     from cloze.checkpoint.onnx_file import write_onnx, write_onnx_folder
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
     from cloze.interop.onnx_folder import FILE
-    from cloze.whole import require_parent
 
     if out.suffix not in ("", ".onnx") or out.suffix and out.exists():
         raise UserError(f"{out}: expected a new file that ends in .onnx, or a new folder with a name without an ending.")

@@ -1,4 +1,4 @@
-"""`cloze import`: a Hugging Face folder, word vectors or released recurrent weights → a checkpoint that every verb opens."""
+"""`cloze import`: a Hugging Face folder, word vectors or released recurrent weights → a checkpoint that every command opens."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def command(
     --words adds the words of a larger table of vectors to the vocabulary of a run, by a linear map between the two spaces:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER.
     """
+    from cloze.atomic import require_new
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
     from cloze.interop import import_folder
     from cloze.interop.released import import_released, is_released
-    from cloze.whole import require_new
 
     require_new(out)
     if is_released(source):
@@ -103,12 +103,12 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     """Write a classifier of fastText as a fine-tuned folder, whole or not at all."""
     import json
 
+    from cloze.atomic import whole_folder
     from cloze.cli.hints import suggest
     from cloze.interop import Card, export_folder
     from cloze.interop.vectors.classifier import import_classifier, recipe_of_classifier
     from cloze.recipe.canonical import to_yaml
     from cloze.recipe.load import read_tree, recipe_from_data
-    from cloze.whole import whole_folder
 
     imported, task = import_classifier(model, str(source))
     several = "_multi_label" if task["task"] == "multi_label" else ""
@@ -145,6 +145,7 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     """
     from dataclasses import replace
 
+    from cloze.atomic import whole_folder
     from cloze.interop import Card, export_folder
     from cloze.interop.files import write_json
     from cloze.interop.recipe import adapted_recipe, base_recipe
@@ -153,7 +154,6 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     from cloze.recipe.canonical import to_yaml
     from cloze.recipe.load import load_recipe, read_tree, recipe_from_data
     from cloze.tasks.result import described_in, length_of_tuned
-    from cloze.whole import whole_folder
 
     has_recipe = (imported.folder / "cloze" / "recipe.yaml").is_file()
     if as_it_is and has_recipe:

@@ -38,11 +38,11 @@ def command(
     """
     import json
 
+    from cloze.atomic import require_output, whole_file
     from cloze.corpus.readers.text_files import require_files
     from cloze.decoding.texts import gather, named_file
     from cloze.errors import TaskError
     from cloze.tasks.result import TASK_FILE
-    from cloze.whole import require_output, whole_file
 
     if not passages:
         raise TaskError("--passages FILE is missing: name the file to search.")

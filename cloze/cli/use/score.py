@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.modes import with_options
-from cloze.cli.options import Encoding, WithFiles
+from cloze.cli.options import Encoding, WithFiles, with_options
 
 if TYPE_CHECKING:
     from cloze.decoding.ready import Ready

@@ -36,8 +36,8 @@ def command(
     import tempfile
     from importlib.metadata import version
 
+    from cloze.atomic import require_output, whole_file
     from cloze.errors import UserError
-    from cloze.whole import require_output, whole_file
 
     if out is not None:
         require_output(out, overwrite=overwrite)

@@ -46,9 +46,9 @@ def classes_of(
 
     Example: cloze words classes RUN --count 500 --out classes.txt
     """
+    from cloze.atomic import require_output, whole_file
     from cloze.cli.vectors import opened
     from cloze.decoding.vectors.word_sets import classes
-    from cloze.whole import require_output, whole_file
 
     require_output(out, overwrite=overwrite)
     vectors = opened(model)
@@ -71,12 +71,12 @@ def retrofit(
 
     Example: cloze words retrofit RUN --lexicon ppdb.txt --out better.vec; cloze neighbours better.vec happy
     """
+    from cloze.atomic import require_output
     from cloze.cli.vectors import opened
     from cloze.corpus.readers.text_files import cells_of, lines, require_files
     from cloze.decoding.vectors.word_sets import retrofitted
     from cloze.interop.vectors.text import write_text
     from cloze.interop.vectors.whole import whole_file
-    from cloze.whole import require_output
 
     require_output(out, overwrite=overwrite)
     require_files([lexicon])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cloze.atomic import require_new
 from cloze.budget.fit_text import sample_text
 from cloze.checkpoint.build import load_checkpoint
 from cloze.comparison.best.answers import NGRAMS
@@ -19,7 +20,7 @@ from cloze.comparison.cell import planned, read_json, write_json
 from cloze.comparison.compare import finished, require_own
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.stores.build import corpus_files
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, Say
 from cloze.jobs import LocalWorkers, Workers
 from cloze.runs.finetuning.measure_result import add_mixture
 from cloze.runs.text_distance import text_distance
@@ -28,9 +29,7 @@ from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import TASK_FILE, task_in_folder
 from cloze.text.encodings import reading_as
 from cloze.training.precision import choose_device
-from cloze.whole import require_new
 
-Say = Callable[[str], None]
 KEPT = "kept"  # in task.json: which system of a comparison it is
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from cloze.atomic import whole_file
 from cloze.comparison.best.verdict import SystemStanding, Verdict, sentences, table
 from cloze.reports.figures import COLOURS, PlotLine, Scale, chart, ticks
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
-from cloze.whole import whole_file
 
 _ROW, _AXIS = 34, 26  # pixels
 

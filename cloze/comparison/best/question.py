@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.atomic import whole_file
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.several import similar_task
 from cloze.corpus import Store
@@ -34,7 +35,6 @@ from cloze.tasks.linear.unlabelled import learns_from_texts
 from cloze.tasks.task import Task, chosen_metric, together
 from cloze.text.encodings import reading_as
 from cloze.training.schedule.budget import Budget
-from cloze.whole import whole_file
 
 BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named
 TEXTS = 8_000  # without labels that are read at most

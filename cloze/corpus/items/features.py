@@ -16,12 +16,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.atomic import require_output, whole_file
 from cloze.corpus.items.extractors import FeatureExtractor, Pixels
 from cloze.corpus.items.item_store import BOXES, FEATURES
 from cloze.corpus.items.item_writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, propose
 from cloze.untrusted import parse_json
-from cloze.whole import require_output, whole_file
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 Number = Literal["float16", "float32"]

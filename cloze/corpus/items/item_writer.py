@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from cloze.corpus.items.links import RecordLinks
 from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
 from cloze.corpus.stores.writer import HashedFile
-from cloze.errors import CorpusError, Parameter, counted, propose
+from cloze.errors import CorpusError, Parameter, Say, counted, propose
 
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
 _SHOWN = 3
@@ -43,7 +43,7 @@ class ItemsWriter:
         self.files[PICTURES].write(np.array([number], np.int64))
         return number
 
-    def finish(self, report: Callable[[str], None], linked: RecordLinks | None = None) -> dict[str, Any]:
+    def finish(self, report: Say, linked: RecordLinks | None = None) -> dict[str, Any]:
         """Copy the items of every set, which must have those that `linked` names. Returns what the header says about them."""
         for key in self.numbers:
             if len(key.splitlines()) != 1:
@@ -58,7 +58,7 @@ class ItemsWriter:
     def _lines(self, name: str, lines: Sequence[str]) -> None:
         self._file(name).write(np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8))
 
-    def _set(self, name: str, path: str, report: Callable[[str], None], linked: RecordLinks | None) -> dict[str, Any]:
+    def _set(self, name: str, path: str, report: Say, linked: RecordLinks | None) -> dict[str, Any]:
         (self.folder / FOLDER / name).mkdir()
         spans = np.full((len(self.numbers), 2), -1, np.int64)
         read = read_pictures(path)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.atomic import require_output, whole_file
 from cloze.corpus.items.item_store import FEATURES
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json
-from cloze.whole import require_output, whole_file
 
 Floats = NDArray[np.float64]
 #: The type of a sample of so many bytes, and its middle.

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.atomic import require_output, whole_file
 from cloze.corpus.items.item_store import FEATURES
 from cloze.corpus.items.readers import Picture
 from cloze.errors import CheckpointError, CorpusError
-from cloze.whole import require_output, whole_file
 
 Floats = NDArray[np.float64]
 #: The file of a tree in a folder of `cloze vocab visual`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -16,12 +16,11 @@ from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Columns, Record, RecordBlock, RecordEncoder
 from cloze.corpus.records.record_store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.stores.writer import HashedFile, StoreWriter, saving
-from cloze.errors import CorpusError, RunError, TaskError, counted
+from cloze.errors import CorpusError, RunError, Say, TaskError, counted
 from cloze.text.annotation.annotate import Annotations
 from cloze.text.encodings import recoded
 from cloze.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
 _TOGETHER = 2048  # records encoded together
 _CHUNK = 1 << 20  # values renumbered together
 

@@ -27,7 +27,7 @@ from cloze.corpus.sources.gather import Arrays
 from cloze.corpus.sources.plan import Int64, RowPlan
 from cloze.corpus.stores.source import Address, Source
 from cloze.corpus.stores.store import Store
-from cloze.errors import CorpusError, RecipeError, TaskError
+from cloze.errors import CorpusError, RecipeError, Say, TaskError
 from cloze.registry import Part, lookup, register
 from cloze.text.annotation.annotate import Annotations
 
@@ -41,7 +41,6 @@ else:
     AnswerPart = Part["answer"]
     AnnotatorParts = dict[str, Part["annotator"]]  # noqa: F821  the name of a kind
 
-Say = Callable[[str], None]
 #: The layer of words that mean an item, which records with items have even if none of their words does.
 _LINKED = frozenset({f"layers/{LINKED}", f"labels/{LINKED}"})
 _TEXT = frozenset({"tokens", "length", "word_start"})  # the fields of text that the companions have

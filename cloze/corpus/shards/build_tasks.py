@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from cloze.atomic import whole_file
 from cloze.corpus.readers.blocks import Block, read_blocks, read_files
 from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
@@ -27,7 +28,6 @@ from cloze.corpus.stores.store import SHARDS, TOKENIZER, Store
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
 from cloze.text.encodings import find_encoding
-from cloze.whole import whole_file
 
 TASKS = "tasks"
 _EMPTY_LINE = (b"\n\n", b"\r\n\r\n")

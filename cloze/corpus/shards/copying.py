@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloze.corpus.shards.place import RemoteFolder, is_address
 from cloze.corpus.shards.remote import parsed_header
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, Say
 from cloze.untrusted import parse_json
 
 _AGAIN = "Run the same command again: it copies only what is missing."
 
 
-def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
+def copy_store(source: str, target: str, say: Say) -> None:
     """Copy a store; either side may be an address. Every file is checked on the way.
 
     Files that are there already are left, and the header is written last, so that a copy that was stopped can be resumed. Raises

@@ -22,12 +22,12 @@ from weakref import WeakSet, finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.atomic import whole_file
 from cloze.corpus.shards.remote import NoRoom, Remote
 from cloze.corpus.shards.sharded import WINDOW, bind_shards
 from cloze.corpus.stores.store import COUNTS, HEADER, PLANS, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, parsed_counts
 from cloze.errors import CorpusError, RunError, counted, sized
 from cloze.processes import processes, processes_here
-from cloze.whole import whole_file
 
 if TYPE_CHECKING:
     from cloze.corpus.stores.source import Source

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cloze.array_files import save_array
-from cloze.whole import whole_file, whole_folder
+from cloze.atomic import whole_file, whole_folder
 
 _LARGE = 1 << 18  # entries of arrays that are mapped from files
 Made = TypeVar("Made")

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from cloze.atomic import hidden, put, recover, whole_file
 from cloze.corpus.shards.place import RemoteFolder, require_main_thread
 from cloze.corpus.stores.store import HEADER, PLANS, SHARDS, Store, file_hash
 from cloze.errors import CorpusError, RunError, sized
 from cloze.untrusted import parse_json
-from cloze.whole import hidden, put, recover, whole_file
 
 MARK = "remote.json"
 _AT_ONCE = 4  # files fetched at the same time

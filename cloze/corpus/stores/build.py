@@ -26,13 +26,12 @@ from cloze.corpus.stores.languages import language_folders, language_sizes, read
 from cloze.corpus.stores.store import Store
 from cloze.corpus.stores.workers import WorkerPool
 from cloze.corpus.stores.writer import StoreWriter, saving
-from cloze.errors import CorpusError, RunError
+from cloze.errors import CorpusError, RunError, Say
 from cloze.jobs import cores
 from cloze.text import Annotations, Tokenizer
 from cloze.text import train as train_tokenizer
 from cloze.text.vocabularies.training import Streaming, TextSpec, spec_of, trainer_of
 
-Say = Callable[[str], None]
 Progress = Callable[[int, "int | None"], None]
 
 _SMALL = 6_000_000      # bytes below which starting processes costs more than it saves

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.array_files import write_values
+from cloze.atomic import whole_folder
 from cloze.corpus.stores.store import file_hash
 from cloze.errors import CorpusError
 from cloze.untrusted import parse_json, read_small
-from cloze.whole import whole_folder
 
 Triples = NDArray[np.int32]
 Keys = NDArray[np.uint64]

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.atomic import flush, hidden, put, recover
 from cloze.corpus.stores.store import (
     COUNTS,
     FILES,
@@ -28,7 +29,6 @@ from cloze.corpus.stores.store import (
     names_file,
 )
 from cloze.errors import CorpusError, Parameter, Phrase
-from cloze.whole import flush, hidden, put, recover
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.array_files import save_array
+from cloze.atomic import whole_file
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
@@ -19,7 +20,6 @@ from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.errors import UserError, propose
 from cloze.objectives.distances.embedding import Embedding
-from cloze.whole import whole_file
 
 Pooling = Literal["mean", "max", "first", "summary"]
 _HEAD = "embedding"

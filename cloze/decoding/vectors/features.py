@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cloze.atomic import whole_file
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
-from cloze.whole import whole_file
 
 Features = NDArray[np.float32]
 

@@ -45,7 +45,7 @@ class Resegment(Edit):
     out. `tokenizers` draws again for pairs left out when a merge that is no longer possible comes up; the paper does not.
     """
 
-    in_training_alone: ClassVar[bool] = True
+    training_only: ClassVar[bool] = True
     precedes: ClassVar[frozenset[str]] = frozenset({"special", "masked"})
     spoils: ClassVar[tuple[str, ...]] = ("words", "links/", "distractor.tokens")  # a text whose pieces tell that it is another
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from cloze import whole
+from cloze import atomic
 from cloze.errors import UserError
 
 
@@ -16,10 +16,10 @@ from cloze.errors import UserError
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write; it appears under its name, by one rename, only when it is on disk. It is compressed if its name ends in
     .gz."""
-    whole.require_parent(path)
+    atomic.require_parent(path)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected the name of a file to write.")
-    with whole.whole_file(path) as stage, stage.open("wb") as file:
+    with atomic.whole_file(path) as stage, stage.open("wb") as file:
         if path.suffix == ".gz":
             with gzip.GzipFile(path.stem, "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
                 yield cast(IO[bytes], packed)

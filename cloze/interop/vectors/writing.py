@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cloze.atomic import require_output
 from cloze.errors import UserError, propose
 from cloze.interop.vectors.binary import write_binary
 from cloze.interop.vectors.checkpoint import answers_of
@@ -11,7 +12,6 @@ from cloze.interop.vectors.fasttext import FastText, as_fasttext, write_fasttext
 from cloze.interop.vectors.opening import kind_of, open_fasttext, open_vectors
 from cloze.interop.vectors.text import write_text
 from cloze.interop.vectors.whole import whole_file
-from cloze.whole import require_output
 
 FORMATS = ("word2vec", "word2vec-binary", "glove", "fasttext")
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks import config as choices
+from cloze.networks import choices
 from cloze.networks.blocks.dropout import Dropout, Positions
-from cloze.networks.config import Activation, FeedForwards
+from cloze.networks.choices import Activation, FeedForwards
 
 
 def activate(x: Tensor, kind: Activation) -> Tensor:

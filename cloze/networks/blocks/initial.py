@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cloze.networks.config import Normal, Truncated, Uniform
+from cloze.networks.choices import Normal, Truncated, Uniform
 
 if TYPE_CHECKING:
     from cloze.networks.blocks.layer import Layer

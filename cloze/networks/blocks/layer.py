@@ -17,7 +17,7 @@ from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionI
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
-from cloze.networks.config import Norms
+from cloze.networks.choices import Norms
 from cloze.networks.cost import Operations
 from cloze.networks.fast.choose import choose
 

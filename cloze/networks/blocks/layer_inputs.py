@@ -15,7 +15,7 @@ from cloze.networks.blocks.positions.functional import functional
 from cloze.networks.blocks.positions.relation import NONE, Relation
 from cloze.networks.blocks.positions.rotary import rotation
 from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
-from cloze.networks.config import Band, FunctionalPositions, Rotary
+from cloze.networks.choices import Band, FunctionalPositions, Rotary
 
 
 @dataclass(frozen=True)

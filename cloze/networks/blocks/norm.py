@@ -8,8 +8,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks import config as choices
-from cloze.networks.config import Norm, Norms
+from cloze.networks import choices
+from cloze.networks.choices import Norm, Norms
 from cloze.networks.cost import Operations
 
 

@@ -17,8 +17,8 @@ from cloze.networks.blocks.recurrence.locked import LockedDropout, Noise, WordDr
 from cloze.networks.blocks.recurrence.lstm import LSTMLayer
 from cloze.networks.blocks.recurrence.recurrent_state import StateCache, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.recurrence.stepping import State
+from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
-from cloze.networks.config import RecurrentDropouts
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register

@@ -15,8 +15,8 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.stack import Cache
+from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
-from cloze.networks.config import Normal
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, register

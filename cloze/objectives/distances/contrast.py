@@ -62,16 +62,16 @@ class Contrast(StepObjective):
         counted.add_linear(rows, self.head)
         counted.add_row_products(rows * rows * self.width * (len(self.reads) - 1))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own. With
         `wrong` (E, 2E): then with every wrong text.
         """
-        return self._products(self.kept(readings, batch))
+        return self._products(self.kept(states, batch))
 
-    def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def kept(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
         keys' fingerprints."""
-        vectors = {name: self._mapped(name, readings[name]) for name in self.reads}
+        vectors = {name: self._mapped(name, states[name]) for name in self.reads}
         return {**vectors, "known": fingerprints(batch["tokens"], batch.get("block"))}
 
     def compare(self, kept: Mapping[str, Tensor]) -> Loss:

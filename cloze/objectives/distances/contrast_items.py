@@ -29,7 +29,7 @@ class ContrastItems(TargetsAtPositions):
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
-    in_training_alone = True
+    training_only = True
     reads = ("hidden",)
     head: nn.ModuleDict
 
@@ -39,32 +39,33 @@ class ContrastItems(TargetsAtPositions):
     ) -> None:
         super().__init__(set=set)
         self.values = f"values/{set}"
-        self.takes = frozenset({self.values, self.target_positions})
-        self.at = (self.target_positions,)
+        self.takes = frozenset({self.values, self.positions_field})
+        self.at = (self.positions_field,)
         self.temperature, self.project = temperature, project
         self.head = nn.ModuleDict({"query": dense(width, project), "key": dense(numbers, project, bias=False)})
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Both maps, and the products of every query with every key."""
-        rows = len(batch[self.target_positions])
+        rows = len(batch[self.positions_field])
         keys = counted.branch(needs_grad=False)
         keys.add_linear(rows, self.head["key"])
         counted.add_linear(rows, self.head["query"])
         counted.add_branches(keys)
         counted.add_row_products(rows * rows * self.project)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, M): every query with every key; minus infinity at padding."""
-        rows = readings["hidden"].flatten(0, -2).index_select(0, batch[self.target_positions].long())
+        rows = states["hidden"].flatten(0, -2).index_select(0, batch[self.positions_field].long())
         query, key = self.head["query"](rows), self.head["key"](batch[self.values].to(rows.dtype))
         similarities = query @ key.t() / self.temperature
-        if self.weights not in batch:
+        if self.weights_field not in batch:
             return similarities
-        mask = (batch[self.weights] == 0)[None] & ~torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+        diagonal = torch.eye(len(similarities), dtype=torch.bool, device=similarities.device)
+        mask = (batch[self.weights_field] == 0)[None] & ~diagonal
         return similarities.masked_fill(mask, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""
         diagonal = torch.arange(len(scores), device=scores.device)
-        total, correct = cross_entropy_sum(scores, diagonal, batch.get(self.weights))
+        total, correct = cross_entropy_sum(scores, diagonal, batch.get(self.weights_field))
         return Loss(total, {"correct": correct})

@@ -29,7 +29,7 @@ class ContrastPairs(Objective):
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
-    in_training_alone = True
+    training_only = True
     reads = ("pairs",)
 
     def __init__(self, *, among: Literal["items", "texts"] = "items", width: Given[int]) -> None:
@@ -45,9 +45,9 @@ class ContrastPairs(Objective):
         """The map, for every pair."""
         counted.add_linear(len(batch["tokens"]) ** 2, self.head)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(B, B): a row for each text, or for the items of each row; minus infinity where another row has the same text."""
-        logits = self.head(readings["pairs"]).squeeze(-1)
+        logits = self.head(states["pairs"]).squeeze(-1)
         prints = fingerprints(batch["tokens"], batch.get("block"))
         same = (prints[:, None] == prints) & ~torch.eye(len(prints), dtype=torch.bool, device=prints.device)
         logits = logits.masked_fill(same, float("-inf"))

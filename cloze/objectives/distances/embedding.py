@@ -70,9 +70,9 @@ class Embedding(Objective):
         """The map, for every row."""
         counted.add_linear(len(sequence(batch)), self.head)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""
-        state = readings[self.reads[0]]
+        state = states[self.reads[0]]
         vectors = self.head(state if self.pool is None else self.pool(state, batch))
         vectors = vectors if self.activation is None else torch.tanh(vectors)
         return F.normalize(vectors, dim=-1) if self.normalise else vectors

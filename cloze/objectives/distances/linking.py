@@ -12,7 +12,7 @@ from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.blocks.inputs.candidates import Candidates
 from cloze.networks.cost import Operations
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
 
@@ -24,7 +24,7 @@ class OfCandidates(Objective):
     """
 
     likelihood = False
-    in_training_alone = True
+    training_only = True
     reads = ("linking",)
 
     def __init__(self, *, set: str, of: str, table: str, tables: Mapping[str, Any] | None) -> None:
@@ -35,9 +35,9 @@ class OfCandidates(Objective):
         self.candidates = Candidates(name=table, tables=tables, part="objectives.linking.table")
         self.head = nn.Identity()
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The scores, (P,)."""
-        return readings["linking"]
+        return states["linking"]
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Differences and logarithms alone: no products."""
@@ -73,7 +73,7 @@ class Linking(OfCandidates):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
         counted, side = self._sides(batch)
-        signed = wide(scores) * side.to(scores.device)
+        signed = at_least_float32(scores) * side.to(scores.device)
         losses = (self.by - signed).clamp(min=0) * counted
         return Loss(losses.sum(), {"correct": ((signed > 0) & counted).detach().sum().to(losses.dtype)})
 
@@ -106,7 +106,7 @@ class LinkChoice(OfCandidates):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
         item, right = (indices.to(scores.device) for indices in self._right(batch))
-        scores = wide(scores)
+        scores = at_least_float32(scores)
         best = scores.new_full((batch[self.items].numel(),), -torch.inf).scatter_reduce(0, item, scores.detach(), "amax")
         sums = scores.new_zeros(len(best)).index_add(0, item, (scores - best[item]).exp())
         losses = (best + sums.log())[item][right] - scores[right]

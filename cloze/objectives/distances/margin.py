@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.cost import Operations
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import register
 
 
@@ -37,13 +37,13 @@ class Margin(Objective):
         first = _first(batch["owner"])
         return torch.tensor(float(len(first) - int(first.sum())))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The distances, (R,)."""
-        return readings[self.reads[0]]
+        return states[self.reads[0]]
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""
-        distance, first = wide(scores), _first(batch["owner"])
+        distance, first = at_least_float32(scores), _first(batch["owner"])
         fact = distance[first][first.long().cumsum(0) - 1]
         losses = (self.by + fact - distance).clamp(min=0)[~first]
         correct = (distance > fact)[~first].detach().sum().to(distance.dtype)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.networks.cost import Operations
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
 
@@ -23,7 +23,7 @@ class Pull(Objective):
     """
 
     likelihood = False
-    in_training_alone = True
+    training_only = True
     reads = ("item_hidden", "word_vectors")
 
     def __init__(self, *, items: str = "sounds", width: Given[int]) -> None:
@@ -39,9 +39,9 @@ class Pull(Objective):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Only differences, no products."""
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The distance (M, M) of each real item from the word of each."""
-        items, words = (wide(readings[name]) for name in self.reads)
+        items, words = (at_least_float32(states[name]) for name in self.reads)
         real = torch.arange(items.shape[1], device=items.device) < batch[self.length][:, None]
         return torch.cdist(items[real], words[real].detach(), p=1.0) / self.width
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Count, Positive
 from cloze.networks.cost import Operations, shown
-from cloze.objectives.objective import Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import Loss, TargetsAtPositions, at_least_float32
 from cloze.registry import Given, register
 
 _SMALLEST_LENGTH = 1e-5
@@ -30,7 +30,7 @@ class Transport(TargetsAtPositions):
     """
 
     likelihood = False
-    in_training_alone = True
+    training_only = True
     reads = ("hidden", "item_hidden")
 
     def __init__(
@@ -50,12 +50,12 @@ class Transport(TargetsAtPositions):
         steps.add_row_products(2 * self.steps * text.tokens * items)
         counted.add_branches(steps)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The cost of each target's row (M,)."""
         # One problem per target: `text` (M, L, D) and its real `words` (M, L), `items` (M, R, D) and which of
         # them are `real` (M, R), `costs` and `plan` (M, L, R).
-        rows = batch[self.target_positions].long()
-        text, items = (wide(readings[name]).index_select(0, rows) for name in self.reads)
+        rows = batch[self.positions_field].long()
+        text, items = (at_least_float32(states[name]).index_select(0, rows) for name in self.reads)
         words = torch.ones(text.shape[:2], dtype=torch.bool, device=text.device)
         if "block" in batch:
             words = batch["block"][rows] > 0
@@ -69,8 +69,8 @@ class Transport(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of the signed costs."""
-        sign = 2.0 * (batch[self.targets] > 0).to(scores.dtype) - 1.0
-        weights = batch.get(self.weights)
+        sign = 2.0 * (batch[self.targets_field] > 0).to(scores.dtype) - 1.0
+        weights = batch.get(self.weights_field)
         signed = scores * sign if weights is None else scores * sign * weights
         distance = scores.detach() if weights is None else scores.detach() * weights
         return Loss(signed.sum(), {"distance": distance.sum()})

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.networks.cost import Operations
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.registry import Given, register
 
 _EPSILON = 2.0  # widens the range that relations start in (thunlp/OpenKE and THU-KEG/KEPLER)
@@ -59,11 +59,12 @@ class TripleContrast(Objective):
 
     def distances(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """d of vectors (…, D) of entities and relations, in 32 bits."""
-        return torch.linalg.vector_norm(wide(head) + wide(relation) - wide(tail), ord=self.norm, dim=-1)
+        head, relation, tail = (at_least_float32(vectors) for vectors in (head, relation, tail))
+        return torch.linalg.vector_norm(head + relation - tail, ord=self.norm, dim=-1)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The distances of all triples, (P,): those of an owner follow one another, its fact first."""
-        vectors, triple = readings[self.reads[0]], batch["triple"].long()
+        vectors, triple = states[self.reads[0]], batch["triple"].long()
         first = _first(batch["owner"])
         base = first.nonzero().view(-1)[first.long().cumsum(0) - 1]
         mask = triple[:, 0] >= 0

@@ -1,7 +1,7 @@
 """Distillation: a student's scores, hidden states or attention are brought close to a teacher's.
 
 The teacher is a network of the recipe, usually `from:` a checkpoint with `train: none`, in an earlier pass with `grad: false`.
-Each objective has the readings `student` and `teacher`: `read: {student: hidden, teacher: teacher.hidden}`.
+Each objective reads the states `student` and `teacher`: `read: {student: hidden, teacher: teacher.hidden}`.
 
 Published code computes "the" distillation loss with different reductions, so each of them is an argument here. Losses are sums
 over rows (targets, tokens or texts), which the loop divides by their number. No objective has a loss if student and teacher
@@ -25,7 +25,7 @@ from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import SEQUENCES, Loss, Objective, wide
+from cloze.objectives.objective import SEQUENCES, Loss, Objective, at_least_float32
 from cloze.objectives.product import Product, distance_in_blocks
 from cloze.registry import Given, register
 
@@ -81,7 +81,7 @@ def _require(fits: bool, reason: str, layers: Any, *, first: str = "List") -> No
 def ensemble_scores(teachers: Sequence[Tensor], *, loss: ScoreLoss, temperature: float) -> Tensor:
     """The common scores (…, C) of several teachers: for a squared difference the mean of their scores, otherwise scores whose
     softmax at the `temperature` is the mean of their probabilities."""
-    logits = torch.stack([wide(scores) for scores in teachers])
+    logits = torch.stack([at_least_float32(scores) for scores in teachers])
     if loss == "squared" or len(logits) == 1:
         return logits.mean(0)
     shares = torch.log_softmax(logits / temperature, dim=-1)
@@ -92,7 +92,7 @@ def score_distance(
     student: Tensor, teacher: Tensor, *, loss: ScoreLoss, temperature: float, rescale: bool, over: Over
 ) -> Tensor:
     """The distance of scores (…, C) per row, as `match_scores` defines it."""
-    student, teacher = wide(student), wide(teacher)
+    student, teacher = at_least_float32(student), at_least_float32(teacher)
     if loss == "squared":
         apart = (student - teacher).square()
     else:
@@ -104,16 +104,16 @@ def score_distance(
 
 
 class DistillationMatch(Objective):
-    """What the three have in common: two readings, the teacher's without gradient."""
+    """What the three have in common: two states, the teacher's without gradient."""
 
     likelihood = False
-    in_training_alone = True
+    training_only = True
     reads: tuple[str, ...] = ("student", "teacher")
 
-    def teacher(self, readings: Mapping[str, Any]) -> Any:
+    def teacher(self, states: Mapping[str, Any]) -> Any:
         """What the teacher gives."""
-        reading = readings["teacher"]
-        return reading.constant() if isinstance(reading, Product) else reading.detach()
+        state = states["teacher"]
+        return state.constant() if isinstance(state, Product) else state.detach()
 
 
 def over_pairs(
@@ -148,7 +148,7 @@ class MatchScores(DistillationMatch):
     `rescale` multiplies the first two by T², so that their gradients are as large as at T = 1. `over: mean` divides by the number
     of classes. A vocabulary is visited in blocks, so the scores of all tokens never exist at once.
 
-    With `teachers: 3` the readings are `student`, `teacher_1`, `teacher_2` and `teacher_3`. The student learns the mean of their
+    With `teachers: 3` the states are `student`, `teacher_1`, `teacher_2` and `teacher_3`. The student learns the mean of their
     probabilities, or with `squared` the mean of their scores. A vocabulary cannot have several teachers.
     """
 
@@ -160,15 +160,15 @@ class MatchScores(DistillationMatch):
         if teachers > 1:
             self.reads = ("student", *(f"teacher_{number}" for number in range(1, teachers + 1)))
         self.kind_of_loss, self.temperature, self.rescale, self.over, self.set = loss, temperature, rescale, over, set
-        self.target_positions, self.weights = f"positions/{set}", f"weights/{set}"
-        self.takes, self.optional = frozenset({self.target_positions}), frozenset({self.weights})
+        self.positions_field, self.weights_field = f"positions/{set}", f"weights/{set}"
+        self.takes, self.optional = frozenset({self.positions_field}), frozenset({self.weights_field})
         self.factored = frozenset(self.reads if teachers == 1 else ())
 
-    def teacher(self, readings: Mapping[str, Any]) -> Any:
+    def teacher(self, states: Mapping[str, Any]) -> Any:
         """What the teacher gives, or several together."""
         if "teacher" in self.reads:
-            return super().teacher(readings)
-        logits = [readings[name].detach() for name in self.reads[1:]]
+            return super().teacher(states)
+        logits = [states[name].detach() for name in self.reads[1:]]
         if shapes := {tuple(tensor.shape) for tensor in logits[1:]} - {tuple(logits[0].shape)}:
             raise RecipeError(
                 f"match_scores: (targets, classes): one teacher has {tuple(logits[0].shape)}, another {shapes.pop()}.\n  {_SAME}"
@@ -177,9 +177,9 @@ class MatchScores(DistillationMatch):
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.target_positions].shape[0]))
+        if self.weights_field in batch:
+            return batch[self.weights_field].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.positions_field].shape[0]))
 
     def distance(self, student: Tensor, teacher: Tensor) -> Tensor:
         """The loss of each row of scores (M, C)."""
@@ -187,10 +187,10 @@ class MatchScores(DistillationMatch):
             student, teacher, loss=self.kind_of_loss, temperature=self.temperature, rescale=self.rescale, over=self.over
         )
 
-    def scores(self, readings: Mapping[str, Any], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Any], batch: Batch) -> Tensor:
         """The loss, a number."""
-        student, teacher = readings["student"], self.teacher(readings)
-        weights = batch.get(self.weights)
+        student, teacher = states["student"], self.teacher(states)
+        weights = batch.get(self.weights_field)
         _alike(tuple(student.shape), tuple(teacher.shape), "match_scores: (targets, classes)", _SAME)
         if isinstance(student, Product) and isinstance(teacher, Product):
             return distance_in_blocks(student, teacher, weights, self.distance)
@@ -248,9 +248,9 @@ class MatchHidden(DistillationMatch):
         """The map, for every token of one layer."""
         counted.add_linear(float(self.count(batch)), self.head)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""
-        student, teacher = readings["student"], self.teacher(readings)
+        student, teacher = states["student"], self.teacher(states)
         if student.dim() != teacher.dim():
             _alike(f"a state of {student.dim()} axes", f"one of {teacher.dim()}", "match_hidden", "Read the same state of both.")
         if student.dim() == 4:
@@ -263,8 +263,8 @@ class MatchHidden(DistillationMatch):
 
     def _distance(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
         """The sum over the vectors (M, D) that are compared."""
-        here, target = (wide(self._chosen(states, batch)) for states in (student, teacher))
-        here = wide(self.head(here))
+        here, target = (at_least_float32(self._chosen(states, batch)) for states in (student, teacher))
+        here = at_least_float32(self.head(here))
         advice = f"With `project: {target.shape[-1]}`, the student's states are mapped to the teacher's width."
         _alike(here.shape[-1], target.shape[-1], "match_hidden: width", advice)
         if self.kind_of_loss == "cosine":
@@ -326,9 +326,9 @@ class MatchAttention(DistillationMatch):
         """The number of tokens that are not padding."""
         return torch.tensor(float(shown(batch).tokens))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""
-        student, teacher = readings["student"], self.teacher(readings)
+        student, teacher = states["student"], self.teacher(states)
         _alike(student.shape[2], teacher.shape[2], "match_attention: heads", "Use a student with as many heads as the teacher.")
         pairs = layer_pairs(self.layer_map, len(student), len(teacher), embeddings=False)
         sees = self._sees(batch)
@@ -359,7 +359,7 @@ class MatchAttention(DistillationMatch):
         return of_tokens[batch["block"] > 0].sum() if "block" in batch else of_tokens.sum()
 
     def _compared(self, states: Tensor, sees: Tensor) -> Tensor:
-        states = wide(states)
+        states = at_least_float32(states)
         if self.of != "relations":
             return states
         products = states @ states.transpose(-1, -2) / math.sqrt(states.shape[-1])

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.projections import stacked
 from cloze.networks.cost import Operations
 from cloze.objectives.distillation.match import DistillationMatch, Over
-from cloze.objectives.objective import SEQUENCES, Loss, wide
+from cloze.objectives.objective import SEQUENCES, Loss, at_least_float32
 from cloze.registry import Given, register
 
 Direction = Literal["down", "up"]
@@ -46,7 +46,7 @@ class MatchParameters(DistillationMatch):
     """
 
     likelihood = False
-    in_training_alone = True
+    training_only = True
     width_arguments = ("project",)
 
     def __init__(
@@ -63,9 +63,9 @@ class MatchParameters(DistillationMatch):
             for side in ("rows", "columns")
         })
 
-    def teacher(self, readings: Mapping[str, Any]) -> Any:
+    def teacher(self, states: Mapping[str, Any]) -> Any:
         """The teacher's parameters, without gradients."""
-        return {name: tensor.detach() for name, tensor in readings["teacher"].items()}
+        return {name: tensor.detach() for name, tensor in states["teacher"].items()}
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows: what is summed is the distance, once for each of them."""
@@ -74,9 +74,9 @@ class MatchParameters(DistillationMatch):
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Not counted: its products do not grow with the batch."""
 
-    def scores(self, readings: Mapping[str, Any], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Any], batch: Batch) -> Tensor:
         """The distance, a number."""
-        distances = [self._distance(pair) for pair in pairs_of(readings["student"], self.teacher(readings))]
+        distances = [self._distance(pair) for pair in pairs_of(states["student"], self.teacher(states))]
         return torch.stack(distances).sum()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
@@ -85,7 +85,7 @@ class MatchParameters(DistillationMatch):
 
     def _distance(self, pair: ParameterPair) -> Tensor:
         """The squared differences of one parameter."""
-        student, teacher = wide(pair.student), wide(pair.teacher)
+        student, teacher = at_least_float32(pair.student), at_least_float32(pair.teacher)
         moved = teacher if self.direction == "down" else student
         for axis, side in enumerate(("rows", "columns")[: student.dim()]):
             teacher_size, here = teacher.shape[axis], student.shape[axis]

@@ -14,7 +14,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.heads import dense
 from cloze.objectives.labels.chain import chains_of
-from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, at_least_float32
 from cloze.registry import Given, register
 
 _LEAK = 0.1  # of the leaky rectifier
@@ -96,23 +96,23 @@ class ArcPrediction(TargetsAtPositions):
         self.takes |= {self.heads}
         self.optional |= SEQUENCES
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V)."""
-        views: Tensor = self.head(readings["hidden"])
-        return views.flatten(0, 1).index_select(0, batch[self.target_positions].long())
+        views: Tensor = self.head(states["hidden"])
+        return views.flatten(0, 1).index_select(0, batch[self.positions_field].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32 or float64; words of weight 0 may be heads, but have no target."""
-        views = wide(scores)
-        positions = batch[self.target_positions].long()
+        views = at_least_float32(scores)
+        positions = batch[self.positions_field].long()
         if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})
         real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch have position 0
-        weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(positions[real])
+        weights = batch[self.weights_field][real] if self.weights_field in batch else torch.ones_like(positions[real])
         # From words (M, …) to sentences (N, T, …): `laid` has V columns; the others are (N, T).
         chains = chains_of(positions[real] // sequence(batch).shape[1])
         laid = chains.laid(views[real])
-        heads, relations = (chains.laid(batch[name][real].long()) for name in (self.heads, self.targets))
+        heads, relations = (chains.laid(batch[name][real].long()) for name in (self.heads, self.targets_field))
         counted = chains.laid(weights.to(views.dtype))
         arcs = self.head.arcs(laid, chains.sizes)  # (N, T, T + 1)
         losses = [_entropies(arcs, heads), _entropies(self.head.relations(laid, heads), relations)]

@@ -12,7 +12,7 @@ from cloze.bounds import BelowOne
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.objectives.heads import count_head
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import Loss, Objective, at_least_float32
 from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -30,8 +30,8 @@ class Choose(Objective):
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
         self.head, self.set, self.reading = head, set, reading
-        self.targets = f"targets/{set}"
-        self.takes = frozenset({self.targets, "owner"})
+        self.targets_field = f"targets/{set}"
+        self.takes = frozenset({self.targets_field, "owner"})
         self.optional = frozenset({"block"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
 
@@ -39,15 +39,15 @@ class Choose(Objective):
         """The records."""
         return torch.tensor(float(records_of(batch["owner"])))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """A score for every row, (R,)."""
-        logits: Tensor = self.head(read_texts(readings, batch, self.reading))
+        logits: Tensor = self.head(read_texts(states, batch, self.reading))
         return logits.squeeze(-1)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no rows give a zero connected to the parameters."""
-        logits, owner = wide(scores), batch["owner"].long()
-        right = batch[self.targets][: len(owner)] > 0  # padding follows the targets
+        logits, owner = at_least_float32(scores), batch["owner"].long()
+        right = batch[self.targets_field][: len(owner)] > 0  # padding follows the targets
         log_probabilities = log_softmax_within(logits, owner)
         total = -torch.where(right, log_probabilities, 0.0).sum()
         best = first_best(logits.detach(), owner)

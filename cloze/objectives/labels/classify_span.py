@@ -50,7 +50,7 @@ class ClassifySpan(TargetsAtPositions):
             width=states * width, classes=classes, transform=plain_transform(transform), dropout=Dropout(dropout, clock)
         )
         self.reads = ("hidden",)
-        self.at = () if pool == "mean" else (self.target_positions,)  # a mean reads the states between them too
+        self.at = () if pool == "mean" else (self.positions_field,)  # a mean reads the states between them too
 
     def vectors(self, hidden: Tensor, positions: Tensor) -> Tensor:
         """The vectors of the spans, (M, spans · D) or twice as wide, from states (B, L, D) and positions (M, 2 · spans)."""
@@ -67,12 +67,12 @@ class ClassifySpan(TargetsAtPositions):
             vectors = torch.cat([flat[first], flat[last]], dim=-1)
         return vectors.flatten(1)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        logits: Tensor = self.head(self.vectors(readings["hidden"], batch[self.target_positions].long()))
+        logits: Tensor = self.head(self.vectors(states["hidden"], batch[self.positions_field].long()))
         return logits
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), self.target_weights(batch))
+        total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), self.target_weights(batch))
         return Loss(total, {"correct": correct})

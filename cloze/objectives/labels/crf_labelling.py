@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Count, OptionalWidth
 from cloze.networks.clock import Clock
 from cloze.objectives.labels.chain import FORBIDDEN, Moves, best_path, chains_of, log_total, marginals, path_score
 from cloze.objectives.labels.sequence_labelling import LabellingHead, SequenceLabelling
-from cloze.objectives.objective import Loss, wide
+from cloze.objectives.objective import Loss, at_least_float32
 from cloze.registry import Given, register
 from cloze.schemes import in_form, may_follow, standard
 
@@ -38,10 +38,10 @@ class CrfLabelling(SequenceLabelling):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32 or float64; targets of weight 0 are in no chain. No metrics."""
-        positions, labels = batch[self.target_positions].long(), batch[self.targets].long()
-        scores = wide(scores)
-        if self.weights in batch:
-            counts = batch[self.weights] > 0
+        positions, labels = batch[self.positions_field].long(), batch[self.targets_field].long()
+        scores = at_least_float32(scores)
+        if self.weights_field in batch:
+            counts = batch[self.weights_field] > 0
             positions, labels, scores = positions[counts], labels[counts], scores[counts]
         if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), scores.sum()) * 0.0, {})
@@ -50,7 +50,7 @@ class CrfLabelling(SequenceLabelling):
         total = log_total(laid, chains.sizes, moves) - path_score(laid, chains.sizes, moves, chains.laid(labels))
         return Loss(total.sum(), {})
 
-    def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
+    def loss_per_target(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss of independent labels, which that of chains is while all moves are 0."""
         return super().loss(scores, batch)
 

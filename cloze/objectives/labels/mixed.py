@@ -171,10 +171,10 @@ class MixedClassification(PooledClassification):
         self.takes |= head.takes
         self.optional |= SEQUENCES
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        scored: Tensor = self.head(readings["layers"], batch.get("tokens"), batch.get("block"))
-        return scored.index_select(0, batch[self.target_positions].long())
+        scored: Tensor = self.head(states["layers"], batch.get("tokens"), batch.get("block"))
+        return scored.index_select(0, batch[self.positions_field].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""

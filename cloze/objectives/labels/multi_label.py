@@ -9,7 +9,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
 from cloze.networks.clock import Clock
-from cloze.objectives.objective import Loss, wide
+from cloze.objectives.objective import Loss, at_least_float32
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -24,7 +24,7 @@ class Several(SummaryValues):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
-        logits = wide(scores)
+        logits = at_least_float32(scores)
         values = self.target_values(batch).to(logits.dtype)
         losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none").mean(-1)
         right = (logits.detach() > 0) == (values > 0.5)

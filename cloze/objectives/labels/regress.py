@@ -16,7 +16,7 @@ from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.objectives.heads import TurnedHead, count_head
-from cloze.objectives.objective import Loss, wide
+from cloze.objectives.objective import Loss, at_least_float32
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -51,7 +51,7 @@ class Regress(SummaryValues):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
-        scores = wide(scores)
+        scores = at_least_float32(scores)
         values = self.target_values(batch).to(scores.dtype)
         predictions = scores.detach()
         if self.deviation == "kl":
@@ -63,7 +63,7 @@ class Regress(SummaryValues):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The head, for every target, and a map of the network to which it is tied."""
-        rows = batch[self.target_positions].shape[0]
+        rows = batch[self.positions_field].shape[0]
         count_head(counted, self, rows)
         if isinstance(self.head, TurnedHead):
             counted.add_weight_products(rows * self.head.weight.numel(), trained=self.head.weight.requires_grad)

@@ -89,15 +89,15 @@ class SequenceLabelling(TargetsAtPositions):
         self.takes |= head.takes if isinstance(head, MixedReader) else frozenset()
         self.optional |= SEQUENCES | {"block"}
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        head, states, block = self.head, readings[self.reads[0]], batch.get("block")
-        scored: Tensor = head(states, batch.get("tokens"), block) if isinstance(head, MixedReader) else head(states, block)
-        return scored.flatten(0, 1).index_select(0, batch[self.target_positions].long())
+        head, state, block = self.head, states[self.reads[0]], batch.get("block")
+        scored: Tensor = head(state, batch.get("tokens"), block) if isinstance(head, MixedReader) else head(state, block)
+        return scored.flatten(0, 1).index_select(0, batch[self.positions_field].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), self.target_weights(batch))
+        total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), self.target_weights(batch))
         if isinstance(self.head, MixedReader):
             total = total + self.count(batch).to(total.device) * self.head.cost().to(total.device)
         return Loss(total, {"correct": correct})

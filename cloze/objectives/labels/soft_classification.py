@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
 from cloze.networks.clock import Clock
-from cloze.objectives.objective import Kind, Loss, wide
+from cloze.objectives.objective import Kind, Loss, at_least_float32
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -35,7 +35,7 @@ class SoftClassification(SummaryValues):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
-        logits = wide(scores)
+        logits = at_least_float32(scores)
         probabilities = self.target_values(batch).to(logits.dtype)
         log_targets = probabilities.clamp(min=_LEAST).log()
         if self.squared:

@@ -41,12 +41,12 @@ class SpanExtraction(TargetsAtPositions):
         self.reads = ("hidden",)
         self.optional |= {"block"}
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(2, M, L): the score of each token of the answer's row as first and as last token; -inf for tokens of other
         examples."""
-        hidden = readings["hidden"]
+        hidden = states["hidden"]
         width = hidden.shape[1]
-        positions = batch[self.target_positions][:, 0].long()
+        positions = batch[self.positions_field][:, 0].long()
         row = positions // width
         # (B, L, 2) to (2, B, L) to (2, M, L).
         scored: Tensor = self.head(hidden).movedim(-1, 0).index_select(1, row)
@@ -60,7 +60,7 @@ class SpanExtraction(TargetsAtPositions):
         """The summed loss in float32."""
         width = scores.shape[-1]
         # Flat positions (M, 2) to columns (2, M).
-        targets, weights = (batch[self.target_positions].long() % width).T, batch.get(self.weights)
+        targets, weights = (batch[self.positions_field].long() % width).T, batch.get(self.weights_field)
         sums = [cross_entropy_sum(logits, labels, weights) for logits, labels in zip(scores, targets, strict=True)]
         right = (scores.detach().argmax(-1) == targets).all(0).float()
         correct = right.sum() if weights is None else (right * weights).sum()

@@ -81,28 +81,28 @@ class StochasticAnswer(TargetsAtPositions):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The maps of every step, and its attention over a row."""
-        rows = batch[self.target_positions].shape[0] * self.steps
+        rows = batch[self.positions_field].shape[0] * self.steps
         length = 0 if fields.sequence(batch) is None else sequence(batch).shape[1]
         counted.add_linear(rows, self.head.hypothesis, self.head.attend)
         counted.add_row_products(rows * 2 * self.width * length)
         counted.add_weight_products(rows * 6 * self.width**2, trained=is_trained(self.head.cell))
         counted.add_linear(rows, self.head.output)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logarithm of the mean probability of every class (M, C), float32."""
-        hidden, positions = readings["hidden"], batch[self.target_positions].long()
+        hidden, positions = states["hidden"], batch[self.positions_field].long()
         length = hidden.shape[1]
         row, column = positions[:, 0] // length, positions % length
-        states = hidden.index_select(0, row)
+        rows = hidden.index_select(0, row)
         at = torch.arange(length, device=hidden.device)
         first, second = ((at >= column[:, i, None]) & (at <= column[:, i + 1, None]) for i in (0, 2))
-        state = self.head.start(states, second)
+        state = self.head.start(rows, second)
         predicted = []
         for step in range(self.steps):
-            seen = self.head.look(state, states, first)
+            seen = self.head.look(state, rows, first)
             predicted.append(self.head.answer(state, seen))
             if step + 1 < self.steps:
-                state = self.head.cell(seen, state).to(states.dtype)
+                state = self.head.cell(seen, state).to(rows.dtype)
         return self._mean(torch.stack(predicted, 1), hidden, row)
 
     def _mean(self, predicted: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class StochasticAnswer(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed cross-entropy."""
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        total, correct = cross_entropy_sum(scores, batch[self.targets_field].long(), batch.get(self.weights_field))
         return Loss(total, {"correct": correct})
 
 

@@ -38,9 +38,9 @@ class CooccurrenceRegression(Objective):
         """The number of cells."""
         return torch.tensor(float(batch["cell_count"].shape[0]))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The associations, (P,)."""
-        return readings[self.reads[0]]
+        return states[self.reads[0]]
 
     def weigh(self, counts: Tensor) -> Tensor:
         """f(x) of counts."""

@@ -99,7 +99,7 @@ class Factorisation(Objective):
         scale = self._buffer("spectrum", table.weight).pow(self.power)
         return table.weight * torch.where(scale > 0, 1 / scale, 0.0)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The associations (P,), or the rows of U at the positions (M, width)."""
         if self.training and not bool(self.get_buffer("known")):
             raise RecipeError(
@@ -107,9 +107,9 @@ class Factorisation(Objective):
                 "Write `training: {engine: auto}`; the engine `svd` then solves it, in one process."
             )
         if self.of == "cells":
-            return readings["association"]
-        scale = self._buffer("spectrum", readings["hidden"]).pow(self.power)
-        rows = readings["hidden"].flatten(0, 1)[batch["positions/main"]]
+            return states["association"]
+        scale = self._buffer("spectrum", states["hidden"]).pow(self.power)
+        rows = states["hidden"].flatten(0, 1)[batch["positions/main"]]
         return rows * torch.where(scale > 0, 1 / scale, 0.0)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

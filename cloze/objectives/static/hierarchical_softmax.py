@@ -72,16 +72,16 @@ class HierarchicalSoftmax(OutputWords):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Every target meets as many nodes as the deepest word has above it."""
-        depth = self._walks(batch[self.targets].device).points.shape[1]
+        depth = self._walks(batch[self.targets_field].device).points.shape[1]
         weight = self.head.weight
-        counted.add_weight_products(batch[self.target_positions].shape[0] * depth * weight.shape[1], trained=weight.requires_grad)
+        counted.add_weight_products(batch[self.positions_field].shape[0] * depth * weight.shape[1], trained=weight.requires_grad)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, depth): the score of every correct branch, infinite after the end of a path."""
-        targets = batch[self.targets].long()
+        targets = batch[self.targets_field].long()
         paths = self._walks(targets.device)
         points, signs = paths.points[targets].long(), paths.signs[targets]
-        rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
+        rows = self.rows(states, batch)[:, :, None].to(self.head.weight.dtype)
         # (M, depth, D) by (M, D, 1).
         scores = torch.bmm(F.embedding(points, self.head.weight), rows).squeeze(2)
         return (scores * signs).masked_fill(signs == 0, torch.inf)

@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.networks.cost import Operations
 from cloze.objectives.heads import count_head
-from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, of_targets, weights_of, wide
+from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, at_least_float32, of_targets, weights_of
 from cloze.objectives.static.huffman import Codes, huffman
 from cloze.registry import Given, register
 
@@ -61,10 +61,10 @@ class LinearClassification(Objective):
         self.register_buffer("class_weights", weights_of(class_weights, classes), persistent=False)
         self.weighs_classes = not several
         self.set, self.classes, self.formula, self.several = set, classes, loss, several
-        self.targets, self.values = f"targets/{set}", f"values/{set}"
-        self.target_positions = f"positions/{set}"
-        self.takes = frozenset({self.values if several else self.targets, self.target_positions})
-        self.reads, self.at = ("summary",), (self.target_positions,)
+        self.targets_field, self.values = f"targets/{set}", f"values/{set}"
+        self.positions_field = f"positions/{set}"
+        self.takes = frozenset({self.values if several else self.targets_field, self.positions_field})
+        self.reads, self.at = ("summary",), (self.positions_field,)
         counts = np.maximum(np.array(label_counts or [1] * classes, np.int64), 1)
         self.codes: Codes | None = huffman(counts) if loss == "hierarchical" else None
         self.head = nn.Linear(width, max(classes - 1, 1) if loss == "hierarchical" else classes, bias=False)
@@ -72,40 +72,40 @@ class LinearClassification(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of texts."""
-        return torch.tensor(float(batch[self.target_positions].shape[0]))
+        return torch.tensor(float(batch[self.positions_field].shape[0]))
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C): log-probabilities up to a constant, or with `one_versus_all` the log-odds of each class."""
-        rows = readings["summary"].index_select(0, batch[self.target_positions].long())
+        rows = states["summary"].index_select(0, batch[self.positions_field].long())
         logits: Tensor = self.head(rows)
-        return logits if self.codes is None else _leaves(wide(logits), self.codes)
+        return logits if self.codes is None else _leaves(at_least_float32(logits), self.codes)
 
-    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """What `softmax` over the classes, or with `several` the sigmoid of each, turns into the probabilities of the loss."""
-        logits = wide(self.scores(readings, batch))
+        logits = at_least_float32(self.scores(states, batch))
         if self.formula == "one_versus_all":
             return logits if self.several else F.logsigmoid(logits)
         return torch.logit(logits.softmax(-1).clamp(1e-7, 1 - 1e-7)) if self.several else logits
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no texts give a zero connected to the parameters."""
-        logits = wide(scores)
+        logits = at_least_float32(scores)
         if self.several:
             labels = batch[self.values][: len(logits)].to(logits.dtype)
         else:
-            labels = F.one_hot(batch[self.targets].long(), self.classes).to(logits.dtype)
+            labels = F.one_hot(batch[self.targets_field].long(), self.classes).to(logits.dtype)
         if self.formula == "one_versus_all":
             losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(-1)
         else:
             losses = -(logits.log_softmax(-1) * labels / labels.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
         if self.class_weights is not None:
-            losses = losses * of_targets(self.class_weights, batch[self.targets])
+            losses = losses * of_targets(self.class_weights, batch[self.targets_field])
         correct = labels.gather(1, logits.detach().argmax(-1, keepdim=True)).sum()
         return Loss(losses.sum(), {"correct": correct})
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every text."""
-        count_head(counted, self, batch[self.target_positions].shape[0])
+        count_head(counted, self, batch[self.positions_field].shape[0])
 
 
 def _leaves(nodes: Tensor, codes: Codes) -> Tensor:

@@ -126,29 +126,29 @@ class NegativeSampling(OutputWords):
         """Token prediction, if it reads a state that does not see the word itself (context2vec, CBOW)."""
         return "token_prediction" if list(sees) == [_BLIND] else None
 
-    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V): the logarithm of the probability of each word, up to a constant.
 
         At the optimum h · u_w is log P(w | h) - log P_n(w) - log k, with k negatives drawn from P_n (Levy and Goldberg, 2014,
         §3.1; for contexts Melamud et al., 2016, §2.4). So the softmax of h · u_w + log P_n(w) is the probability of w. Ids that
         are never drawn, such as [PAD], have none.
         """
-        rows = self.rows(readings, batch)
+        rows = self.rows(states, batch)
         return rows @ self.head.weight.to(rows.dtype).T + self.noise.log().to(rows.device, rows.dtype)
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Every target meets its word and the negatives."""
         weight = self.head.weight
-        products = batch[self.target_positions].shape[0] * (1 + self.negatives)
+        products = batch[self.positions_field].shape[0] * (1 + self.negatives)
         counted.add_weight_products(products * weight.shape[1], trained=weight.requires_grad)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""
-        state = readings[self.reads[0]]
-        targets = batch[self.targets].long()
-        negatives = self.draw(targets, batch[self.target_positions].long(), state.shape[1])
+        state = states[self.reads[0]]
+        targets = batch[self.targets_field].long()
+        negatives = self.draw(targets, batch[self.positions_field].long(), state.shape[1])
         words = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
-        rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
+        rows = self.rows(states, batch)[:, :, None].to(self.head.weight.dtype)
         # (M, 1 + negatives, D) by (M, D, 1).
         scores = torch.bmm(F.embedding(words, self.head.weight), rows)
         gone = F.pad(negatives < 0, (1, 0))

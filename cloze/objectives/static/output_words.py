@@ -16,7 +16,7 @@ from cloze.objectives.objective import Loss, TargetsAtPositions
 
 
 class OutputWords(TargetsAtPositions):
-    """Scores `targets/<set>` at `positions/<set>` of one reading (B, L, D) by rows of `head.weight`, which begin at zero.
+    """Scores `targets/<set>` at `positions/<set>` of one state (B, L, D) by rows of `head.weight`, which begin at zero.
 
     `counts` (V,) is how often each id occurs, 0 for roles and at least 1 for words; a checkpoint keeps it.
     """
@@ -30,7 +30,7 @@ class OutputWords(TargetsAtPositions):
     ) -> None:
         super().__init__(set=set)
         self.reads = ("hidden",)
-        self.at: tuple[str, ...] = (self.target_positions,)
+        self.at: tuple[str, ...] = (self.positions_field,)
         self.head = nn.Embedding(rows, width)
         nn.init.zeros_(self.head.weight)
         self.counts: Tensor
@@ -43,15 +43,15 @@ class OutputWords(TargetsAtPositions):
     def counts_changed(self) -> None:
         """Discard what was derived from the counts: they have changed."""
 
-    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The states at the positions of the targets, (M, D)."""
-        return readings[self.reads[0]].flatten(0, -2).index_select(0, batch[self.target_positions].long())
+        return states[self.reads[0]].flatten(0, -2).index_select(0, batch[self.positions_field].long())
 
     def summed(self, losses: Tensor, right: Tensor, batch: Batch) -> Loss:
         """The weighted sums of the losses (M,) and of the metric `correct`."""
         correct = right.float()
-        if self.weights in batch:
-            losses, correct = losses * batch[self.weights], correct * batch[self.weights]
+        if self.weights_field in batch:
+            losses, correct = losses * batch[self.weights_field], correct * batch[self.weights_field]
         return Loss(losses.sum(), {"correct": correct.sum()})
 
 

@@ -13,8 +13,8 @@ from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.inputs.adaptive import AdaptiveEmbedding, bounds, piece_widths
 from cloze.networks.cost import Operations, is_trained
-from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.objective import Loss
+from cloze.objectives.tokens.token_prediction import TokenPrediction
 from cloze.registry import Given, register
 
 Table = nn.Embedding | AdaptiveEmbedding
@@ -130,12 +130,12 @@ class AdaptivePrediction(TokenPrediction):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The clusters that hold targets."""
-        self.head.count_operations(counted, batch[self.targets].long())
+        self.head.count_operations(counted, batch[self.targets_field].long())
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss. Metrics: `beyond`, the targets that lie outside the first cluster."""
-        targets, weights = batch[self.targets].long(), self._weights(batch)
-        losses, rows = self.head.losses(self.rows(readings, batch), targets)
+        targets, weights = batch[self.targets_field].long(), self.loss_weights(batch)
+        losses, rows = self.head.losses(self.rows(states, batch), targets)
         beyond = (targets[rows] >= self.head.bounds[0][1]).float()
         if weights is not None:
             losses, beyond = losses * weights[rows], beyond * weights[rows]

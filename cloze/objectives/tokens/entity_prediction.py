@@ -43,7 +43,7 @@ class EntityPrediction(TargetsAtPositions):
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
-    in_training_alone = True
+    training_only = True
     likelihood = False  # among the entities of a batch: how often each occurs in the text is no baseline
     reads = ("hidden",)
 
@@ -52,7 +52,7 @@ class EntityPrediction(TargetsAtPositions):
         width: Given[int], tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         super().__init__(set=set)
-        self.at = (self.target_positions,)
+        self.at = (self.positions_field,)
         self.head = EntityHead(width, entity_width, norm_epsilon)
         self.vectors = KnownVectors(
             name=entities, width=entity_width, tables=tables, part="objectives.entity_prediction.entities",
@@ -61,23 +61,23 @@ class EntityPrediction(TargetsAtPositions):
 
     def candidates(self, batch: Batch) -> Tensor:
         """The ids of the candidates (C,), ascending; 0 is the vector of zeros."""
-        targets = batch[self.targets].long()
+        targets = batch[self.targets_field].long()
         return torch.unique(torch.cat([targets.new_zeros(1), targets]))
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, and the products with the vectors of the candidates."""
-        rows = len(batch[self.target_positions])
+        rows = len(batch[self.positions_field])
         counted.add_linear(rows, self.head)
         counted.add_frozen_products(rows * len(self.candidates(batch)) * self.vectors.weight.shape[1])
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        rows = readings["hidden"].flatten(0, -2).index_select(0, batch[self.target_positions].long())
+        rows = states["hidden"].flatten(0, -2).index_select(0, batch[self.positions_field].long())
         queries = self.head(rows)
         return queries @ self.vectors(self.candidates(batch)).to(queries.dtype).t()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies."""
-        targets = torch.searchsorted(self.candidates(batch), batch[self.targets].long())
-        total, correct = cross_entropy_sum(scores, targets, batch.get(self.weights))
+        targets = torch.searchsorted(self.candidates(batch), batch[self.targets_field].long())
+        total, correct = cross_entropy_sum(scores, targets, batch.get(self.weights_field))
         return Loss(total, {"correct": correct})

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive
 from cloze.errors import RecipeError
-from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import vocabulary_loss
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.objective import Loss
+from cloze.objectives.tokens.token_prediction import TokenPrediction
 from cloze.registry import Given, register
 
 
@@ -26,23 +26,23 @@ class JoinedPrediction(TokenPrediction):
 
     kind = None
     likelihood = False  # of ids of two tokenizers: how often ids occur in the text is no baseline
-    in_training_alone = True
+    training_only = True
     takes_over = frozenset({"token_prediction"})
 
     def __init__(self, head: VocabularyHead, *, set: str, first: int) -> None:
         super().__init__(head, set=set)
         self.first = first
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The same from scores of all ids."""
-        ids = torch.arange(logits.shape[1], device=logits.device)
-        mask = (ids < self.first) != (batch[self.targets].long() < self.first)[:, None]
-        return super().loss(logits.masked_fill(mask, float("-inf")), batch)
+        ids = torch.arange(scores.shape[1], device=scores.device)
+        mask = (ids < self.first) != (batch[self.targets_field].long() < self.first)[:, None]
+        return super().loss(scores.masked_fill(mask, float("-inf")), batch)
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics: those of both vocabularies together."""
-        rows, table, bias = self.product(readings, batch)
-        targets, weights = batch[self.targets].long(), self._weights(batch)
+        rows, table, bias = self.product(states, batch)
+        targets, weights = batch[self.targets_field].long(), self.loss_weights(batch)
         of_text = targets < self.first
         totals, right = [], []
         for mask, part in ((of_text, slice(0, self.first)), (~of_text, slice(self.first, None))):

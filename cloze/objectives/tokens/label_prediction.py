@@ -26,7 +26,8 @@ def label_prediction(
     """A softmax over the rows of the network's further input `table`, which are the output weights as well (SentiLARE; Ke et al.,
     2020, §3.3): a dense map, a non-linearity and a norm, then the product with the table, plus a bias.
 
-    `reading: summary` predicts the label of the whole row. Parameters: `head.dense.*`, `head.norm.*`, `head.bias`.
+    `reading` is the state that is read; with `summary` the label of the whole row is predicted. Parameters: `head.dense.*`,
+    `head.norm.*`, `head.bias`.
     """
     tables = vector_tables or {}
     if table not in tables:

@@ -24,12 +24,12 @@ class ClassifyOutside(Classify):
     def __init__(self, head: ClassHead, *, set: str) -> None:
         super().__init__(head, set=set)
         self.right = f"positions/{set}_right"
-        self.at = (self.target_positions, self.right)
-        self.takes = frozenset({self.targets, self.target_positions, self.right})
+        self.at = (self.positions_field, self.right)
+        self.takes = frozenset({self.targets_field, self.positions_field, self.right})
 
-    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The states left and right of each unit, (M, 2D)."""
-        state = readings[self.reads[0]].flatten(0, -2)
+        state = states[self.reads[0]].flatten(0, -2)
         return torch.cat([state.index_select(0, batch[name].long()) for name in self.at], dim=-1)
 
 

@@ -34,19 +34,19 @@ class Sample(Rewriter):
         self.temperature = temperature
         self.clock = clock
         self.reads = ("scores",)
-        self.targets, self.target_positions, self.weights = f"targets/{set}", f"positions/{set}", f"weights/{set}"
-        self.takes = frozenset({"tokens", self.targets, self.target_positions})
-        self.optional = frozenset({self.weights})
+        self.targets_field, self.positions_field, self.weights_field = f"targets/{set}", f"positions/{set}", f"weights/{set}"
+        self.takes = frozenset({"tokens", self.targets_field, self.positions_field})
+        self.optional = frozenset({self.weights_field})
         self.gives = frozenset({"tokens", "targets/replaced"})
 
     @torch.no_grad()
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """`scores` (M, V) to `tokens` (B, L) and `targets/replaced` (B*L,)."""
-        tokens, positions = batch["tokens"], batch[self.target_positions].long()
-        original = batch[self.targets].to(tokens.dtype)
-        drawn = self.draw(readings["scores"], positions, tokens.shape[1]).to(tokens.dtype)
-        if self.weights in batch:  # targets of weight 0 are padding: they write beyond the end
-            positions = torch.where(batch[self.weights] > 0, positions, tokens.numel())
+        tokens, positions = batch["tokens"], batch[self.positions_field].long()
+        original = batch[self.targets_field].to(tokens.dtype)
+        drawn = self.draw(states["scores"], positions, tokens.shape[1]).to(tokens.dtype)
+        if self.weights_field in batch:  # targets of weight 0 are padding: they write beyond the end
+            positions = torch.where(batch[self.weights_field] > 0, positions, tokens.numel())
         spare = tokens.new_zeros(1)
         inputs = torch.cat([tokens.flatten(), spare]).index_copy(0, positions, drawn)[:-1]
         replaced = torch.zeros(tokens.numel() + 1, dtype=torch.int64, device=tokens.device)

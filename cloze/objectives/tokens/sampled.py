@@ -18,10 +18,10 @@ from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.spelling import unknown_id
-from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.objective import Loss
+from cloze.objectives.tokens.token_prediction import TokenPrediction
 from cloze.registry import Given, register
 
 
@@ -72,32 +72,32 @@ class SampledPrediction(TokenPrediction):
 
     def target_ids(self, batch: Batch) -> Tensor:
         """The ids to predict, (M,): those beyond the head's are [UNK]."""
-        targets = batch[self.targets].long()
+        targets = batch[self.targets_field].long()
         return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The sample in training, otherwise the whole softmax."""
         weight = self.head.weight
         seen = len(weight) if self.samples is None or not self.training else self.samples
-        rows = batch[self.target_positions].shape[0]
+        rows = batch[self.positions_field].shape[0]
         counted.add_linear(rows, self.head.dense)
         counted.add_weight_products(rows * seen * weight.shape[1], trained=weight.requires_grad)
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never a target score -inf."""
-        logits = super().scores(readings, batch)
+        logits = super().scores(states, batch)
         missing = self.vocab_size - logits.shape[1]
         return torch.cat([logits, logits.new_full((len(logits), missing), -torch.inf)], dim=1) if missing > 0 else logits
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss from all scores."""
-        total, correct = cross_entropy_sum(logits[:, : self.size], self.target_ids(batch), self._weights(batch))
+        total, correct = cross_entropy_sum(scores[:, : self.size], self.target_ids(batch), self.loss_weights(batch))
         return Loss(total, {"correct": correct})
 
-    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+    def forward(self, states: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss: over a sample in training, otherwise over the whole softmax."""
-        rows = self.head.transform_rows(self.rows(readings, batch))
-        targets, weights = self.target_ids(batch), self._weights(batch)
+        rows = self.head.transform_rows(self.rows(states, batch))
+        targets, weights = self.target_ids(batch), self.loss_weights(batch)
         if self.samples is None or not self.training:
             total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
         else:

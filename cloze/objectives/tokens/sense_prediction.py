@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch, sequence
 from cloze.errors import RecipeError, propose
 from cloze.networks.cost import Operations
-from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, at_least_float32
 from cloze.objectives.product import Product
 from cloze.registry import Given, register
 
@@ -25,7 +25,7 @@ def sense_losses(scores: Tensor, allowed: Tensor) -> Tensor:
     >>> sense_losses(torch.zeros(1, 45), torch.arange(45)[None] < 3)  # ln 15 + ln 45
     tensor([6.5147])
     """
-    log = F.log_softmax(wide(scores), dim=-1)
+    log = F.log_softmax(at_least_float32(scores), dim=-1)
     log_mass = torch.logsumexp(log.masked_fill(~allowed, float("-inf")), dim=-1)
     return -log_mass - log.masked_fill(~allowed, 0.0).sum(-1) / allowed.sum(-1)
 
@@ -48,7 +48,7 @@ class SensePrediction(TargetsAtPositions):
         self.asked = f"positions/{of}"
         self.takes = self.takes | {self.asked}
         self.optional = self.optional | SEQUENCES
-        self.at = (self.target_positions,)
+        self.at = (self.positions_field,)
         self._tied = (vectors,)  # in a tuple, so that the network's table is not registered twice
         self.register_buffer("allowed", allowed, persistent=False)
 
@@ -57,15 +57,15 @@ class SensePrediction(TargetsAtPositions):
         """The vectors of senses, (S, E)."""
         return self._tied[0].weight
 
-    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, S) for the words that are asked for."""
-        product: Any = readings["scores"]
+        product: Any = states["scores"]
         if not isinstance(product, Product):
             raise RecipeError("sense_prediction: another objective reads the scores of its head, which it needs as a product.")
         positions = batch[self.asked].long()
         rows = torch.zeros(sequence(batch).shape[:2].numel(), dtype=torch.long, device=positions.device)
         rows = rows.scatter(0, positions, torch.arange(len(positions), device=positions.device))
-        return self.of_rows(product.rows.index_select(0, rows[batch[self.target_positions].long()]))
+        return self.of_rows(product.rows.index_select(0, rows[batch[self.positions_field].long()]))
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """The scores (M, S) of rows (M, E), which a head over the vocabulary would multiply with its table."""
@@ -73,8 +73,8 @@ class SensePrediction(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        allowed: Tensor = self.allowed[batch[self.targets].long()]  # type: ignore[index]
-        weights = batch[self.weights] if self.weights in batch else torch.ones(len(scores), device=scores.device)
+        allowed: Tensor = self.allowed[batch[self.targets_field].long()]  # type: ignore[index]
+        weights = batch[self.weights_field] if self.weights_field in batch else torch.ones(len(scores), device=scores.device)
         weights = weights * allowed.any(-1)  # padding has no sense
         allowed = allowed | ~allowed.any(-1, keepdim=True)
         right = allowed.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
@@ -83,7 +83,7 @@ class SensePrediction(TargetsAtPositions):
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The vectors of senses, for every word."""
-        words = batch[self.target_positions].shape[0]
+        words = batch[self.positions_field].shape[0]
         counted.add_weight_products(words * self.weight.numel(), trained=self.weight.requires_grad)
 
 

@@ -31,17 +31,17 @@ class SpanBoundary(Classify):
     ) -> None:
         super().__init__(head, set=set)
         self.right, self.offsets = f"positions/{set}_right", f"targets/{set}_right"
-        self.at = (self.target_positions, self.right)
-        self.takes = frozenset({self.targets, self.target_positions, self.right, self.offsets})
+        self.at = (self.positions_field, self.right)
+        self.takes = frozenset({self.targets_field, self.positions_field, self.right, self.offsets})
         self.transform = transform
         self.positions = nn.Embedding(max_length, position_width)
         draw(self.positions.weight, "truncated", 0.02)
         self.join = dense(2 * width + position_width, width)
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
 
-    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def rows(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The first layer's output for every target, (M, D)."""
-        state = readings[self.reads[0]].flatten(0, -2)
+        state = states[self.reads[0]].flatten(0, -2)
         left, right = (state.index_select(0, batch[name].long()) for name in self.at)
         offsets = (batch[self.offsets].long() - 1).clamp(min=0)  # targets of weight 0 are padded with zeros
         joined = torch.cat([left, right, self.positions(offsets).to(left.dtype)], dim=-1)

@@ -9,10 +9,17 @@ from torch import nn
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.classify import ClassifyTokens
+from cloze.objectives.classify import Classify
 from cloze.objectives.heads import ClassHead
+from cloze.objectives.objective import Kind
 from cloze.objectives.transforms import Nonlinearity, plain_transform
 from cloze.registry import Given, register
+
+
+class ClassifyTokens(Classify):
+    """`Classify` that decides for every token whether it belongs there."""
+
+    kind: Kind | None = "token_labelling"
 
 
 @register("objective", "token_labelling")

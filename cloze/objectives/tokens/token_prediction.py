@@ -8,9 +8,19 @@ from torch import nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
-from cloze.objectives.classify import TokenPrediction
+from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead
+from cloze.objectives.objective import Kind
 from cloze.registry import Given, register
+
+
+class TokenPrediction(Classify):
+    """`Classify` where the classes are the tokens of a vocabulary."""
+
+    kind: Kind | None = "token_prediction"
+    linear = False
+    of_tokens = True
+    over_vocabulary = True
 
 
 @register("objective", "token_prediction")

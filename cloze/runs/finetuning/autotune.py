@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cloze.atomic import put
 from cloze.errors import TaskError
 from cloze.runs.finetuning.finetune import run_finetuning
 from cloze.runs.finetuning.measure_result import FinetuningResult, write_task_json
@@ -21,7 +22,6 @@ from cloze.runs.out_folder import claimed
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.training.schedule.budget import Budget
-from cloze.whole import put
 
 FILE = "cloze/trials.json"
 _LETTERS = (None, [2, 5], [3, 6])

@@ -17,7 +17,7 @@ from cloze.checkpoint.checks.check import check_recipe
 from cloze.checkpoint.several import START, LabelledFiles
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, Say, TaskError
 from cloze.processes import rank
 from cloze.recipe.load import own_task_recipe_names
 from cloze.recipe.origins import bound_checkpoints, checkpoint_names
@@ -40,10 +40,10 @@ from cloze.runs.finetuning.task_checks import (
     unread_texts,
 )
 from cloze.runs.finetuning.task_recipe import is_recipe_without_checkpoint, recipe_maker
-from cloze.runs.options import FinetuneOptions, PretrainOptions, Say, quiet, takes
+from cloze.runs.options import FinetuneOptions, PretrainOptions, accepts_fields_of, quiet
 from cloze.runs.out_folder import SEEDS, claimed, has_checkpoint, has_finished, require_usable
 from cloze.runs.request import Request, run_origins, the_budget
-from cloze.runs.run import run_stage, run_stages
+from cloze.runs.run import run_stages, train_recipe
 from cloze.tasks.measures.metrics import spread
 from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
@@ -101,7 +101,7 @@ def run_finetuning(options: FinetuneOptions) -> FinetuningResult:
 
 
 #: `run_finetuning` with the fields of its options as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`.
-finetune = takes(FinetuneOptions)(run_finetuning)
+finetune = accepts_fields_of(FinetuneOptions)(run_finetuning)
 
 
 def drop_checkpoints(out: Path) -> None:
@@ -211,7 +211,7 @@ def _run(recipe: Recipe, request: Request, folder: Path, within: float | None = 
     spend = the_budget(recipe, None, folder, extend=request.options.extend)
     if within is not None and recipe.training.epochs:
         spend = Budget("seconds", within, passes=float(recipe.training.epochs))
-    return run_stage(recipe, request, folder, spend, run_origins(recipe, request, {}))
+    return train_recipe(recipe, request, folder, spend, run_origins(recipe, request, {}))
 
 
 def _files(recipe: Recipe, options: FinetuneOptions) -> dict[str, LabelledFiles]:

@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloze.atomic import whole_file
 from cloze.budget.label_counts import stage_recipes
 from cloze.checkpoint.annotators import annotators_read
 from cloze.checkpoint.build import Loaded, load_checkpoint
 from cloze.checkpoint.several import LabelledFiles
 from cloze.corpus import RecordStore, Store
 from cloze.decoding.pictures import shown_pictures
-from cloze.errors import TaskError
+from cloze.errors import Say, TaskError
 from cloze.interop.card_results import add_results
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
 from cloze.runs.finetuning.ngrams import compared_with_ngrams, mixed_with_ngrams
-from cloze.runs.options import FinetuneOptions, Say
+from cloze.runs.options import FinetuneOptions
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.linear.shares import Shares
@@ -30,7 +31,6 @@ from cloze.tasks.result import TASK_FILE, load_tuned, task_in_folder
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
-from cloze.whole import whole_file
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cloze.budget.label_counts import stage_recipes
-from cloze.errors import ClozeError, MissingExtra, TaskError
+from cloze.errors import ClozeError, MissingExtra, Say, TaskError
 from cloze.recipe.recipe import Recipe
 from cloze.runs import task_selection
 from cloze.runs.options import FinetuneOptions
@@ -19,8 +19,6 @@ from cloze.tasks.linear.model import LinearModel
 from cloze.tasks.mixture import ENTRY, chosen
 from cloze.tasks.result import contents_of
 from cloze.tasks.task import Learner, Task, task, together
-
-Say = Callable[[str], None]
 
 
 def compared_with_ngrams(

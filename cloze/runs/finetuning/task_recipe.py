@@ -21,7 +21,7 @@ from cloze.checkpoint.several import START, LabelledFiles, recipe_of_tasks, simi
 from cloze.decoding.pictures import files_of, first_picture, require_items
 from cloze.decoding.reader import Reader
 from cloze.document import Node, from_data
-from cloze.errors import TaskError, propose
+from cloze.errors import Say, TaskError, propose
 from cloze.recipe.load import (
     load_recipe,
     named_recipes,
@@ -35,7 +35,7 @@ from cloze.recipe.recipe import Recipe
 from cloze.recipe.stages import repeat_overrides, repeat_stages, repeats
 from cloze.runs.binds import bound_tables, parse_binds
 from cloze.runs.finetuning.auxiliary import add_language_model
-from cloze.runs.options import FinetuneOptions, Say, quiet
+from cloze.runs.options import FinetuneOptions, quiet
 
 PICTURE = "image"  # the column with the key of a row's picture, unless the user names another
 VECTORS = "vectors"  # the table that `--init` adds to a recipe
@@ -99,11 +99,11 @@ def recipe_onto(
     )
     of_network = [] if from_scratch else fit_changes(as_written, unfitted, facts)
     if of_network:
-        add_changes(tree, [str(change.here) for change in of_network], START)
+        add_changes(tree, [str(change.fitted) for change in of_network], START)
     proposals = [*lengths, *fit_task(unfitted, facts)]
     accepted, fitted_recipe = apply_unless_overridden(load, proposals)
     if undone := [change.path for change in proposals if change not in accepted]:  # the user's values win: fit the others to them
-        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, kept=undone)])
+        accepted, fitted_recipe = apply_unless_overridden(load, [*lengths, *fit_task(unfitted, facts, fixed_paths=undone)])
     if accepted or of_network:
         counted = "" if label_counts is None else f"{sum(counts.rows for counts in label_counts.values()):,} rows and "
         title = f"{fitted_recipe.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"

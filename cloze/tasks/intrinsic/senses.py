@@ -113,7 +113,7 @@ class Judge:
         width = batch["tokens"].shape[1]
         at = torch.tensor([number * width + column for number, column in enumerate(columns)], device=self.reader.device)
         states = self.reader.states(batch, self.head.reads, positions=at)
-        head_batch = Batch({**batch, self.head.target_positions: at}, checked=True)
+        head_batch = Batch({**batch, self.head.positions_field: at}, checked=True)
         with self.reader.autocast():
             scores = self.senses.of_rows(self.head.head.transform_rows(self.head.rows(states, head_batch)))
         return scores.float().cpu()

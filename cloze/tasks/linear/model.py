@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from cloze.atomic import whole_file
 from cloze.errors import CheckpointError
 from cloze.interop.files import read_json, read_tensors
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.estimators import Weights
 from cloze.tasks.linear.features import FeatureBlock, FeatureSpace, SparseRows
 from cloze.tasks.linear.linear_task import LinearTask, Outputs
-from cloze.whole import whole_file
 
 TENSORS, SETTINGS = "ngrams.safetensors", "ngrams.json"  # in the folder `cloze` of a model; of several tasks each has its own
 _VERSION = 1

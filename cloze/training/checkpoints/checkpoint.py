@@ -20,10 +20,10 @@ from typing import Any
 
 from torch import Tensor
 
+from cloze.atomic import flush, put, recover
 from cloze.errors import CheckpointError, RunError
 from cloze.training.tensors import read_tensors, sha256, write_tensors
 from cloze.untrusted import parse_json, read_small
-from cloze.whole import flush, put, recover
 
 Export = Callable[[Path, Mapping[str, Tensor], int], object]
 

@@ -13,7 +13,7 @@ from cloze.networks.blocks.inputs.characters import Characters, CharacterTable
 from cloze.networks.blocks.inputs.senses import SenseVectors
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.positions.sinusoid import FixedTable
-from cloze.networks.config import LearnedPositions, NoPositions, Norms, Sinusoid
+from cloze.networks.choices import LearnedPositions, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.errors import require_table
-from cloze.networks.config import TableWithSenses
+from cloze.networks.choices import TableWithSenses
 
 
 class SenseVectors(nn.Embedding):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.computed import part_of
 from cloze.networks.blocks.positions.relation import Relation
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.config import Disentangled
+from cloze.networks.choices import Disentangled
 
 
 def log_bucket(distance: Tensor, *, buckets: int, max_length: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Calls builders with arguments from a recipe or a checkpoint, and with what cloze supplies for `Given[…]` parameters.
 
-`MEANINGS` is the complete list of what a builder may be given.
+`GIVEN` is the complete list of what a builder may be given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloze.recipe.recipe import EditSpec, PartSpec, as_plain_data
 from cloze.registry import Argument, Schedulable, is_whole, lookup, signature
 
 #: The legal names of `Given` parameters, and what each receives.
-MEANINGS: Mapping[str, str] = {
+GIVEN: Mapping[str, str] = {
     "vocab_size": "how many ids the tokenizer has",
     "tokenizer": "TokenFacts: ids of roles, the ordinary ids, a reader for literal text",
     "clock": "the run's clock: seed, step, first row, share of the budget spent",
@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-def wanted(builder: Callable[..., Any]) -> set[str]:
+def given_names(builder: Callable[..., Any]) -> set[str]:
     """The names of a builder's `Given` parameters."""
     return {name for name, argument in signature(builder).items() if argument.given}
 
@@ -49,12 +49,12 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
     `arguments` are plain data. A nested part is `{name: {argument: value}}` or its name alone, a section is a mapping of its
     fields. Both are built first, by the same function: `positions: {rotary: {base: 160000}}` becomes `Rotary(base=160000.0)`.
     """
-    needed = wanted(builder)
-    unknown = needed - MEANINGS.keys()
+    needed = given_names(builder)
+    unknown = needed - GIVEN.keys()
     if unknown:
         raise RecipeError(
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
-            f"cloze gives: {', '.join(MEANINGS)}."
+            f"cloze gives: {', '.join(GIVEN)}."
         )
     accepted = signature(builder)
     # 1.0: the value at the end of training.
@@ -75,7 +75,7 @@ def schedules(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict
         return functions
     for name, value in arguments.items():
         if name in accepted and isinstance(value, Mapping) and accepted[name].live:
-            schedule = _build_part("schedule", value, {})
+            schedule = _build_nested("schedule", value, {})
             functions[name] = RoundedSchedule(schedule) if is_whole(accepted[name].annotation) else schedule
     return functions
 
@@ -110,12 +110,12 @@ def _build_value(argument: Argument, value: Any, available: Mapping[str, Any]) -
     if argument.section is not None:
         return build(argument.section, value, available)
     if argument.parts_kind is not None:
-        return {name: _build_part(argument.parts_kind, part, available) for name, part in value.items()}
+        return {name: _build_nested(argument.parts_kind, part, available) for name, part in value.items()}
     kind = argument.part_kind or ("schedule" if argument.live else None)
-    return value if kind is None else _build_part(kind, value, available)
+    return value if kind is None else _build_nested(kind, value, available)
 
 
-def _build_part(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+def _build_nested(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
     ((name, arguments),) = as_plain_data(part).items()
     return build(builder_of(kind, name), arguments or {}, available)
 

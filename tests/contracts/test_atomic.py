@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cloze import whole
+from cloze import atomic
 
 # Writes `new` over `old`, and dies at the call of that number to anything that changes a name or removes something.
 DEADLY = """
 import os, shutil, signal, sys
 from pathlib import Path
-from cloze import whole
+from cloze import atomic
 
 target, moment, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
 calls = 0
@@ -30,13 +30,13 @@ def deadly(real):
         return real(*given, **named)
     return call
 
-whole.os.replace, whole._remove, whole.flush = deadly(os.replace), deadly(whole._remove), deadly(whole.flush)
-whole.exchange = deadly(whole.exchange if can_exchange else lambda one, other: False)
+atomic.os.replace, atomic._remove, atomic.flush = deadly(os.replace), deadly(atomic._remove), deadly(atomic.flush)
+atomic.exchange = deadly(atomic.exchange if can_exchange else lambda one, other: False)
 if target.suffix:
-    with whole.whole_file(target) as stage:
+    with atomic.whole_file(target) as stage:
         stage.write_text("new")
 else:
-    with whole.whole_folder(target) as stage:
+    with atomic.whole_folder(target) as stage:
         (stage / "file").write_text("new")
 """
 
@@ -56,7 +56,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path,
     assert died == (moment <= (3 if can_exchange else 5))
     if can_exchange:
         assert held(target) == ("old" if moment <= 2 else "new")
-    whole.recover(target)
+    atomic.recover(target)
     assert held(target) == ("old" if moment <= (2 if can_exchange else 4) else "new")
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
@@ -67,15 +67,15 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path, moment: int) -> None:
     target.write_text("old")
     subprocess.run([sys.executable, "-c", DEADLY, str(target), str(moment), "True"], check=False)
     assert held(target) == ("new" if moment == 3 else "old")
-    with whole.whole_file(target) as stage:
+    with atomic.whole_file(target) as stage:
         stage.write_text("newer")
     assert held(target) == "newer" and [path.name for path in tmp_path.iterdir()] == ["v.vec"]
 
 
 def test_the_place_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
-    with whole.whole_file(tmp_path / "v.vec") as first:
+    with atomic.whole_file(tmp_path / "v.vec") as first:
         first.write_text("first")
-        with whole.whole_file(tmp_path / "v.vec") as second:
+        with atomic.whole_file(tmp_path / "v.vec") as second:
             second.write_text("second")
         assert held(tmp_path / "v.vec") == "second" and first.is_file()
     assert held(tmp_path / "v.vec") == "first" and len(list(tmp_path.iterdir())) == 1
@@ -83,7 +83,7 @@ def test_the_place_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_error_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "v.vec").write_text("old")
-    with pytest.raises(ZeroDivisionError), whole.whole_file(tmp_path / "v.vec") as stage:
+    with pytest.raises(ZeroDivisionError), atomic.whole_file(tmp_path / "v.vec") as stage:
         stage.write_text("half")
         raise ZeroDivisionError
     assert held(tmp_path / "v.vec") == "old" and os.listdir(tmp_path) == ["v.vec"]
@@ -93,8 +93,8 @@ def test_names_are_exchanged_where_the_file_system_can(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
-    if not whole.exchange(tmp_path / "a", tmp_path / "b"):
+    if not atomic.exchange(tmp_path / "a", tmp_path / "b"):
         pytest.skip("this file system cannot exchange two names")
     assert (held(tmp_path / "a"), held(tmp_path / "b")) == ("b", "a")
-    assert not whole.exchange(tmp_path / "a", tmp_path / "none")
+    assert not atomic.exchange(tmp_path / "a", tmp_path / "none")
     assert (tmp_path / "a").is_dir()

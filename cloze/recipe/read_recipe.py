@@ -35,7 +35,7 @@ from cloze.recipe.recipe import (
 from cloze.recipe.schema import WRONG, read_argument, read_arguments, read_part
 from cloze.registry import Argument, Arguments, arguments_of
 
-_head: Arguments = {
+_top_level: Arguments = {
     "name": Argument(str),
     "paper": Argument(str | None, None),
     "notes": Argument(str | None, None),
@@ -84,7 +84,7 @@ _examples = {
 
 def recipe_of(root: Node, faults: Faults) -> Recipe | None:
     """The recipe of an expanded tree, or None and faults. `references.py` then checks the names that refer to each other."""
-    head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
+    top = read_arguments("A recipe", _top_level, _only(root, _top_level), "", faults)
     # A checkpoint or an earlier stage supplies text and reading.
     from_checkpoint = any(node.get("from") is not None for _, node in root.pairs_at("networks"))
     sources = read_sources(root, faults)
@@ -116,22 +116,22 @@ def recipe_of(root: Node, faults: Faults) -> Recipe | None:
     several = any(entry is not None and entry.task is not None for entry in entries.values())
     task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
     schedule = _schedule(root, faults)
-    everything = [head, reading, training]
+    everything = [top, reading, training]
     for section in (texts, sources, tables, networks, entries):
         everything += section.values()
-    if len(faults) or head is None or ("task" in root.value and task is None) or any(spec is None for spec in everything):
+    if len(faults) or top is None or ("task" in root.value and task is None) or any(spec is None for spec in everything):
         return None
-    export = head["export"]
+    export = top["export"]
     if export is None:
         export = next(iter(networks))
         if len(networks) > 1:
             faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
                        f"Write `export:` with one of {', '.join(networks)}.")
     return Recipe(
-        name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
-        networks=networks, tie=tuple(tuple(group) for group in head["tie"]), reading=reading,  # type: ignore[arg-type]
+        name=top["name"], paper=top["paper"], notes=top["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
+        networks=networks, tie=tuple(tuple(group) for group in top["tie"]), reading=reading,  # type: ignore[arg-type]
         entries={name: _with_widths(entry, networks) for name, entry in entries.items()},  # type: ignore[arg-type]
-        mixing=head["mixing"], schedule=schedule, training=training, export=export, task=task,
+        mixing=top["mixing"], schedule=schedule, training=training, export=export, task=task,
     )
 
 
@@ -344,7 +344,7 @@ def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str
 
 
 def _with_widths(entry: EntrySpec, networks: Mapping[str, NetworkSpec]) -> EntrySpec:
-    """The entry with numbers for arguments of objectives that name a reading and stand for the width of the network that it
+    """The entry with numbers for arguments of objectives that name a state and stand for the width of the network that it
     comes from: `project: teacher`. The width of a checkpoint is known once it is bound; until then the name stays."""
     parts = {run.name: networks[run.network].part for run in entry.passes if run.network in networks}
     widths = {name: part.arguments.get("width") for name, part in parts.items() if part is not None}
