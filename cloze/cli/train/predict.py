@@ -40,8 +40,7 @@ def command(
     normalise: Normalise = None,
     seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
     threshold: Annotated[float | None, typer.Option(
-        help="With two classes: predict the second if its probability reaches this. With several labels: predict each label that "
-        "does."
+        help="With two classes: predict the second if its probability reaches this. With several labels: each label that does."
     )] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
@@ -63,30 +62,26 @@ def command(
     texts of a pair, or a text and the key of its picture, with a tab.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
-    from cloze.errors import TaskError
-    from cloze.tasks.prediction_files import check_predictions, format_of
+    from cloze.tasks.prediction_files import check_predictions
     from cloze.tasks.result import task_in_folder
 
-    kind = as_format(file_format)
+    kind, inputs = as_format(file_format), inputs or []
     prompt = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
         task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
     chosen: Task = prompt[1] if prompt else task_in_folder(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
-    chosen = chosen.reading(
-        columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
-    ).deciding(beams=beams, length_penalty=length_penalty)
-    format = format_of(out, written_as, chosen)
-    if scores and format not in (None, "jsonl"):
-        raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")
+    chosen = chosen.reading(columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting))
+    chosen = chosen.deciding(beams=beams, length_penalty=length_penalty)
+    format = _format(out, written_as, chosen, scores=scores)
     if out is not None:
-        check_predictions(out, format=format, inputs=inputs or [], overwrite=overwrite)
+        check_predictions(out, format=format, inputs=inputs, overwrite=overwrite)
     from cloze.decoding.progress import DecodingProgress
     from cloze.tasks.evaluation import predict
     from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
     from cloze.tasks.task import cut_remark
 
-    with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
+    with _examples(chosen, inputs, table=kind is not None or columns is not None) as examples:
         from cloze.checkpoint.annotators import parse_annotators, require_matches
         from cloze.checkpoint.build import load_checkpoint
         from cloze.runs.finetuning.measure_result import with_pictures
@@ -101,16 +96,27 @@ def command(
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_matches(loaded.annotations, annotate or [])
-    cut = [row.get("cut", 0) for row in soft] if scores else [prediction.cut for prediction in predictions]
+    cut = [row.get("cut", 0) for row in soft] + [prediction.cut for prediction in predictions]
     for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:
         write_records(soft, out)
         return
-    rows = _table(chosen, inputs or [], table=kind is not None or columns is not None) if format in TABLES else None
+    rows = _table(chosen, inputs, table=kind is not None or columns is not None) if format in TABLES else None
     write_predictions(predictions, out, format, task=chosen, table=rows)
-    if out is not None:
+    if out:
         typer.echo(f"{out}: {len(predictions)} rows")
+
+
+def _format(out: Path | None, written_as: str | None, task: Task, *, scores: bool) -> str | None:
+    """The format of the predictions; None: JSON lines on the terminal."""
+    from cloze.errors import TaskError
+    from cloze.tasks.prediction_files import format_of
+
+    format = format_of(out, written_as, task)
+    if scores and format not in (None, "jsonl"):
+        raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")
+    return format
 
 
 def _table(task: Task, inputs: list[str], *, table: bool) -> TextTable | None:
